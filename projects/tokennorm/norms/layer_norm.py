@@ -1,0 +1,16 @@
+"""LayerNorm with the constructor that all normalizers of token grids share."""
+
+from torch import nn
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalization over the channels of each token (Ba et al., 2016), of tensors (..., C).
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to the variance.
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+        super().__init__(num_features, eps=eps)

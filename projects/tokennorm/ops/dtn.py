@@ -1,0 +1,142 @@
+"""Dynamic Token Normalization as a function (Shao et al., "Dynamic Token Normalization Improves Vision Transformers").
+
+Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N channels a head.
+
+The paper's positional weights (Eq. 6) are P_ij = softmax_j(a1 (dx^2 + dy^2) + a2 dx + a3 dy), with (dx, dy) = position
+j minus position i. The exponent is a function of dx plus a function of dy, and over a full grid the softmax's
+denominator factorises as well, so that P is the Kronecker product of Py (H, H) and Px (W, W), exactly:
+
+    P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+
+def axis_weights(square: Tensor, linear: Tensor, size: int) -> Tensor:
+    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)).
+
+    Args:
+        square: a1 of each head, (N,).
+        linear: a2 (x axis) or a3 (y axis) of each head, (N,).
+        size: cells along the axis.
+
+    Returns:
+        Weights (N, size, size); every row sums to 1.
+    """
+    cells = torch.arange(size, dtype=square.dtype, device=square.device)
+    offset = cells[None, :] - cells[:, None]
+    return (square[:, None, None] * offset**2 + linear[:, None, None] * offset).softmax(dim=-1)
+
+
+def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
+    """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
+    var, mean = torch.var_mean(x, dim=-1, keepdim=True, unbiased=unbiased)
+    return mean, var
+
+
+def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tensor, Tensor]:
+    """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
+
+    With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool cells, offsets
+    counted in averaged cells, and repeated to full size. The last cells may be partial: they average what they have.
+
+    Args:
+        x: Tokens (B, H, W, C).
+        position: [a1, a2, a3] of each head, (N, 3).
+        pool: Side of the averaged cells, in tokens.
+
+    Returns:
+        Mean and variance, each (B, H, W, C).
+    """
+    height, width = x.shape[1:3]
+    num_heads = position.shape[0]
+    if pool > 1:
+        x = _average_cells(x, pool)
+    # Rows of P sum to 1, so a constant taken off each channel comes back in the mean and changes no variance, but
+    # E[x^2] - E[x]^2 then no longer cancels where channels have a large offset.
+    shift = x.mean(dim=(1, 2), keepdim=True).detach()
+    x = rearrange(x - shift, 'b y x (n d) -> b y x n d', n=num_heads)
+
+    a1, a2, a3 = position.unbind(dim=-1)
+    p_x = axis_weights(a1, a2, x.shape[2])
+    p_y = axis_weights(a1, a3, x.shape[1])
+    moments = torch.cat([x, x * x], dim=-1)
+    moments = torch.einsum('nij,byjnd->byind', p_x, moments)
+    moments = torch.einsum('nij,bjxnd->bixnd', p_y, moments)
+    mean, square = moments.chunk(2, dim=-1)
+    var = (square - mean * mean).clamp(min=0)
+
+    mean = rearrange(mean, 'b y x n d -> b y x (n d)') + shift
+    var = rearrange(var, 'b y x n d -> b y x (n d)')
+    if pool > 1:
+        mean, var = (_repeat_cells(s, pool, height, width) for s in (mean, var))
+    return mean, var
+
+
+def _average_cells(x: Tensor, pool: int) -> Tensor:
+    """Mean over pool x pool cells, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
+    x = rearrange(x, 'b h w c -> b c h w')
+    x = F.avg_pool2d(x, pool, ceil_mode=True, count_include_pad=False)
+    return rearrange(x, 'b c h w -> b h w c')
+
+
+def _repeat_cells(x: Tensor, pool: int, height: int, width: int) -> Tensor:
+    """Each cell repeated pool x pool times and the grid cropped to (B, height, width, C)."""
+    return x.repeat_interleave(pool, dim=1)[:, :height].repeat_interleave(pool, dim=2)[:, :, :width]
+
+
+def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:
+    """The published code's first step: each head of each token over its root mean square, (B, H, W, C) -> same."""
+    heads = rearrange(x, 'b h w (n d) -> b h w n d', n=num_heads)
+    heads = heads / (heads.square().mean(dim=-1, keepdim=True) + eps).sqrt()
+    return rearrange(heads, 'b h w n d -> b h w (n d)')
+
+
+def dtn(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    published: bool = False,
+) -> Tensor:
+    """Algorithm 1 of the paper. Statistics are float32 (float64 for float64 tokens), whatever the dtype and autocast.
+
+    Args:
+        x: Tokens (B, H, W, C).
+        weight: gamma (C,).
+        bias: beta (C,).
+        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
+        var_logit: Logits of each head's lambda for the variance (N,).
+        position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
+        eps: Added to the variance.
+        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
+        published: Follow the authors' code where it differs from Algorithm 1: every head of x is first divided by its
+            root mean square, and the intra-token variance is unbiased.
+
+    Returns:
+        Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
+    """
+    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
+    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
+
+    with torch.autocast(x.device.type, enabled=False):
+        x, weight, bias, var_logit, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
+        if published:
+            x = _divide_by_head_rms(x, num_heads, eps)
+        mean, var = intra_token_stats(x, unbiased=published)
+        inter_mean, inter_var = inter_token_stats(x, position, pool)
+        if mean_logit is not None:
+            mean_ratio = mean_logit.to(dtype).sigmoid().repeat_interleave(head_dim)
+            mean = torch.lerp(inter_mean, mean, mean_ratio)
+        var_ratio = var_logit.sigmoid().repeat_interleave(head_dim)
+        var = torch.lerp(inter_var, var, var_ratio)
+        return ((x - mean) * (var + eps).rsqrt() * weight + bias).to(out_dtype)

@@ -1,0 +1,41 @@
+"""Shared fixtures: seeds, threads, tolerances, and the numeric cases that may lie beside the repository."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+# Relative to the largest entry of the expected tensor.
+TOLERANCE = {
+    'forward': {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3},
+    'backward': {torch.float64: 1e-9, torch.float32: 1e-4},
+}
+PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
+
+
+def assert_near(name, actual, expected, kind='forward', dtype=torch.float32):
+    """Largest difference, relative to the largest expected entry, within the table's tolerance."""
+    assert actual.shape == expected.shape, f'{name}: {tuple(actual.shape)} is not {tuple(expected.shape)}'
+    scale = expected.abs().max().clamp(min=1e-30).double()
+    error = ((actual.double() - expected.double()).abs().max() / scale).item()
+    assert error <= TOLERANCE[kind][dtype], f'{name}: relative error {error:.2e}'
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def published_case():
+    """Loads a numeric case of the published code, made outside this repository; skips where there is none."""
+
+    def load(name):
+        path = PUBLISHED_CASES / name
+        if not path.is_file():
+            pytest.skip(f'{name} is not at hand')
+        with np.load(path) as arrays:
+            return {key: torch.from_numpy(v) if v.ndim else v.item() for key, v in arrays.items()}
+
+    return load

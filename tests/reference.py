@@ -1,0 +1,83 @@
+"""A slow float64 transcription of the papers' equations, which everything is compared with.
+
+The DTN paper's names: T tokens of an H x W grid in rows, C channels, R of Eq. 6, P of each head. All of it is dense:
+P is a T x T matrix here.
+"""
+
+import torch
+from torch import Tensor
+
+
+def relative_positions(height: int, width: int) -> Tensor:
+    """R of Eq. 6 (T, T, 3): R_ij = [dx^2 + dy^2, dx, dy], the shifts from token i to token j (Fig. 6: j - i)."""
+    token = torch.arange(height * width)
+    x, y = token % width, token // width
+    dx = (x[None, :] - x[:, None]).double()
+    dy = (y[None, :] - y[:, None]).double()
+    return torch.stack([dx**2 + dy**2, dx, dy], dim=-1)
+
+
+def average_cells(x: Tensor, height: int, width: int, pool: int) -> Tensor:
+    """Means of pool x pool tokens, partial at the right and bottom edges: (T, C) -> (cells, C)."""
+    grid = x.view(height, width, -1)
+    corners = [(y, x) for y in range(0, height, pool) for x in range(0, width, pool)]
+    return torch.stack([grid[y : y + pool, x : x + pool].mean(dim=(0, 1)) for y, x in corners])
+
+
+def repeat_cells(cells: Tensor, height: int, width: int, pool: int) -> Tensor:
+    """Every token gets its cell's value: (cells, C) -> (T, C)."""
+    cells_wide = -(-width // pool)
+    index = [(y // pool) * cells_wide + x // pool for y in range(height) for x in range(width)]
+    return cells[torch.tensor(index)]
+
+
+def dense_dtn(
+    x: Tensor,
+    grid: tuple[int, int],
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    published: bool = False,
+    positional_weights: Tensor | None = None,
+) -> Tensor:
+    """Algorithm 1 for tokens (B, T, C) in float64.
+
+    `published` follows the authors' code where it differs. `positional_weights` (N, T, T) replaces P of Eq. 6.
+    """
+    num_heads = len(var_logit)
+    head_dim = x.shape[-1] // num_heads
+    height, width = grid
+    cells = (-(-height // pool), -(-width // pool))
+    out = []
+    for tokens in x:  # line 7: for b = 1 to B
+        if published:
+            heads = tokens.view(len(tokens), num_heads, head_dim)
+            tokens = (heads / torch.sqrt((heads**2).mean(-1, keepdim=True) + eps)).view_as(tokens)
+        channels = x.shape[-1] - 1 if published else x.shape[-1]
+        mean_ln = tokens.mean(-1, keepdim=True)  # Eq. 2
+        var_ln = ((tokens - mean_ln) ** 2).sum(-1, keepdim=True) / channels
+        means, variances = [], []
+        for h in range(num_heads):
+            x_h = tokens[:, h * head_dim : (h + 1) * head_dim]
+            if positional_weights is None:
+                p_h = (relative_positions(*cells) @ position[h]).softmax(dim=1)  # Eq. 6
+            else:
+                p_h = positional_weights[h]
+            if pool > 1:
+                x_h = average_cells(x_h, height, width, pool)
+            mean_it = p_h @ x_h  # line 9
+            var_it = p_h @ (x_h * x_h) - (p_h @ x_h) * (p_h @ x_h)
+            if pool > 1:
+                mean_it, var_it = (repeat_cells(s, height, width, pool) for s in (mean_it, var_it))
+            mean_lambda = torch.ones(()) if mean_logit is None else torch.sigmoid(mean_logit[h])  # line 5
+            var_lambda = torch.sigmoid(var_logit[h])
+            mean_it = torch.zeros_like(mean_it) if mean_logit is None else mean_it
+            means.append(mean_lambda * mean_ln + (1 - mean_lambda) * mean_it)  # line 10
+            variances.append(var_lambda * var_ln + (1 - var_lambda) * var_it)  # line 11
+        mean, var = torch.cat(means, dim=-1), torch.cat(variances, dim=-1)  # line 12
+        out.append(weight * (tokens - mean) / torch.sqrt(var + eps) + bias)  # line 13
+    return torch.stack(out)

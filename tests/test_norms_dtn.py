@@ -1,0 +1,274 @@
+"""DTN against the dense float64 transcription, the paper's limits, and the published code's numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.conftest import assert_near
+from tests.reference import dense_dtn, relative_positions
+from tokennorm.checkpoints import from_published_dtn
+from tokennorm.norms import DTN
+from tokennorm.norms.dtn import attention_centres
+from tokennorm.ops.dtn import inter_token_stats
+
+# height, width, channels, heads, pool: why
+CASES = [
+    (6, 6, 12, 4, 1),  # Eq. 7's square neighbourhood
+    (5, 9, 12, 3, 1),  # a wide rectangle, heads that form no square
+    (9, 4, 8, 2, 1),  # a tall rectangle
+    (1, 7, 6, 2, 1),  # one row
+    (1, 1, 6, 1, 1),  # one token
+    (8, 8, 8, 1, 4),  # pooled, whole cells
+    (7, 10, 12, 4, 2),  # pooled, partial cells at both edges
+    (3, 5, 4, 4, 4),  # pooled by more than the height, one channel a head
+]
+
+
+def randomise(norm):
+    """Parameters far from their start: a1 of both signs, lambda between 0.1 and 0.9."""
+    for name, p in norm.named_parameters():
+        nn.init.normal_(p, std=0.3 if name == 'position' else 1)
+    return norm
+
+
+def reference_of(norm, x, grid, **kwargs):
+    """The transcription with the module's parameters; x (B, H, W, C) or (B, T, C)."""
+    out = dense_dtn(
+        x.reshape(x.shape[0], -1, x.shape[-1]),
+        grid,
+        norm.weight,
+        norm.bias,
+        norm.mean_logit,
+        norm.var_logit,
+        norm.position,
+        eps=norm.eps,
+        pool=norm.pool,
+        published=norm.form == 'published',
+        **kwargs,
+    )
+    return out.view(x.shape)
+
+
+@pytest.mark.parametrize('only_var', [False, True])
+@pytest.mark.parametrize('form', ['paper', 'published'])
+@pytest.mark.parametrize(('height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_equals_the_dense_transcription(height, width, channels, heads, pool, form, only_var):
+    norm = randomise(DTN(channels, heads, pool=pool, form=form, only_var=only_var)).double()
+    x = (3 * torch.randn(2, height, width, channels) + 1).double().requires_grad_()
+    grad_y = torch.randn_like(x)
+    inputs = [x, *norm.parameters()]
+
+    actual = norm(x)
+    expected = reference_of(norm, x, (height, width))
+    assert_near('y', actual, expected, dtype=torch.float64)
+    names = ['x', *dict(norm.named_parameters())]
+    actual_grads = torch.autograd.grad(actual, inputs, grad_y, allow_unused=True)
+    expected_grads = torch.autograd.grad(expected, inputs, grad_y, allow_unused=True)
+    for name, a, e in zip(names, actual_grads, expected_grads, strict=True):
+        assert a is not None, f'{name} has no gradient'
+        if e.abs().max() < 1e-9:  # a single token's statistics do not depend on its position
+            assert a.abs().max() < 1e-9, name
+        else:
+            assert_near(f'gradient of {name}', a, e, 'backward', torch.float64)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+def test_statistics_are_float32_for_every_dtype(dtype):
+    norm = randomise(DTN(12, 4)).to(dtype)
+    x = torch.randn(2, 7, 9, 12).to(dtype)
+    expected = reference_of(norm.double(), x.double(), (7, 9))
+    actual = norm.to(dtype)(x)
+    assert actual.dtype == dtype
+    assert_near('y', actual, expected, dtype=dtype)
+
+
+@pytest.mark.parametrize('offset', [1e2, 1e4])
+def test_a_large_common_offset_keeps_its_digits(offset):
+    norm = DTN(12, 4).double()
+    with torch.no_grad():
+        norm.var_logit.fill_(-30)  # inter-token variance alone: the term that cancels
+    x = offset + torch.randn(1, 16, 16, 12).double()
+    expected = reference_of(norm, x.float().double(), (16, 16))
+    actual = norm.float()(x.float())
+    error = (actual - expected).abs().max() / expected.abs().max()
+    assert error < 1e-6 * offset, f'{error:.1e}'
+
+
+def test_lambda_of_one_is_layer_norm():
+    norm = randomise(DTN(12, 4))
+    nn.init.constant_(norm.mean_logit, 100)
+    nn.init.constant_(norm.var_logit, 100)
+    x = torch.randn(2, 5, 7, 12)
+    assert_near('y', norm(x), F.layer_norm(x, (12,), norm.weight, norm.bias, norm.eps))
+
+
+def test_lambda_of_zero_with_uniform_weights_is_instance_norm():
+    norm = randomise(DTN(12, 4))
+    nn.init.constant_(norm.mean_logit, -100)
+    nn.init.constant_(norm.var_logit, -100)
+    nn.init.zeros_(norm.position)
+    x = torch.randn(2, 5, 7, 12)
+    expected = F.instance_norm(x.permute(0, 3, 1, 2), weight=norm.weight, bias=norm.bias, eps=norm.eps)
+    assert_near('y', norm(x), expected.permute(0, 2, 3, 1))
+
+
+def test_lambda_of_zero_with_banded_weights_is_local_instance_norm():
+    """The transcription takes any P; with Fig. 5's band its statistics are those of the k nearest tokens of a row."""
+    tokens, k = 9, 3
+    band = (relative_positions(1, tokens)[..., 1].abs() <= k // 2).double()
+    band = (band / band.sum(dim=1, keepdim=True))[None]
+    norm = DTN(4, 1, grid='sequence').double()
+    nn.init.constant_(norm.mean_logit, -100)
+    nn.init.constant_(norm.var_logit, -100)
+    x = torch.randn(1, tokens, 4).double()
+    local = torch.stack([x[0, max(0, t - 1) : t + 2].mean(0) for t in range(tokens)])
+    spread = torch.stack([x[0, max(0, t - 1) : t + 2].var(0, unbiased=False) for t in range(tokens)])
+    expected = (x - local) / (spread + norm.eps).sqrt()
+    assert_near('y', reference_of(norm, x, (1, tokens), positional_weights=band), expected, dtype=torch.float64)
+
+    # Eq. 6 cannot give equal weights inside a band; a1 -> -inf gives the band of one token, a shift a2 = -a1 of two.
+    with torch.no_grad():
+        norm.position.copy_(torch.tensor([[-300.0, 300.0, 0.0]]))  # exponents equal at dx = 0 and dx = 1
+    pairs = torch.stack([x[0, t : t + 2].mean(0) for t in range(tokens)])
+    spread = torch.stack([x[0, t : t + 2].var(0, unbiased=False) for t in range(tokens)])
+    assert_near('y', norm(x), (x - pairs) / (spread + norm.eps).sqrt(), dtype=torch.float64)
+
+
+def test_centres_are_those_of_equation_7():
+    assert attention_centres(1).tolist() == [[0, 0]]
+    assert attention_centres(4).tolist() == [[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]]
+    nine = [[x, y] for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    assert attention_centres(9).tolist() == nine
+    assert attention_centres(11).tolist() == nine + [[0, 0]] * 2
+    position = DTN(18, 9).position
+    assert position[:, 0].tolist() == [-1] * 9
+    assert position[:, 1:].tolist() == [[2 * x, 2 * y] for x, y in nine]
+
+
+def test_weights_start_heaviest_at_their_centre():
+    """The x axis is the grid's width: head 6 of 9 has Delta = (1, -1), one column right and one row up."""
+    norm = DTN(9, 9)
+    p = (relative_positions(5, 5).float() @ norm.position.T).softmax(dim=1)  # (T, T, N)
+    centre = 2 * 5 + 2
+    assert p[centre, :, 6].argmax() == (2 - 1) * 5 + (2 + 1)
+
+
+def test_published_start_differs_beyond_the_square():
+    extra = DTN(12, 3, form='published').position[1:]
+    assert 0 < extra.abs().max() <= 2
+    assert extra.std() < 0.05
+    assert DTN(12, 3).position[1:].tolist() == [[-1, 0, 0]] * 2
+
+
+@pytest.mark.parametrize('a1', [-0.02, 0.02])
+@pytest.mark.parametrize('grid', [(56, 56), (200, 336)])
+def test_statistics_stay_sane_at_detector_grids(grid, a1):
+    """P averages: each mean lies between the smallest and the largest token, each variance below a quarter range^2."""
+    x = (100 + torch.randn(1, *grid, 4)).requires_grad_()
+    position = torch.tensor([[a1, 0.1, -0.1]], requires_grad=True)
+    mean, var = inter_token_stats(x, position)
+    low, high = x.amin(dim=(1, 2)), x.amax(dim=(1, 2))
+    assert (mean >= low - 1e-3).all()
+    assert (mean <= high + 1e-3).all()
+    assert (var >= 0).all()
+    assert (var <= (high - low) ** 2 / 4).all()
+    exact_mean, exact_var = inter_token_stats(x.double(), position.double())
+    assert_near('mean', mean - 100, exact_mean - 100, kind='backward')
+    assert_near('variance', var, exact_var, kind='backward')
+    (mean.mean() + var.mean()).backward()
+    assert x.grad.isfinite().all()
+    assert position.grad.isfinite().all()
+
+
+def test_what_a_rank_3_input_means():
+    x = torch.randn(2, 12, 8)
+    with pytest.raises(ValueError, match='grid='):
+        DTN(8, 2)(x)
+    with pytest.raises(ValueError, match='grid='):
+        DTN(8, 2, grid=(5, 2))(x)
+    with pytest.raises(ValueError, match='8 channels'):
+        DTN(8, 2)(x.view(2, 4, 3, 8).transpose(1, 3))
+    norm = DTN(8, 2, grid=(4, 3))
+    assert torch.equal(norm(x), norm(x.view(2, 4, 3, 8)).view(2, 12, 8))
+    sequence = DTN(8, 2, grid='sequence')
+    assert torch.equal(sequence(x), sequence(x[:, None])[:, 0])
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(num_features=8, num_heads=3), 'must divide'),
+        (dict(num_features=8, num_heads=0), 'must divide'),
+        (dict(num_features=8, num_heads=2, pool=0), 'pool=0'),
+        (dict(num_features=8, num_heads=2, form='code'), "'published'"),
+        (dict(num_features=8, num_heads=2, grid='row'), "'sequence'"),
+    ],
+)
+def test_arguments_out_of_range_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        DTN(**kwargs)
+
+
+def test_is_a_layer_norm_with_plain_parameters():
+    norm = DTN(8, 2)
+    assert DTN.__bases__ == (nn.LayerNorm,)
+    assert list(norm.state_dict()) == ['weight', 'bias', 'mean_logit', 'var_logit', 'position']
+    assert [p.tolist() for p in (norm.mean_logit, norm.var_logit)] == [[0, 0]] * 2
+    assert list(DTN(8, 2, only_var=True).state_dict()) == ['weight', 'bias', 'var_logit', 'position']
+    randomise(norm).reset_parameters()
+    for name, value in DTN(8, 2).state_dict().items():
+        assert torch.equal(value, norm.state_dict()[name]), name
+
+
+def load_published(case):
+    """The published module's case as our module, its tokens and its parameters' gradients under our names."""
+    params = {k.removeprefix('param.'): v for k, v in case.items() if k.startswith('param.')}
+    grads = {k.removeprefix('grad.'): v for k, v in case.items() if k.startswith('grad.')}
+    grid = tuple(case['resolution'].tolist())
+    norm = DTN(
+        case['x'].shape[-1],
+        case['num_heads'],
+        eps=case['eps'],
+        pool=case['pool'],
+        form='published',
+        only_var=bool(case['only_var']),
+        grid=grid,
+    )
+    norm.load_state_dict(from_published_dtn(params), strict=True)
+    return norm, from_published_dtn(grads)
+
+
+@pytest.mark.parametrize('name', ['vit_init', 'vit_trained', 'pvt_pool2', 'only_var'])
+def test_published_form_gives_the_published_numbers(name, published_case):
+    case = published_case(f'dtn_published_{name}.npz')
+    norm, expected_grads = load_published(case)
+    x = case['x'].requires_grad_()
+    y = norm(x)
+    assert_near('y', y, case['y'])
+    y.backward(case['grad_y'])
+    assert_near('gradient of x', x.grad, case['grad_x'], 'backward')
+    for key, p in norm.named_parameters():
+        assert_near(f'gradient of {key}', p.grad, expected_grads[key], 'backward')
+
+
+def test_from_published_dtn_renames_and_turns_the_axes():
+    published = {
+        'blocks.0.norm1.weight': torch.ones(4),
+        'blocks.0.norm1.mean_norm_weight': torch.tensor([1.0, 2.0]),
+        'blocks.0.norm1.var_norm_weight': torch.tensor([3.0, 4.0]),
+        'blocks.0.norm1.pos_proj.weight': torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        'blocks.0.norm1.pos_proj.bias': torch.zeros(2),
+        'head.weight': torch.zeros(1),
+    }
+    converted = from_published_dtn(published)
+    assert list(converted) == [
+        'blocks.0.norm1.weight',
+        'blocks.0.norm1.mean_logit',
+        'blocks.0.norm1.var_logit',
+        'blocks.0.norm1.position',
+        'head.weight',
+    ]
+    assert converted['blocks.0.norm1.position'].tolist() == [[3, -1, -2], [6, -4, -5]]
+    bare = from_published_dtn({'pos_proj.weight': torch.ones(1, 3), 'var_norm_weight': torch.ones(1)})
+    assert list(bare) == ['position', 'var_logit']
