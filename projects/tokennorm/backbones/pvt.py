@@ -1,0 +1,316 @@
+"""Pyramid Vision Transformer (Wang et al., "Pyramid Vision Transformer: A Versatile Backbone for Dense Prediction
+without Convolutions", 2021), with Dynamic Token Normalization and Dual PatchNorm as options.
+
+With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
+classifier (`out_type='cls_token'`, without its linear head). Two things are wider than there: sides that 32 does not
+divide are padded rather than cut, and maps smaller than the reduction of their keys are padded to one key.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tokennorm.backbones.layers import DropPath, Mlp
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints import from_published_pvt, load_pretrained
+from tokennorm.registry import MODELS
+from tokennorm.stems import PatchEmbed
+
+_PATCH_SIZES = (4, 2, 2, 2)
+_WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))
+ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
+    'tiny': dict(depths=(2, 2, 2, 2), **_WIDTHS),
+    'small': dict(depths=(3, 4, 6, 3), **_WIDTHS),
+    'medium': dict(depths=(3, 4, 18, 3), **_WIDTHS),
+    'large': dict(depths=(3, 8, 27, 3), **_WIDTHS),
+}
+
+
+class SpatialReductionAttention(nn.Module):
+    """Attention whose keys and values are one token for each sr_ratio x sr_ratio tokens (PVT, Eqs. 1 to 3)."""
+
+    def __init__(self, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.sr_ratio = sr_ratio
+        self.q = nn.Linear(dims, dims)
+        self.kv = nn.Linear(dims, 2 * dims)
+        self.proj = nn.Linear(dims, dims)
+        if sr_ratio > 1:
+            self.sr = nn.Conv2d(dims, dims, kernel_size=sr_ratio, stride=sr_ratio)
+            self.norm = build_norm(norm_cfg, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        height, width = x.shape[1:3]
+        q = rearrange(self.q(x), 'b h w (n d) -> b n (h w) d', n=self.num_heads)
+        k, v = rearrange(self.kv(self.reduce(x)), 'b h w (two n d) -> two b n (h w) d', two=2, n=self.num_heads)
+        out = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """The tokens that keys and values are made from: (B, H, W, C) -> (B, H // sr_ratio, W // sr_ratio, C)."""
+        if self.sr_ratio == 1:
+            return x
+        height, width = x.shape[1:3]
+        x = F.pad(
+            rearrange(x, 'b h w c -> b c h w'), (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0))
+        )
+        return self.norm(rearrange(self.sr(x), 'b c h w -> b h w c'))
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
+
+    def __init__(self, dims, num_heads, mlp_ratio, sr_ratio, drop_path, norm_cfg, token_norm_cfg, pool) -> None:
+        super().__init__()
+        self.norm1 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
+        self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, norm_cfg)
+        self.norm2 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
+        self.mlp = Mlp(dims, mlp_ratio * dims)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class Stage(nn.Module):
+    """Patch embedding, position embedding and blocks.
+
+    Args:
+        patch_embed: Image or map (B, C', H', W') to grid (B, H, W, C).
+        blocks: Blocks of C channels.
+        pos_shape: Height and width of the position embedding, in tokens.
+        dims: Channels C.
+        cls_token: A class token joins in this stage; the position embedding then begins with its row.
+        with_cp: Recompute the blocks in the backward pass.
+    """
+
+    def __init__(self, patch_embed, blocks, pos_shape, dims, cls_token, with_cp) -> None:
+        super().__init__()
+        self.patch_embed = patch_embed
+        self.pos_embed = nn.Parameter(torch.empty(1, cls_token + pos_shape[0] * pos_shape[1], dims))
+        self.cls_token = nn.Parameter(torch.empty(1, 1, dims)) if cls_token else None
+        self.blocks = nn.ModuleList(blocks)
+        self.pos_shape = pos_shape
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C', H', W') -> (B, H, W, C), or (B, 1, 1 + H * W, C) with the class token first."""
+        x = self.patch_embed(x)
+        x = x + self.resized_pos_embed(*x.shape[1:3])
+        if self.cls_token is not None:
+            cls_token = (self.cls_token + self.pos_embed[:, :1]).expand(x.shape[0], -1, -1)
+            x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.with_cp and self.training else block(x)
+        return x
+
+    def resized_pos_embed(self, height: int, width: int) -> Tensor:
+        """The position embedding of the grid, bilinear for other sizes than that of pretraining: (1, H, W, C)."""
+        grid = self.pos_embed[:, int(self.cls_token is not None) :].unflatten(1, self.pos_shape)
+        if (height, width) == self.pos_shape:
+            return grid
+        grid = F.interpolate(rearrange(grid, 'b h w c -> b c h w'), size=(height, width), mode='bilinear')
+        return rearrange(grid, 'b c h w -> b h w c')
+
+
+@MODELS.register_module()
+class PVT(BaseModule):
+    """Pyramid Vision Transformer for detectors and classifiers.
+
+    Args:
+        arch: 'tiny', 'small', 'medium', 'large', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and
+            `sr_ratios`, each with one entry a stage.
+        in_channels: Channels of the image.
+        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
+            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
+            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
+        token_norm_stages: Leading stages that use `token_norm_cfg` (DTN paper, A.1: 3).
+        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
+        norm_cfg: The norms outside of `token_norm_cfg`.
+        pretrain_img_size: Side, or height and width, of the images that the position embeddings are made for, in
+            pixels.
+        out_indices: Stages whose maps are returned, for 'featmap'.
+        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'cls_token'
+            returns the class token (B, C), which joins in the last stage, alone.
+        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
+        norm_eval: Keep batch norms, where there are any, in eval mode.
+        with_cp: Recompute blocks in the backward pass, for less memory.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout or ours.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, Sequence[int]] = 'tiny',
+        in_channels: int = 3,
+        token_norm_cfg: Mapping[str, Any] | None = None,
+        token_norm_stages: int = 3,
+        stem_cfg: Mapping[str, Any] | None = None,
+        norm_cfg: Mapping[str, Any] = dict(type='LN', eps=1e-6),
+        pretrain_img_size: int | tuple[int, int] = 224,
+        out_indices: Sequence[int] = (0, 1, 2, 3),
+        out_type: Literal['featmap', 'cls_token'] = 'featmap',
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        drop_path_rate: float = 0.1,
+        init_cfg: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        arch = _resolve_arch(arch)
+        num_stages = len(arch['depths'])
+        _check_range('out_indices', out_indices, 0, num_stages - 1)
+        _check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
+        _check_range('frozen_stages', [frozen_stages], -1, num_stages)
+        if out_type not in ('featmap', 'cls_token'):
+            raise ValueError(f"PVT: out_type={out_type!r} must be 'featmap' or 'cls_token'")
+        if out_type == 'cls_token' and (
+            arch['sr_ratios'][-1] != 1 or (token_norm_cfg and token_norm_stages == num_stages)
+        ):
+            raise ValueError(
+                "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
+                'the class token of the last stage has no place in a grid'
+            )
+        self.out_indices = tuple(out_indices)
+        self.out_type = out_type
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+
+        token_norm_cfg = dict(token_norm_cfg or norm_cfg)
+        pools = _per_stage('pool', token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages]), num_stages)
+        drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
+        if isinstance(pretrain_img_size, int):
+            pretrain_img_size = (pretrain_img_size, pretrain_img_size)
+        pos_shape = tuple(pretrain_img_size)
+        self.stages = nn.ModuleList()
+        for i, dims in enumerate(arch['embed_dims']):
+            embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=norm_cfg)
+            pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
+            blocks = [
+                Block(
+                    dims,
+                    num_heads=arch['num_heads'][i],
+                    mlp_ratio=arch['mlp_ratios'][i],
+                    sr_ratio=arch['sr_ratios'][i],
+                    drop_path=next(drop_paths),
+                    norm_cfg=norm_cfg,
+                    token_norm_cfg=token_norm_cfg if i < token_norm_stages else norm_cfg,
+                    pool=pools[i],
+                )
+                for _ in range(arch['depths'][i])
+            ]
+            self.stages.append(
+                Stage(
+                    build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed),
+                    blocks,
+                    pos_shape,
+                    dims,
+                    cls_token=out_type == 'cls_token' and i == num_stages - 1,
+                    with_cp=with_cp,
+                )
+            )
+            in_channels = dims
+        if out_type == 'cls_token':
+            self.norm = build_norm(norm_cfg, in_channels)
+        else:
+            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
+            self.stages[max(self.out_indices) + 1 :].requires_grad_(False)
+        self.reset_parameters()
+        self._freeze_stages()
+
+    def reset_parameters(self) -> None:
+        """The published start: linear layers, class token and positions truncated normal with deviation 0.02."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, Stage):
+                nn.init.trunc_normal_(module.pos_embed, std=0.02)
+                if module.cls_token is not None:
+                    nn.init.trunc_normal_(module.cls_token, std=0.02)
+
+    def init_weights(self) -> None:
+        """Loads the checkpoint of `init_cfg`, if it names one. mmengine calls it before training.
+
+        Raises:
+            RuntimeError: where the checkpoint's parameters are not this model's.
+        """
+        if isinstance(self.init_cfg, Mapping) and self.init_cfg.get('type') == 'Pretrained':
+            load_pretrained(self, self.init_cfg['checkpoint'], self._convert)
+        else:
+            super().init_weights()
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        return from_published_pvt(state_dict, self.out_type) if 'pos_embed1' in state_dict else state_dict
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
+        outs = []
+        for i, stage in enumerate(self.stages):
+            grid = stage(x)
+            x = rearrange(grid, 'b h w c -> b c h w')
+            if i in self.out_indices:
+                outs.append(x)
+            if self.out_type == 'featmap' and i == max(self.out_indices):
+                return tuple(outs)
+        return (self.norm(grid)[:, 0, 0],)
+
+    def train(self, mode: bool = True) -> 'PVT':
+        super().train(mode)
+        self._freeze_stages()
+        if self.norm_eval:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+    def _freeze_stages(self) -> None:
+        frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]
+        for module in frozen:
+            module.eval().requires_grad_(False)
+
+
+def _resolve_arch(arch: str | Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The table row of a name, or the given dict, checked."""
+    if isinstance(arch, str):
+        if arch not in ARCHS:
+            raise ValueError(f'PVT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
+        return ARCHS[arch]
+    if set(arch) != set(ARCHS['tiny']):
+        raise ValueError(f'PVT: arch has the keys {sorted(arch)}, it needs {sorted(ARCHS["tiny"])}')
+    arch = {key: tuple(values) for key, values in arch.items()}
+    lengths = {key: len(values) for key, values in arch.items()}
+    if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= len(_PATCH_SIZES):
+        raise ValueError(
+            f'PVT: arch needs one entry a stage, for 1 to {len(_PATCH_SIZES)} stages, in each list: {lengths}'
+        )
+    for dims, num_heads in zip(arch['embed_dims'], arch['num_heads'], strict=True):
+        if num_heads < 1 or dims % num_heads:
+            raise ValueError(f'PVT: num_heads={num_heads} must divide embed_dims={dims}')
+    return arch
+
+
+def _per_stage(name: str, value: int | Sequence[int], num_stages: int) -> Sequence[int]:
+    """One number for all stages, or one a stage."""
+    values = [value] * num_stages if isinstance(value, int) else value
+    if len(values) != num_stages:
+        raise ValueError(f'PVT: {name}={value} must be one number or {num_stages}')
+    return values
+
+
+def _check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
+    if not all(low <= value <= high for value in values):
+        raise ValueError(f'PVT: {name}={values} must lie in {low} to {high}')

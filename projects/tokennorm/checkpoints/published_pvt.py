@@ -1,0 +1,41 @@
+"""The state dict of the PVT authors' classifiers and detection backbones."""
+
+import math
+import re
+
+from torch import Tensor
+
+_CLASSIFIER_ONLY = re.compile(r'(cls_token|norm\.|head\.)')
+_STAGE = re.compile(r'(patch_embed|pos_embed|block)(\d)(.*)')
+
+
+def from_published_pvt(state_dict: dict[str, Tensor], out_type: str = 'featmap') -> dict[str, Tensor]:
+    """Renames the parameters of the PVT authors' models to those of `tokennorm.backbones.PVT`.
+
+    Args:
+        state_dict: The published state dict. It is not changed.
+        out_type: The backbone's. For 'featmap' the class token, its row of the last position embedding and the last
+            norm are left out. The linear head is left out always.
+
+    Returns:
+        A new dict for `load_state_dict(strict=True)`.
+
+    Raises:
+        ValueError: for a key that is not of this layout.
+    """
+    converted = {}
+    for key, value in state_dict.items():
+        stage = _STAGE.fullmatch(key)
+        if stage:
+            kind, number, rest = stage.groups()
+            converted[f'stages.{int(number) - 1}.{"blocks" if kind == "block" else kind}{rest}'] = value
+        elif not _CLASSIFIER_ONLY.match(key):
+            raise ValueError(f'{key} is no parameter of a published PVT')
+        elif out_type == 'cls_token' and not key.startswith('head.'):
+            last = max(int(m.group(2)) for m in map(_STAGE.fullmatch, state_dict) if m) - 1
+            converted[f'stages.{last}.cls_token' if key == 'cls_token' else key] = value
+    if out_type == 'featmap':
+        for key, value in converted.items():
+            if key.endswith('pos_embed') and math.isqrt(value.shape[1] - 1) ** 2 == value.shape[1] - 1 > 0:
+                converted[key] = value[:, 1:]
+    return converted

@@ -1,0 +1,15 @@
+"""Child registries of mmengine's, one a kind, in the scope 'tokennorm'.
+
+mmengine imports this module when a config of any scope names a type with the prefix `tokennorm.`, and the locations
+when it looks the type up: no `custom_imports` needed.
+"""
+
+from mmengine import registry as host
+
+MODELS = host.Registry(
+    'model',
+    parent=host.MODELS,
+    scope='tokennorm',
+    locations=['tokennorm.builder', 'tokennorm.stems', 'tokennorm.backbones'],
+)
+HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])
