@@ -1,0 +1,377 @@
+"""Shapes: a small detection and instance segmentation dataset in COCO format, generated from a seed.
+
+A picture is planned before it is painted. `plan` puts objects on the canvas from back to front and accepts one only if
+afterwards *every* object still shows at least `MIN_VISIBLE_FRACTION` of its area and `MIN_VISIBLE_PIXELS`; the image
+border hides just as an occluder does. Whatever is planned is painted and annotated and nothing else is, so no object
+is without an annotation and no annotation is without a visible object.
+
+Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
+patches, edges), objects whose colour and texture are drawn independently of their class, shadows, uneven illumination,
+blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size, the square root of its
+unoccluded area, is log-uniform between 13 px and min(96 px, half the image): at 192 px about half of the objects are
+small in COCO's sense (below 32^2 px), the others medium and hardly any large (above 96^2 px).
+
+Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
+another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
+
+Image `index` of a split depends on (seed, split, index) alone: neither on the number of workers nor on the number of
+images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) float32 in [0, 1] in cv2's BGR order.
+"""
+
+import json
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import cv2
+import numpy as np
+from pycocotools import mask as rle
+
+CLASSES = ('disk', 'square', 'triangle', 'star')
+METAINFO = dict(classes=CLASSES, palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)])
+SPLITS = ('train', 'val')
+FORMAT_VERSION = 1
+MIN_VISIBLE_FRACTION = 0.35
+MIN_VISIBLE_PIXELS = 40
+MAX_OBJECTS = 8
+EMPTY_EVERY = 20
+MIN_SIZE, MAX_SIZE = 13.0, 96.0
+MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the content of a dataset, as written to its `dataset.json`."""
+
+    num_train: int
+    num_val: int
+    image_size: int
+    seed: int
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self):
+        if min(self.num_train, self.num_val) < 1:
+            raise ValueError(f'a split needs at least one image, got {self.num_train} train and {self.num_val} val')
+        if self.image_size < 48:
+            raise ValueError(f'image_size must be at least 48 px, got {self.image_size}')
+        if self.seed < 0:
+            raise ValueError(f'seed must not be negative, got {self.seed}')
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside."""
+
+    label: int
+    size: float
+    alpha: np.ndarray
+    full_area: float
+
+    @property
+    def mask(self):
+        return self.alpha >= 0.5
+
+
+# ---- plan: which objects, where, and what is seen of them ----
+
+
+def outline(label):
+    """Corners (P, 2) of a class's shape with area 1 around the origin."""
+    corners = (64, 4, 3, 10)[label]
+    angle = 2 * np.pi * np.arange(corners) / corners
+    radius = np.where(np.arange(corners) % 2, 0.45, 1.0) if CLASSES[label] == 'star' else np.ones(corners)
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return points / np.sqrt(cv2.contourArea(points.astype(np.float32)))
+
+
+def random_shape(rng, image_size):
+    label = int(rng.integers(len(CLASSES)))
+    size = float(np.exp(rng.uniform(np.log(MIN_SIZE), np.log(min(MAX_SIZE, image_size / 2)))))
+    stretch = np.exp(rng.uniform(-0.12, 0.12))
+    turn = rng.uniform(0, 2 * np.pi)
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    centre = rng.uniform(0, image_size, 2)
+    points = size * (outline(label) * [stretch, 1 / stretch]) @ rotation.T + centre
+
+    scale = 4  # coverage is the share of 4 x 4 samples
+    low = np.floor(points.min(0)).astype(int) - 1
+    width, height = np.ceil(points.max(0)).astype(int) + 1 - low
+    fine = np.zeros((height * scale, width * scale), np.uint8)
+    cv2.fillPoly(fine, [np.round((points - low) * scale - 0.5).astype(np.int32)], 255)
+    patch = cv2.resize(fine, (int(width), int(height)), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+
+    (x0, y0), (x1, y1) = np.clip(low, 0, image_size), np.clip(low + [width, height], 0, image_size)
+    alpha = np.zeros((image_size, image_size), np.float32)
+    alpha[y0:y1, x0:x1] = patch[y0 - low[1]:y1 - low[1], x0 - low[0]:x1 - low[0]]
+    return Shape(label, size, alpha, float((patch >= 0.5).sum()))
+
+
+def visible_masks(shapes):
+    """Disjoint masks, a list of (S, S) bool, of what is seen of shapes given from back to front."""
+    masks, covered = [], False
+    for shape in reversed(shapes):
+        masks.append(shape.mask & ~covered)
+        covered = covered | shape.mask
+    return masks[::-1]
+
+
+def all_visible(shapes):
+    seen = [mask.sum() for mask in visible_masks(shapes)]
+    return all(pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
+               for pixels, shape in zip(seen, shapes, strict=True))
+
+
+def plan(rng, num_objects, image_size):
+    """Up to `num_objects` shapes from back to front, all of them visible enough; fewer only where no room is found."""
+    shapes = []
+    for _ in range(num_objects):
+        for _ in range(20):
+            candidate = [*shapes, random_shape(rng, image_size)]
+            if all_visible(candidate):
+                shapes = candidate
+                break
+    return shapes
+
+
+# ---- paint: images are (3, H, W) float32 until the camera ----
+
+
+def fractal_noise(rng, height, width, roughness=1.0):
+    """Noise (H, W) of zero mean and unit deviation; `roughness` is the weight of each octave over the coarser one."""
+    octaves = range(int(np.log2(min(height, width))) - 1, 0, -1)
+    field, weight = rng.standard_normal((2, 2), np.float32), 1.0
+    for octave in octaves:
+        cells = (-(-height >> octave), -(-width >> octave))
+        weight *= roughness
+        field = cv2.resize(field, cells[::-1], interpolation=cv2.INTER_CUBIC)
+        field += weight * rng.standard_normal(cells, np.float32)
+    field = cv2.resize(field, (width, height), interpolation=cv2.INTER_CUBIC)
+    mean, deviation = cv2.meanStdDev(field)
+    return (field - mean.item()) / (deviation.item() + 1e-6)
+
+
+def position_along(rng, height, width):
+    """Coordinate (H, W) in px along a random direction, zero at the centre."""
+    turn = rng.uniform(0, 2 * np.pi)
+    y, x = (np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in (height, width))
+    return x[None, :] * np.float32(np.cos(turn)) + y[:, None] * np.float32(np.sin(turn))
+
+
+def sigmoid(x):
+    return 0.5 + 0.5 * np.tanh(0.5 * x)
+
+
+def blend(image, colour, alpha):
+    """In place: `colour`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W)."""
+    colour = np.asarray(colour, np.float32)
+    image += ((colour[:, None, None] if colour.ndim == 1 else colour) - image) * alpha
+
+
+def paint_background(rng, size):
+    image = None
+    for _ in range(int(rng.integers(1, 4))):
+        shade = rng.uniform(0.05, 0.16) * fractal_noise(rng, size, size, rng.uniform(0.5, 1.0))
+        shade += rng.uniform(0, 0.25) / size * position_along(rng, size, size)
+        roughness, strength = rng.uniform(0.4, 0.9), rng.uniform(0.01, 0.06)
+        base = rng.uniform(0.2, 0.75) + rng.normal(0, 0.08, 3)
+        region = np.stack([value + shade + strength * fractal_noise(rng, size, size, roughness) for value in base])
+        if image is None:
+            image = region.astype(np.float32)
+        else:
+            border = position_along(rng, size, size) * (3 / size) + rng.normal(0, 0.5)
+            border += rng.uniform(0.1, 0.8) * fractal_noise(rng, size, size, 0.6)
+            blend(image, region, sigmoid(border * rng.uniform(3, 60)))
+    return image
+
+
+def paint_clutter(rng, image):
+    """In place: what resembles no class, from 4 to 14 strokes, irregular blobs, texture patches and edges."""
+    size = image.shape[-1]
+    mean = image.mean((1, 2))
+    for _ in range(int(rng.integers(4, 15))):
+        kind = rng.choice(['stroke', 'blob', 'patch', 'edge'], p=[0.4, 0.25, 0.2, 0.15])
+        if kind == 'stroke':
+            canvas = np.zeros((size, size), np.uint8)
+            steps = rng.normal(0, size / 12, (6, 2)) + rng.normal(0, size / 12, 2)
+            points = rng.uniform(0, size, 2) + np.cumsum(steps, axis=0)
+            cv2.polylines(canvas, [points.astype(np.int32)], False, 255, int(rng.integers(1, 5)), cv2.LINE_AA)
+            alpha = canvas * np.float32(1 / 255)
+        elif kind == 'edge':
+            alpha = sigmoid((position_along(rng, size, size) + rng.uniform(-size / 2, size / 2)) * rng.uniform(0.1, 2))
+        else:
+            centre, radius = rng.uniform(0, size, (2, 1)), rng.uniform(0.04, 0.2, (2, 1)) * size
+            bump = np.outer(*np.exp(-0.5 * ((np.arange(size) - centre) / radius) ** 2).astype(np.float32))
+            if kind == 'blob':
+                field = 2 * bump - 1 + 1.2 * np.sqrt(bump) * fractal_noise(rng, size, size, 0.8)
+                alpha = sigmoid(field * rng.uniform(3, 12))
+            else:
+                waves = np.sin(position_along(rng, size, size) * (2 * np.pi / rng.uniform(3, 14)))
+                alpha = np.minimum(2 * bump, 1) * (0.5 + 0.5 * waves)
+        alpha = cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.5, 2.5))
+        blend(image, mean + rng.normal(0, 0.22) + rng.normal(0, 0.08, 3), alpha * rng.uniform(0.2, 0.8))
+
+
+def random_colour(rng, surroundings):
+    """A BGR colour (3,) whose distance from `surroundings` (3,) is at least `MIN_COLOUR_DISTANCE`."""
+    while True:
+        colours = rng.uniform(0.05, 0.95, (32, 3))
+        colours += rng.uniform(0, 0.7, (32, 1)) * (colours.mean(1, keepdims=True) - colours)
+        both = np.clip(np.vstack([surroundings, colours]), 0, 1).astype(np.float32)
+        lab = cv2.cvtColor(both[None], cv2.COLOR_BGR2LAB)[0]
+        far = np.linalg.norm(lab[1:] - lab[0], axis=1) >= MIN_COLOUR_DISTANCE
+        if far.any():
+            return colours[far.argmax()].astype(np.float32)
+
+
+def paint_shape(rng, image, shape, light):
+    """In place: the shape's shadow, cast along `light` (2,), and the shape with its own colour, texture and shading."""
+    height = rng.uniform(0.04, 0.16) * shape.size
+    margin = int(4 + 4 * height)
+    rows, columns = (np.flatnonzero(shape.alpha.any(axis)) for axis in (1, 0))
+    window = tuple(slice(max(hit[0] - margin, 0), hit[-1] + margin) for hit in (rows, columns))
+    image, alpha = image[(slice(None), *window)], shape.alpha[window]
+    h, w = alpha.shape
+
+    shadow = cv2.warpAffine(alpha, np.float32([[1, 0, light[0] * height], [0, 1, light[1] * height]]), (w, h))
+    shadow = cv2.GaussianBlur(shadow, (0, 0), 0.5 + rng.uniform(0.4, 1.0) * height)
+    image *= 1 - rng.uniform(0, 0.6) * shadow
+    ring = cv2.dilate(alpha, np.ones((7, 7), np.uint8)) - alpha
+    colour = random_colour(rng, (image * ring).sum((1, 2)) / ring.sum())
+
+    kind = rng.choice(['plain', 'stripes', 'speckle', 'cloud'])
+    texture = 0.25 * fractal_noise(rng, h, w, 0.9)
+    if kind == 'stripes':
+        period = max(3.0, rng.uniform(0.12, 0.4) * shape.size)
+        texture += np.tanh(3 * np.sin(position_along(rng, h, w) * (2 * np.pi / period) + rng.uniform(0, 6)))
+    elif kind == 'speckle':
+        texture += 3 * cv2.GaussianBlur(rng.standard_normal((h, w), np.float32), (0, 0), rng.uniform(0.7, 1.6))
+    elif kind == 'cloud':
+        texture += fractal_noise(rng, h, w, 0.8)
+    shading = 1 + rng.uniform(0, 0.25) / shape.size * position_along(rng, h, w)
+    surface = colour[:, None, None] * shading + rng.uniform(0.03, 0.12) * texture
+    blend(image, surface, cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.3, 0.7)))
+
+
+def paint(rng, shapes, size):
+    """An image (S, S, 3) uint8 of the shapes, given from back to front."""
+    image = paint_background(rng, size)
+    paint_clutter(rng, image)
+    np.clip(image, 0.02, 0.98, out=image)
+    light = rng.uniform(-1, 1, 2)
+    for shape in shapes:
+        paint_shape(rng, image, shape, light)
+    image *= 1 + rng.uniform(0, 0.12) * fractal_noise(rng, size, size, 0.2)
+    image = cv2.GaussianBlur(cv2.merge(list(image)), (0, 0), rng.uniform(0.3, 0.8))
+    image += rng.uniform(0.005, 0.03) * rng.standard_normal(image.shape, np.float32)
+    return np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
+
+
+# ---- write ----
+
+
+def make_image(settings, split, index):
+    """One image (S, S, 3) uint8 and its list of (label, visible mask (S, S) bool)."""
+    rng = np.random.default_rng([settings.seed, SPLITS.index(split), index])
+    empty = index % EMPTY_EVERY == EMPTY_EVERY // 2
+    shapes = [] if empty else plan(rng, int(rng.integers(1, MAX_OBJECTS + 1)), settings.image_size)
+    image = paint(rng, shapes, settings.image_size)
+    return image, [(shape.label, mask) for shape, mask in zip(shapes, visible_masks(shapes), strict=True)]
+
+
+def annotation(label, mask):
+    """COCO's fields of one object, its ids aside."""
+    segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
+    bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
+    segmentation['counts'] = segmentation['counts'].decode('ascii')
+    return dict(category_id=label + 1, bbox=bbox, area=area, iscrowd=0, segmentation=segmentation)
+
+
+def write_image(folder, settings, split, index):
+    """Write one image; returns its file name and its annotations without ids."""
+    image, objects = make_image(settings, split, index)
+    path = folder / f'{index + 1:06d}.jpg'
+    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+        raise OSError(f'could not write {path}')
+    return path.name, [annotation(label, mask) for label, mask in objects]
+
+
+def write_split(root, settings, split, workers):
+    """Write `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
+    folder = root / 'images' / split
+    folder.mkdir(parents=True)
+    size, indices = settings.image_size, range(getattr(settings, f'num_{split}'))
+    write = partial(write_image, folder, settings, split)
+    if workers == 1:
+        written = [write(index) for index in indices]
+    else:  # a forked child would inherit the locks of cv2's and torch's threads
+        with ProcessPoolExecutor(workers, get_context('spawn')) as pool:
+            written = list(pool.map(write, indices, chunksize=8))
+    images = [dict(id=number, file_name=name, width=size, height=size) for number, (name, _) in enumerate(written, 1)]
+    objects = [dict(image_id=number, **fields) for number, (_, found) in enumerate(written, 1) for fields in found]
+    content = dict(
+        info=dict(description='TokenNorm shapes, a generated dataset', version=str(settings.format_version)),
+        licenses=[],
+        images=images,
+        categories=[dict(id=number, name=name, supercategory='shape') for number, name in enumerate(CLASSES, 1)],
+        annotations=[dict(id=number, **fields) for number, fields in enumerate(objects, 1)])
+    (root / 'annotations').mkdir(exist_ok=True)
+    (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
+
+
+def is_complete(out, settings):
+    """Whether `out` holds the whole dataset of these settings; raises FileExistsError where it holds something else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    try:
+        found = json.loads((out / 'dataset.json').read_text(encoding='ascii'))
+    except (OSError, ValueError):
+        raise FileExistsError(f'{out} exists and is no shapes dataset: choose another folder') from None
+    if found != asdict(settings):
+        raise FileExistsError(f'{out} holds a dataset of other settings: {found}, wanted {asdict(settings)}. '
+                              'Choose another folder, or replace it with --overwrite (overwrite=True).')
+    for split in SPLITS:
+        count = len(list((out / 'images' / split).glob('*.jpg')))
+        if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
+            raise FileExistsError(f'{out} lacks files of its {split} split. Make it again with --overwrite '
+                                  '(overwrite=True).')
+    return True
+
+
+def make_shapes_dataset(out, num_train=600, num_val=120, image_size=192, seed=0, overwrite=False, workers=1):
+    """Make the dataset in folder `out` and return its path; does nothing where it is there already.
+
+    The dataset appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
+
+    Args:
+        num_train, num_val: images of each split.
+        image_size: side of the square images in px.
+        overwrite: replace a dataset of other settings; a folder that is no shapes dataset is never replaced.
+        workers: processes. More than one need a main module guarded by `__name__`; the result does not change.
+    """
+    settings = Settings(num_train, num_val, image_size, seed)
+    out = Path(out)
+    try:
+        if is_complete(out, settings):
+            print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
+            return out
+    except FileExistsError:
+        if not (overwrite and (out / 'dataset.json').is_file()):
+            raise
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f'.{out.name}.', dir=out.parent) as scratch:
+        fresh = Path(scratch) / 'fresh'
+        for split in SPLITS:
+            write_split(fresh, settings, split, workers)
+        (fresh / 'dataset.json').write_text(json.dumps(asdict(settings), indent=2) + '\n', encoding='ascii')
+        if overwrite and out.exists():
+            out.rename(Path(scratch) / 'replaced')
+        try:
+            fresh.rename(out)
+        except OSError:  # another process was faster
+            if not is_complete(out, settings):
+                raise
+    print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
+    return out
