@@ -8,8 +8,8 @@ is without an annotation and no annotation is without a visible object.
 Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
 patches, edges), objects whose colour and texture are drawn independently of their class, shadows, uneven illumination,
 blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size, the square root of its
-unoccluded area, is log-uniform between 13 px and min(96 px, half the image): at 192 px about half of the objects are
-small in COCO's sense (below 32^2 px), the others medium and hardly any large (above 96^2 px).
+unoccluded area, is log-uniform between 13 px and 104 px (at most 0.55 of the image): at 192 px about half of what is
+seen is small in COCO's sense (below 32^2 px), half medium and less than 1 % large (above 96^2 px).
 
 Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
@@ -38,7 +38,7 @@ MIN_VISIBLE_FRACTION = 0.35
 MIN_VISIBLE_PIXELS = 40
 MAX_OBJECTS = 8
 EMPTY_EVERY = 20
-MIN_SIZE, MAX_SIZE = 13.0, 96.0
+MIN_SIZE, MAX_SIZE, MAX_SHARE = 13.0, 104.0, 0.55
 MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
 
 
@@ -88,8 +88,9 @@ def outline(label):
 
 
 def random_shape(rng, image_size):
+    """A shape of random class, size, aspect and rotation; its centre is in the image, whose border may cut it."""
     label = int(rng.integers(len(CLASSES)))
-    size = float(np.exp(rng.uniform(np.log(MIN_SIZE), np.log(min(MAX_SIZE, image_size / 2)))))
+    size = float(np.exp(rng.uniform(np.log(MIN_SIZE), np.log(min(MAX_SIZE, MAX_SHARE * image_size)))))
     stretch = np.exp(rng.uniform(-0.12, 0.12))
     turn = rng.uniform(0, 2 * np.pi)
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
@@ -227,7 +228,7 @@ def random_colour(rng, surroundings):
 
 
 def paint_shape(rng, image, shape, light):
-    """In place: the shape's shadow, cast along `light` (2,), and the shape with its own colour, texture and shading."""
+    """In place: the shape's shadow, cast along `light` (2,), then the shape in its own colour, texture and shading."""
     height = rng.uniform(0.04, 0.16) * shape.size
     margin = int(4 + 4 * height)
     rows, columns = (np.flatnonzero(shape.alpha.any(axis)) for axis in (1, 0))
@@ -322,7 +323,7 @@ def write_split(root, settings, split, workers):
 
 
 def is_complete(out, settings):
-    """Whether `out` holds the whole dataset of these settings; raises FileExistsError where it holds something else."""
+    """Whether `out` holds the whole dataset of these settings; raises FileExistsError where it holds others."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:

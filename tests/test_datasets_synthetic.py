@@ -1,0 +1,268 @@
+"""The shapes dataset: what is annotated is what is seen, one seed gives the same bytes, nothing half-made stays."""
+
+import contextlib
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+
+from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset, synthetic
+
+pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')  # pycocotools
+TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
+SMALL = dict(num_train=48, num_val=12, image_size=96, seed=3)  # image 11 of each split has no object
+
+
+def contents(root):
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob('*') if path.is_file()}
+
+
+def load(root, split):
+    with contextlib.redirect_stdout(io.StringIO()):
+        return COCO(root / 'annotations' / f'{split}.json')
+
+
+def objects(root, split='train'):
+    """(image (S, S, 3), annotation, mask (S, S) bool) of every object of a split."""
+    coco = load(root, split)
+    for info in coco.dataset['images']:
+        image = cv2.imread(str(root / 'images' / split / info['file_name']))
+        for annotation in coco.imgToAnns[info['id']]:
+            yield image, annotation, coco.annToMask(annotation).astype(bool)
+
+
+@pytest.fixture(scope='module')
+def dataset(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('shapes') / 'shapes', **SMALL)
+
+
+def test_layout_and_fields(dataset):
+    for split, count in (('train', 48), ('val', 12)):
+        names = [f'{number:06d}.jpg' for number in range(1, count + 1)]
+        assert sorted(path.name for path in (dataset / 'images' / split).iterdir()) == names
+        content = load(dataset, split).dataset
+        assert [image['file_name'] for image in content['images']] == names
+        assert [category['name'] for category in content['categories']] == list(CLASSES) == list(METAINFO['classes'])
+        assert [category['id'] for category in content['categories']] == [1, 2, 3, 4]
+        assert [a['id'] for a in content['annotations']] == list(range(1, len(content['annotations']) + 1))
+        assert all(a['iscrowd'] == 0 for a in content['annotations'])
+        assert cv2.imread(str(dataset / 'images' / split / names[-1])).shape == (96, 96, 3)
+    assert json.loads((dataset / 'dataset.json').read_text()) == dict(SMALL, format_version=1)
+
+
+def test_same_seed_same_bytes_whatever_the_workers(dataset, tmp_path):
+    again = make_shapes_dataset(tmp_path / 'again', **SMALL, workers=2)
+    assert contents(again) == contents(dataset)
+
+
+def test_images_depend_on_seed_split_and_index_only(dataset, tmp_path):
+    longer = contents(make_shapes_dataset(tmp_path / 'longer', **dict(SMALL, num_train=2, num_val=14)))
+    assert longer['images/val/000012.jpg'] == contents(dataset)['images/val/000012.jpg']
+    settings = [synthetic.Settings(**dict(SMALL, seed=seed)) for seed in (3, 4)]
+    pictures = [synthetic.make_image(s, split, index)[0].astype(float)
+                for s in settings for split in ('train', 'val') for index in (0, 1)]
+    for i, first in enumerate(pictures):
+        for second in pictures[:i]:
+            assert abs(first - second).mean() > 8  # of 255
+
+
+def test_bbox_and_area_are_those_of_the_mask(dataset):
+    for _, annotation, mask in objects(dataset):
+        rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+        assert annotation['bbox'] == [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
+        assert annotation['area'] == mask.sum() >= synthetic.MIN_VISIBLE_PIXELS
+
+
+def test_masks_of_an_image_are_disjoint(dataset):
+    covered = {}
+    for _, annotation, mask in objects(dataset):
+        covered[annotation['image_id']] = covered.get(annotation['image_id'], 0) + mask.astype(int)
+    assert max(cover.max() for cover in covered.values()) == 1
+
+
+def test_every_planned_object_is_visible_enough():
+    occluded = cut = 0
+    for seed in range(60):
+        shapes = synthetic.plan(np.random.default_rng(seed), 8, 128)
+        owner = np.full((128, 128), -1)
+        for number, shape in enumerate(shapes):  # from back to front, as painted
+            owner[shape.alpha >= 0.5] = number
+            assert abs(shape.full_area / shape.size ** 2 - 1) < 0.12  # the rim's pixels weigh most at 13 px
+        masks = synthetic.visible_masks(shapes)
+        assert len(masks) == len(shapes)
+        for number, (shape, mask) in enumerate(zip(shapes, masks, strict=True)):
+            assert np.array_equal(mask, owner == number)
+            assert mask.sum() >= max(40, 0.35 * shape.full_area)
+            occluded += mask.sum() < 0.8 * shape.mask.sum()
+            cut += shape.mask.sum() < 0.8 * shape.full_area
+    assert occluded > 40
+    assert cut > 40
+
+
+def test_a_hidden_shape_is_refused(monkeypatch):
+    disk = np.zeros((64, 64), np.float32)
+    cv2.circle(disk, (32, 32), 12, 1.0, -1)
+    square = np.zeros((64, 64), np.float32)
+    square[15:50, 15:50] = 1
+    behind, front = (synthetic.Shape(i, 20, alpha, float(alpha.sum())) for i, alpha in enumerate((disk, square)))
+    offered = iter([behind] + [front] * 20)
+    monkeypatch.setattr(synthetic, 'random_shape', lambda rng, image_size: next(offered))
+    assert synthetic.plan(None, 2, 64) == [behind]
+    assert synthetic.all_visible([front, behind])
+
+
+@pytest.mark.parametrize('label', range(4))
+def test_outlines_have_area_one(label):
+    x, y = synthetic.outline(label).T
+    assert abs(0.5 * np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))) == pytest.approx(1, abs=1e-5)
+
+
+def test_every_class_and_images_without_object(dataset):
+    content = load(dataset, 'train').dataset
+    assert {a['category_id'] for a in content['annotations']} == {1, 2, 3, 4}
+    counts = np.bincount([a['image_id'] for a in content['annotations']], minlength=49)[1:]
+    assert np.flatnonzero(counts == 0).tolist() == [10, 30]
+    assert counts.max() >= 6
+    assert not load(dataset, 'val').imgToAnns[11]
+
+
+def test_objects_stand_out_where_their_masks_say(dataset):
+    distances = []
+    for image, _, mask in objects(dataset):
+        lab = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_BGR2LAB)
+        mask = mask.astype(np.uint8)
+        inner = cv2.erode(mask, np.ones((3, 3), np.uint8)) > 0
+        ring = (cv2.dilate(mask, np.ones((7, 7), np.uint8)) - cv2.dilate(mask, np.ones((3, 3), np.uint8))) > 0
+        if inner.any() and ring.any():
+            distances.append(np.linalg.norm(lab[inner].mean(0) - lab[ring].mean(0)))
+    assert len(distances) > 150
+    assert np.median(distances) > 30
+    assert np.quantile(distances, 0.02) > 10
+
+
+def test_random_colour_keeps_its_distance():
+    rng = np.random.default_rng(0)
+    for surroundings in rng.uniform(0, 1, (300, 3)):
+        pair = np.float32([[surroundings, synthetic.random_colour(rng, surroundings)]])
+        lab = cv2.cvtColor(pair, cv2.COLOR_BGR2LAB)[0]
+        assert np.linalg.norm(lab[0] - lab[1]) >= synthetic.MIN_COLOUR_DISTANCE - 1e-3
+
+
+def test_colour_does_not_tell_the_class(dataset):
+    colours = np.array([image[mask].mean(0) for image, _, mask in objects(dataset)])
+    labels = np.array([annotation['category_id'] for _, annotation, _ in objects(dataset)])
+    means = np.array([colours[labels == label].mean(0) for label in range(1, 5)])
+    within = ((colours - means[labels - 1]) ** 2).sum(0)
+    explained = 1 - within / ((colours - colours.mean(0)) ** 2).sum(0)
+    assert (explained < 0.05).all()  # its expectation for 4 classes of ~200 unrelated objects is 3 / 200
+    assert (colours.std(0) > 35).all()  # of 255
+
+
+def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys):
+    before = contents(dataset)
+    times = {path: path.stat().st_mtime_ns for path in dataset.rglob('*')}
+    assert make_shapes_dataset(dataset, **SMALL) == dataset
+    assert 'nothing to do' in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match='--overwrite'):
+        make_shapes_dataset(dataset, **dict(SMALL, seed=4))
+    assert contents(dataset) == before
+    assert {path: path.stat().st_mtime_ns for path in dataset.rglob('*')} == times
+
+
+def test_overwrite_replaces_datasets_only(tmp_path):
+    tiny = dict(num_train=1, num_val=1, image_size=48)
+    out = make_shapes_dataset(tmp_path / 'data' / 'shapes', **tiny)
+    first = contents(out)
+    (out / 'images' / 'val' / '000001.jpg').unlink()
+    with pytest.raises(FileExistsError, match='lacks files'):
+        make_shapes_dataset(out, **tiny)
+    assert contents(make_shapes_dataset(out, **tiny, overwrite=True)) == first
+    assert contents(make_shapes_dataset(out, **tiny, seed=1, overwrite=True)) != first
+    assert [path.name for path in out.parent.iterdir()] == ['shapes']
+
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine' / 'thesis.txt').write_text('years of work')
+    with pytest.raises(FileExistsError, match='no shapes dataset'):
+        make_shapes_dataset(tmp_path / 'mine', **tiny, overwrite=True)
+    assert contents(tmp_path / 'mine') == {'thesis.txt': b'years of work'}
+
+
+@pytest.mark.parametrize('wrong', [dict(num_val=0), dict(image_size=32), dict(seed=-1)])
+def test_wrong_settings_are_refused(tmp_path, wrong):
+    with pytest.raises(ValueError, match=r'at least|negative'):
+        make_shapes_dataset(tmp_path / 'shapes', **wrong)
+    assert not any(tmp_path.iterdir())
+
+
+def test_interrupted_run_leaves_nothing(tmp_path, monkeypatch):
+    make_image = synthetic.make_image
+
+    def interrupted(settings, split, index):
+        if (split, index) == ('val', 1):
+            raise KeyboardInterrupt
+        return make_image(settings, split, index)
+
+    monkeypatch.setattr(synthetic, 'make_image', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_shapes_dataset(tmp_path / 'shapes', num_train=2, num_val=2, image_size=48)
+    assert not any(tmp_path.iterdir())
+
+
+def test_terminated_tool_leaves_nothing(tmp_path):
+    process = subprocess.Popen([sys.executable, TOOL, tmp_path / 'shapes'], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob('*.jpg')) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[1].strip() == b'terminated'
+    assert process.returncode == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_tool_draws_a_preview(dataset, tmp_path):
+    def tool(*args):
+        settings = ['--image-size', '96', '--num-train', '48', '--num-val', '12']
+        return subprocess.run([sys.executable, TOOL, dataset, *settings, *args], capture_output=True, text=True)
+
+    done = tool('--seed', '3', '--preview', tmp_path / 'preview.png')
+    assert done.returncode == 0, done.stderr
+    sheet = cv2.imread(str(tmp_path / 'preview.png'))
+    assert sheet.shape == (2 * 196, 6 * 196, 3)  # 12 tiles of 2 * 96 px and a border of 2
+    assert sheet.std() > 20
+    refused = tool('--seed', '4')
+    assert refused.returncode == 1
+    assert '--overwrite' in refused.stderr
+    assert 'Traceback' not in refused.stderr
+
+
+def test_mmdet_reads_boxes_and_masks(dataset):
+    pytest.importorskip('mmdet')
+    from mmcv.transforms import LoadImageFromFile
+    from mmdet.datasets import CocoDataset
+    from mmdet.datasets.transforms import LoadAnnotations
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        read = CocoDataset(
+            data_root=str(dataset), ann_file='annotations/train.json', data_prefix=dict(img='images/train'),
+            metainfo=METAINFO, test_mode=True,
+            pipeline=[dict(type=LoadImageFromFile), dict(type=LoadAnnotations, with_bbox=True, with_mask=True)])
+    coco = load(dataset, 'train')
+    assert len(read) == 48  # test_mode keeps the images without object
+    for item in read:
+        annotations = coco.imgToAnns[item['img_id']]
+        assert item['img'].shape == (96, 96, 3)
+        assert item['gt_bboxes_labels'].tolist() == [a['category_id'] - 1 for a in annotations]
+        assert not item['gt_ignore_flags'].any()
+        boxes = np.array([a['bbox'] for a in annotations]).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        assert np.array_equal(item['gt_bboxes'].tensor.numpy(), boxes)
+        for mask, annotation in zip(item['gt_masks'].masks, annotations, strict=True):
+            assert np.array_equal(mask, coco.annToMask(annotation))
