@@ -68,10 +68,10 @@ class SpatialReductionAttention(nn.Module):
 class Block(nn.Module):
     """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
 
-    def __init__(self, dims, num_heads, mlp_ratio, sr_ratio, drop_path, norm_cfg, token_norm_cfg, pool) -> None:
+    def __init__(self, dims, num_heads, mlp_ratio, sr_ratio, drop_path, sr_norm_cfg, token_norm_cfg, pool) -> None:
         super().__init__()
         self.norm1 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
-        self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, norm_cfg)
+        self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
         self.norm2 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
         self.mlp = Mlp(dims, mlp_ratio * dims)
         self.drop_path = DropPath(drop_path)
@@ -136,7 +136,8 @@ class PVT(BaseModule):
             in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
         token_norm_stages: Leading stages that use `token_norm_cfg` (DTN paper, A.1: 3).
         stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
-        norm_cfg: The norms outside of `token_norm_cfg`.
+        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5
+            in patch embeddings and behind the reduction of keys (mmdet's PVT has 1e-6 there too).
         pretrain_img_size: Side, or height and width, of the images that the position embeddings are made for, in
             pixels.
         out_indices: Stages whose maps are returned, for 'featmap'.
@@ -159,7 +160,7 @@ class PVT(BaseModule):
         token_norm_cfg: Mapping[str, Any] | None = None,
         token_norm_stages: int = 3,
         stem_cfg: Mapping[str, Any] | None = None,
-        norm_cfg: Mapping[str, Any] = dict(type='LN', eps=1e-6),
+        norm_cfg: Mapping[str, Any] | None = None,
         pretrain_img_size: int | tuple[int, int] = 224,
         out_indices: Sequence[int] = (0, 1, 2, 3),
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
@@ -189,6 +190,8 @@ class PVT(BaseModule):
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
 
+        embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_cfg = dict(token_norm_cfg or norm_cfg)
         pools = _per_stage('pool', token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages]), num_stages)
         drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
@@ -197,7 +200,7 @@ class PVT(BaseModule):
         pos_shape = tuple(pretrain_img_size)
         self.stages = nn.ModuleList()
         for i, dims in enumerate(arch['embed_dims']):
-            embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=norm_cfg)
+            embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
             blocks = [
                 Block(
@@ -206,7 +209,7 @@ class PVT(BaseModule):
                     mlp_ratio=arch['mlp_ratios'][i],
                     sr_ratio=arch['sr_ratios'][i],
                     drop_path=next(drop_paths),
-                    norm_cfg=norm_cfg,
+                    sr_norm_cfg=embed_norm_cfg,
                     token_norm_cfg=token_norm_cfg if i < token_norm_stages else norm_cfg,
                     pool=pools[i],
                 )
