@@ -2,7 +2,7 @@
 
 data_root = 'data/shapes/'
 metainfo = dict(classes=('disk', 'square', 'triangle', 'star'))
-image_scale = (192, 192)
+image_scale = (160, 160)
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

@@ -55,5 +55,6 @@ default_hooks = dict(
     logger=dict(interval=25),
     checkpoint=dict(interval=2, max_keep_ckpts=1, save_best='coco/bbox_mAP', rule='greater'),
 )
+custom_hooks = [dict(type='tokennorm.ReportHook')]
 randomness = dict(seed=0)
 work_dir = 'work_dirs/demo-control'

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
-from mmengine.logging import print_log
+from mmengine.logging import HistoryBuffer, print_log
 from torch import Tensor, nn
 
 StateDict = dict[str, Tensor]
@@ -21,16 +22,18 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
         RuntimeError: for a file that is no checkpoint, or one that unpickling would run code from.
     """
     checkpoint = str(checkpoint)
+    remote = checkpoint.startswith(('http://', 'https://'))
+    if not remote and not Path(checkpoint).is_file():
+        raise FileNotFoundError(f'checkpoint {checkpoint} is not there; check init_cfg.checkpoint')
     try:
-        if checkpoint.startswith(('http://', 'https://')):
-            content = torch.hub.load_state_dict_from_url(checkpoint, map_location='cpu', weights_only=True)
-        else:
-            if not Path(checkpoint).is_file():
-                raise FileNotFoundError(f'checkpoint {checkpoint} is not there; check init_cfg.checkpoint')
-            with torch.serialization.safe_globals(_runner_globals()):
+        with torch.serialization.safe_globals(_runner_globals()):
+            if remote:
+                content = torch.hub.load_state_dict_from_url(checkpoint, map_location='cpu', weights_only=True)
+            else:
                 content = torch.load(checkpoint, map_location='cpu', weights_only=True)
-    except (EOFError, ValueError, RuntimeError, torch.serialization.pickle.UnpicklingError) as error:
-        raise RuntimeError(f'{checkpoint} cannot be read as tensors alone: {error}') from error
+    except Exception as error:  # what a damaged file raises depends on where it is damaged
+        reason = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
+        raise RuntimeError(f'{checkpoint} cannot be read as tensors alone: {reason.splitlines()[0]}') from error
     for wrapper in ('state_dict', 'model'):
         content = content.get(wrapper, content)
     backbone = {key.removeprefix('backbone.'): v for key, v in content.items() if key.startswith('backbone.')}
@@ -80,8 +83,15 @@ def _shorten(keys: list[str], most: int = 8) -> str:
 
 
 def _runner_globals() -> list:
-    """What mmengine's runner puts into its checkpoints beside tensors: the scalars it logged."""
-    import numpy as np
-    from mmengine.logging import HistoryBuffer
+    """What mmengine's runner puts into checkpoints beside tensors: numbers, and the buffers of the scalars it logged."""
+    number, array = np.float64(0), np.empty(0)
+    numpy_types = [np.ndarray, np.dtype, *(type(np.dtype(t)) for t in ('f8', 'f4', 'i8', 'i4', 'b1'))]
+    rebuild = [number.__reduce__()[0], array.__reduce__()[0]]
+    return [HistoryBuffer, (_statistic, 'builtins.getattr'), *numpy_types, *rebuild]
 
-    return [HistoryBuffer, np.ndarray, np.dtype, *(type(np.dtype(t)) for t in ('f8', 'i8'))]
+
+def _statistic(owner: type, name: str) -> Callable:
+    """Stands for `getattr` in a checkpoint: only the statistics that HistoryBuffer's instances refer to."""
+    if owner is HistoryBuffer and name in ('current', 'max', 'mean', 'min'):
+        return getattr(owner, name)
+    raise RuntimeError(f'the file asks for the attribute {name} of {owner}')

@@ -38,7 +38,7 @@ MIN_VISIBLE_FRACTION = 0.35
 MIN_VISIBLE_PIXELS = 40
 MAX_OBJECTS = 8
 EMPTY_EVERY = 20
-MIN_SIZE, MAX_SIZE, MAX_SHARE = 13.0, 104.0, 0.55
+MIN_SIZE, MAX_SIZE, MAX_SHARE = 20.0, 104.0, 0.55
 MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
 
 
@@ -106,7 +106,7 @@ def random_shape(rng, image_size):
 
     (x0, y0), (x1, y1) = np.clip(low, 0, image_size), np.clip(low + [width, height], 0, image_size)
     alpha = np.zeros((image_size, image_size), np.float32)
-    alpha[y0:y1, x0:x1] = patch[y0 - low[1]:y1 - low[1], x0 - low[0]:x1 - low[0]]
+    alpha[y0:y1, x0:x1] = patch[y0 - low[1] : y1 - low[1], x0 - low[0] : x1 - low[0]]
     return Shape(label, size, alpha, float((patch >= 0.5).sum()))
 
 
@@ -121,8 +121,10 @@ def visible_masks(shapes):
 
 def all_visible(shapes):
     seen = [mask.sum() for mask in visible_masks(shapes)]
-    return all(pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
-               for pixels, shape in zip(seen, shapes, strict=True))
+    return all(
+        pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
+        for pixels, shape in zip(seen, shapes, strict=True)
+    )
 
 
 def plan(rng, num_objects, image_size):
@@ -317,7 +319,8 @@ def write_split(root, settings, split, workers):
         licenses=[],
         images=images,
         categories=[dict(id=number, name=name, supercategory='shape') for number, name in enumerate(CLASSES, 1)],
-        annotations=[dict(id=number, **fields) for number, fields in enumerate(objects, 1)])
+        annotations=[dict(id=number, **fields) for number, fields in enumerate(objects, 1)],
+    )
     (root / 'annotations').mkdir(exist_ok=True)
     (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
 
@@ -331,13 +334,16 @@ def is_complete(out, settings):
     except (OSError, ValueError):
         raise FileExistsError(f'{out} exists and is no shapes dataset: choose another folder') from None
     if found != asdict(settings):
-        raise FileExistsError(f'{out} holds a dataset of other settings: {found}, wanted {asdict(settings)}. '
-                              'Choose another folder, or replace it with --overwrite (overwrite=True).')
+        raise FileExistsError(
+            f'{out} holds a dataset of other settings: {found}, wanted {asdict(settings)}. '
+            'Choose another folder, or replace it with --overwrite (overwrite=True).'
+        )
     for split in SPLITS:
         count = len(list((out / 'images' / split).glob('*.jpg')))
         if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
-            raise FileExistsError(f'{out} lacks files of its {split} split. Make it again with --overwrite '
-                                  '(overwrite=True).')
+            raise FileExistsError(
+                f'{out} lacks files of its {split} split. Make it again with --overwrite (overwrite=True).'
+            )
     return True
 
 

@@ -1,0 +1,57 @@
+"""What the command lines in tools/ share: arguments, the config they name, and checks before anything long begins."""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmengine.config import Config, DictAction
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+from tokennorm.check_env import require_mmcv_ops
+from tokennorm.datasets.checks import check_config_data
+
+
+def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that mmdet's tools have in common."""
+    parser.add_argument('config', help='config file')
+    parser.add_argument(
+        '--work-dir', help='folder for logs and checkpoints; default: that of the config, or work_dirs/NAME'
+    )
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, help='entries of the config to set, as key=value'
+    )
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+
+
+def load_config(args: argparse.Namespace) -> Config:
+    """The config that the arguments name, with their overrides and a work folder."""
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = Config.fromfile(args.config)
+    cfg.launcher = args.launcher
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    if args.work_dir is not None:
+        cfg.work_dir = args.work_dir
+    elif cfg.get('work_dir') is None:
+        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+    return cfg
+
+
+def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
+    """mmengine's runner of a config, after checks of what most often breaks it.
+
+    Args:
+        cfg: A whole config.
+        splits: Which of 'train', 'val' and 'test' will run; their annotation files must be there.
+
+    Raises:
+        SystemExit: with what to do, where mmcv has no compiled ops or a dataset is not as the config says.
+    """
+    try:
+        require_mmcv_ops()
+        check_config_data(cfg, splits)
+    except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
+        raise SystemExit(f'error: {error}') from None
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)

@@ -1,0 +1,79 @@
+"""Compares a detector's config with its annotation files before training or testing begins."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
+    """Checks the COCO annotation files that a config names.
+
+    Args:
+        cfg: A whole config, with `model` and `<split>_dataloader`.
+        splits: Which of 'train', 'val' and 'test' to check.
+
+    Raises:
+        FileNotFoundError: where an annotation file is not there.
+        ValueError: where one is no COCO file, lacks a class of the config, or a head has another number of classes.
+    """
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        if loader is None:
+            continue
+        for dataset in _innermost(loader['dataset']):
+            if 'ann_file' not in dataset:
+                continue
+            path = Path(dataset.get('data_root') or '', dataset['ann_file'])
+            classes = dataset.get('metainfo', {}).get('classes')
+            check_annotation_file(path, classes, f'{split}_dataloader')
+            if classes is not None:
+                check_num_classes(cfg['model'], len(classes), f'{split}_dataloader')
+
+
+def check_annotation_file(path: Path, classes: tuple[str, ...] | None, role: str) -> None:
+    """One COCO file: there, readable, and with every class of `classes`. Errors name `role`."""
+    if not path.is_file():
+        hint = 'make it with `python tools/make_dataset.py`' if 'shapes' in path.parts else 'set data_root and ann_file'
+        raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
+    try:
+        names = [category['name'] for category in json.loads(path.read_text())['categories']]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
+    absent = [name for name in classes or () if name not in names]
+    if absent:
+        raise ValueError(
+            f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are {", ".join(names)}'
+        )
+
+
+def check_num_classes(model: Any, num_classes: int, role: str) -> None:
+    """Every `num_classes` in the heads of a model's config is that of the dataset."""
+    for name, value in _num_classes(model, 'model'):
+        if value != num_classes:
+            raise ValueError(
+                f'{name}={value}, but metainfo.classes of {role} has {num_classes}: set it to {num_classes}'
+            )
+
+
+def _innermost(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
+    if 'dataset' in dataset:
+        yield from _innermost(dataset['dataset'])
+    elif 'datasets' in dataset:
+        for inner in dataset['datasets']:
+            yield from _innermost(inner)
+    else:
+        yield dataset
+
+
+def _num_classes(node: Any, name: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == 'num_classes' and isinstance(value, int):
+                yield f'{name}.{key}', value
+            else:
+                yield from _num_classes(value, f'{name}.{key}')
+    elif isinstance(node, list | tuple):
+        for i, value in enumerate(node):
+            yield from _num_classes(value, f'{name}[{i}]')

@@ -1,0 +1,95 @@
+"""`type='tokennorm.…'` works in anybody's config without `custom_imports`, and norms without any OpenMMLab package."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from mmengine import DefaultScope
+from mmengine.registry import MODELS as ROOT
+
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.norms import DTN, LayerNorm
+from tokennorm.registry import MODELS
+from tokennorm.stems import DualPatchEmbed, PatchEmbed
+
+BUILD = """
+from mmengine import DefaultScope
+from {package}.registry import MODELS
+import sys
+assert 'tokennorm' not in sys.modules
+scope = {scope!r}
+DefaultScope.get_instance('test', scope_name=scope) if scope else None
+cfg = dict(
+    type='tokennorm.PVT',
+    arch=dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 4], mlp_ratios=[2, 2], sr_ratios=[2, 1]),
+    token_norm_cfg=dict(type='DTN'),
+    stem_cfg=dict(type='DualPatchEmbed'),
+    pretrain_img_size=32,
+    out_indices=(0, 1),
+    token_norm_stages=2,
+)
+model = MODELS.build(cfg)
+kinds = [type(m).__name__ for m in model.modules()]
+assert kinds.count('DTN') == 4, kinds
+assert kinds.count('DualPatchEmbed') == 1, kinds
+"""
+
+
+@pytest.mark.parametrize(('package', 'scope'), [('mmengine', None), ('mmdet', 'mmdet'), ('mmpretrain', 'mmpretrain')])
+def test_a_config_of_any_scope_builds_our_backbone(package, scope):
+    code = BUILD.format(package=package, scope=scope)
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_norms_need_torch_alone():
+    code = """
+import sys
+for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'timm'):
+    sys.modules[name] = None
+from tokennorm.norms import DTN
+import torch
+DTN(8, 2)(torch.randn(1, 3, 4, 8))
+"""
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_backbones_need_no_mmcv():
+    code = """
+import sys
+for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
+    sys.modules[name] = None
+from tokennorm.backbones import PVT
+import torch
+PVT('tiny', token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
+"""
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmpretrain', 'mmengine'])
+@pytest.mark.parametrize('name', ['{}', 'tokennorm.{}'])
+def test_inner_types_resolve_bare_and_prefixed_in_every_scope(scope, name):
+    with DefaultScope.overwrite_default_scope(scope):
+        assert type(build_norm(dict(type=name.format('DTN'), eps=1e-3), 8, 2)) is DTN
+        assert type(build_norm(dict(type=name.format('LN')), 8, 2)) is LayerNorm
+        assert type(build_norm(dict(type=name.format('LayerNorm')), 8, 2)) is LayerNorm
+        assert type(build_stem(dict(type=name.format('DualPatchEmbed')), patch_size=4)) is DualPatchEmbed
+        assert type(build_stem(None, patch_size=4)) is PatchEmbed
+
+
+def test_build_norm_injects_heads_and_only_the_options_a_norm_has():
+    norm = build_norm(dict(type=DTN, eps=1e-3), 12, 3, pool=2)
+    assert (norm.num_heads, norm.eps, norm.pool) == (3, 1e-3, 2)
+    assert build_norm(dict(type='DTN', pool=4), 12, 3, pool=2).pool == 4
+    assert build_norm(dict(type='LN', eps=1e-3), 12, 3, pool=2).eps == 1e-3
+
+
+def test_our_names_do_not_leak_into_other_scopes():
+    assert ROOT.get('DualPatchEmbed') is None
+    assert ROOT.get('tokennorm.DualPatchEmbed') is DualPatchEmbed
+    assert MODELS.scope == 'tokennorm'
+    assert MODELS.parent is ROOT
+    assert torch.nn.LayerNorm in LayerNorm.__bases__

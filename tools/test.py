@@ -1,0 +1,40 @@
+"""Evaluates a detector: `python tools/test.py CONFIG CHECKPOINT`, with the arguments of mmdet's tool of that name."""
+
+import argparse
+from pathlib import Path
+
+from mmdet.engine.hooks.utils import trigger_visualization_hook
+from mmdet.evaluation import DumpDetResults
+
+from tokennorm.cli import add_runner_arguments, build_runner, load_config
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_runner_arguments(parser)
+    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
+    parser.add_argument('--show', action='store_true', help='show the predictions in a window')
+    parser.add_argument('--show-dir', help='draw predictions beside ground truth into WORK_DIR/TIMESTAMP/SHOW_DIR')
+    parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
+        raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
+    if not args.checkpoint.startswith(('http://', 'https://')) and not Path(args.checkpoint).is_file():
+        raise SystemExit(f'error: checkpoint {args.checkpoint} is not there')
+    cfg = load_config(args)
+    cfg.load_from = args.checkpoint
+    if args.show or args.show_dir:
+        cfg = trigger_visualization_hook(cfg, args)
+    runner = build_runner(cfg, splits=('test',))
+    if args.out is not None:
+        runner.test_evaluator.metrics.append(DumpDetResults(out_file_path=str(args.out)))
+    runner.test()
+
+
+if __name__ == '__main__':
+    main()
