@@ -12,6 +12,7 @@ The environment remembers the first two. Whatever pip itself reads (its configur
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -28,13 +29,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / 'requirements'
 OLDEST, NEWEST = (3, 10), (3, 13)  # the pins have wheels for these versions of Python
-COMPILE_MINUTES = 20  # of one core, for mmcv's ops without CUDA
+COMPILE_MINUTES = 15  # of one core, for mmcv's ops without CUDA: 78 files, 12 measured on a server's core of 2023
 ORIGINALS = {'mmcv', 'mmcv-full', 'mmcv-lite', 'mmengine', 'mmengine-lite', 'mmdet', 'mmpretrain'}
 
 PROBE = """
-import json, re, sys, sysconfig
+import glob, json, os, re, sys, sysconfig
+ops = glob.glob(os.path.join(sysconfig.get_paths()['platlib'], 'mmcv', '_ext*.so'))
 info = {'python': sys.version_info[:2], 'include': sysconfig.get_paths()['include'], 'installed': {},
-        'cflags': sysconfig.get_config_var('CFLAGS') or ''}
+        'cflags': sysconfig.get_config_var('CFLAGS') or '', 'mmcv ops': [(f, os.stat(f).st_mtime) for f in ops]}
 if sys.version_info >= (3, 10):
     from importlib import metadata
     for item in metadata.distributions():
@@ -55,27 +57,26 @@ boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]], device='cuda' if cuda and torch.cud
 nms(boxes, boxes.new_ones(1), 0.5)[0].cpu()
 """
 
-ADVICE = [  # what pip's log says, and what to do about it
-    (r'No space left on device',
-     'A disk is full: free some space, or move the environment (VENV=), the temporary files (TMPDIR=) or the cache of '
-     'pip (PIP_CACHE_DIR=) to another one.'),
-    (r'name resolution|NewConnectionError|Network is unreachable|Connection refused|timed out|ProxyError|'
-     r'CERTIFICATE_VERIFY_FAILED|Could not fetch URL',
-     'A package index could not be reached: check the network, HTTPS_PROXY and `pip config list`.'),
-    (r'CUDA version .* mismatches',
-     "nvcc and torch are of different CUDA versions: name a fitting toolkit with CUDA_HOME=, or the torch that fits "
-     'yours with TORCH_INDEX=https://download.pytorch.org/whl/cu126 (cu128, cu130).'),
-    (r'Killed|Cannot allocate memory', 'The compiler ran out of memory: compile one file at a time with MAX_JOBS=1.'),
-    (r'Permission denied', 'The environment or a cache cannot be written: name another one with VENV=.'),
-    (r'No matching distribution found', 'No index has this version: check TORCH_INDEX, MMCV_INDEX, `pip config list`.'),
-]
-
-
 CLEAR_LINE = '\r\033[K' if sys.stdout.isatty() else ''
+MOVE_ADVICE = 'VENV=, TMPDIR= and PIP_CACHE_DIR= move the environment, temporary files and cache of pip elsewhere.'
 COMPILER_ADVICE = (
     "Install a compiler and Python's headers (Debian, Ubuntu: sudo apt install build-essential python3-dev; Fedora: "
-    'sudo dnf install gcc-c++ python3-devel; conda: conda install -c conda-forge gxx), or name compiled wheels with '
-    'MMCV_INDEX=')
+    'sudo dnf install gcc-c++ python3-devel; conda: conda install gxx), or name compiled wheels with MMCV_INDEX='
+)
+ADVICE = {  # what pip's log says, and what to do about it
+    r'No space left on device': 'A disk is full: free some space. ' + MOVE_ADVICE,
+    r'name resolution|NewConnectionError|Network is unreachable|Connection refused|timed out|ProxyError|SSLError': (
+        'A package index could not be reached: check the network, HTTPS_PROXY and `pip config list`.'
+    ),
+    r'CUDA version .* mismatches': (
+        'nvcc and torch are of different CUDA versions: name the fitting toolkit with CUDA_HOME=, or the torch for '
+        'yours with TORCH_INDEX=https://download.pytorch.org/whl/cu126 (cu128, cu130).'
+    ),
+    r"directory: '[cg]\+\+|unable to execute|Python\.h: No such": 'mmcv has to be compiled. ' + COMPILER_ADVICE,
+    r'Killed|Cannot allocate memory': 'The compiler ran out of memory: compile one file at a time with MAX_JOBS=1.',
+    r'Permission denied': 'The environment or a cache cannot be written. ' + MOVE_ADVICE,
+    r'No matching distribution': 'No index has this version: check TORCH_INDEX, MMCV_INDEX and `pip config list`.',
+}
 
 
 class SetupError(Exception):
@@ -105,35 +106,39 @@ class Environment:
 
     def failure_of(self, proof):
         """What the code prints when it fails; '' when it runs to its end."""
-        process = subprocess.run([self.python, '-c', proof, find_nvcc()],
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.run(
+            [self.python, '-c', proof, find_nvcc()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         output = process.stdout.decode(errors='replace').strip()
         return '' if process.returncode == 0 else output or f'exit status {process.returncode}'
 
 
 class Step:
-    """Pins to install, a proof that they work, the calls of pip that mend a failed proof, and what else to watch."""
+    """Pins to install, a proof that they work, what mends a failed proof, and what else to watch for changes."""
 
-    def __init__(self, name, files, arguments, proof='', mend=(), watch=()):
-        self.name, self.proof, self.mend, self.watch = name, proof, mend, watch
+    def __init__(self, name, files, arguments, proof='', mend=(), stale_wheels=(), watch=()):
+        self.name, self.proof, self.mend, self.stale_wheels, self.watch = name, proof, mend, stale_wheels, watch
         self.files = [REQUIREMENTS / (file + '.txt') for file in files.split()]
         self.install = ['install'] + [word for file in self.files for word in ('-r', str(file))] + arguments
 
     def key(self, env):
         texts = [file.read_text() for file in self.files]
-        parts = [env.info['python'], env.installed.get('torch'), texts, self.watch]
+        ops = env.info['mmcv ops'] if self.proof == MMCV_PROOF else ''
+        parts = [env.info['python'], env.installed.get('torch'), texts, ops, self.watch]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def done(self, env):
-        return env.state.get(self.name) == self.key(env) and pins_present(self.files, env.installed)
+        present = pins_present(self.files, env.installed) if self.files else self.name in env.installed
+        return present and env.state.get(self.name) == self.key(env)
 
     def run(self, env, label):
-        pip(env, label, self.install)
+        call(env, label, ['-m', 'pip'] + self.install)
         failure = env.failure_of(self.proof) if self.proof else ''
         if failure and self.mend:
             say(f'{label}: installed, but it fails: {failure.splitlines()[-1]}')
-            for arguments in self.mend:
-                pip(env, label, arguments)
+            for wheel in self.stale_wheels:  # pip complains of wheels that are not there
+                subprocess.call([env.python, '-m', 'pip', '-qqq', 'cache', 'remove', wheel])
+            call(env, label, ['-m', 'pip'] + self.mend)
             failure = env.failure_of(self.proof)
         if failure:
             raise SetupError(f'{self.name} is installed but does not work:\n{failure}\nLogs of pip: {env.folder}')
@@ -146,15 +151,15 @@ def plan(python, state):
     torch_index, mmcv_index = remembered('TORCH_INDEX', state), remembered('MMCV_INDEX', state)
     pinned = [word for name in ('torch', 'opencv', 'runtime') for word in ('-c', str(REQUIREMENTS / (name + '.txt')))]
     from_index = ['--index-url', torch_index] + (['--force-reinstall'] if 'torch' in state else [])
+    package = [str(ROOT)] + [(ROOT / name).read_text() for name in ('setup.cfg', 'pyproject.toml')]
     headless = '=='.join(read_pins(REQUIREMENTS / 'opencv.txt')[1])
     return [
         Step('torch', 'torch', from_index if torch_index else pinned, 'import torch, torchvision', watch=torch_index),
         Step('build tools', 'build', pinned),
-        Step('opencv', 'opencv', pinned, 'import cv2', mend=[['install', '--force-reinstall', '--no-deps', headless]]),
+        Step('opencv', 'opencv', pinned, 'import cv2', mend=['install', '--force-reinstall', '--no-deps', headless]),
         mmcv_step(mmcv_index, python, pinned),
         Step('the rest', 'runtime tests', pinned),
-        Step('tokennorm', '', ['--no-deps', '--no-build-isolation', '-e', str(ROOT)],
-             watch=[str(ROOT)] + [(ROOT / name).read_text() for name in ('setup.cfg', 'pyproject.toml')]),
+        Step('tokennorm', '', ['--no-deps', '--no-build-isolation', '-e', str(ROOT)], watch=package),
     ]
 
 
@@ -164,16 +169,13 @@ def mmcv_step(index, python, pinned):
     The cached wheel may lack the ops (pip built it in isolation) or be for another torch, which shows when the ops are
     imported. Then it is dropped and mmcv compiled again, which leaves the right wheel in the cache.
     """
-    if index:  # pip passes over the reading of the index that does not fit
+    source, again, stale = ['--no-build-isolation', '-v'], ['--no-binary', 'onedl-mmcv'], cached_wheels(python)
+    if index:  # of the two readings of an index pip passes over the one that does not fit
         source = ['--only-binary', 'onedl-mmcv', '--extra-index-url', index, '--find-links', index]
-        again = []
-    else:
-        source = ['--no-build-isolation', '-v']
-        again = ['--no-binary', 'onedl-mmcv']
-    step = Step('mmcv', 'mmcv', source + pinned, MMCV_PROOF,
-                watch=[index, os.environ.get('FORCE_CUDA'), has_gpu(), find_nvcc()])
-    drop = [] if index else [['cache', 'remove', wheel] for wheel in cached_wheels(python)]
-    step.mend = drop + [step.install + ['--force-reinstall', '--no-deps'] + again]
+        again, stale = [], []
+    watch = [index, os.environ.get('FORCE_CUDA'), has_gpu(), find_nvcc()]
+    step = Step('mmcv', 'mmcv', source + pinned, MMCV_PROOF, stale_wheels=stale, watch=watch)
+    step.mend = step.install + ['--force-reinstall', '--no-deps'] + again
     return step
 
 
@@ -181,7 +183,7 @@ def set_up(prefix):
     """Find out beforehand what can be, make the environment, then run the steps that are not done."""
     began = time.time()
     interpreter = find_interpreter(prefix)
-    is_new = interpreter == sys.executable
+    is_new = not (prefix / 'bin' / 'python').exists()
     info, state = probe(interpreter), read_state(prefix)
     check_python(interpreter, info['python'])
     if sys.version_info < OLDEST:  # an old Python was given a good environment: go on with that one
@@ -209,6 +211,7 @@ def set_up(prefix):
 
 # What can be known beforehand.
 
+
 def find_interpreter(prefix):
     """The environment's Python, or the one that runs this file where the environment has to be made."""
     python = prefix / 'bin' / 'python'
@@ -225,21 +228,27 @@ def find_interpreter(prefix):
 def check_python(interpreter, version):
     if not OLDEST <= tuple(version) <= NEWEST:
         found, oldest, newest = ('.'.join(map(str, numbers)) for numbers in (version, OLDEST, NEWEST))
-        raise SetupError(f'{interpreter} is Python {found}, and the pinned packages exist for {oldest} to {newest}. '
-                         'Name such a Python with PYTHON= (make env PYTHON=python3.11), or an environment with VENV=')
+        raise SetupError(
+            f'{interpreter} is Python {found}, and the pinned packages exist for {oldest} to {newest}. '
+            'Name such a Python with PYTHON= (make env PYTHON=python3.11), or an environment with VENV='
+        )
 
 
 def check_foreign(prefix, state, installed):
     """Neither replace the torch of somebody's environment nor put the forks over the original packages."""
     originals = sorted(ORIGINALS & set(installed))
     if originals:
-        raise SetupError(f'{prefix} has the original {", ".join(originals)}, which the onedl-* forks would overwrite. '
-                         f'Name another environment with VENV=, or remove them:\n'
-                         f'  {prefix}/bin/python -m pip uninstall -y {" ".join(originals)}')
+        raise SetupError(
+            f'{prefix} has the original {", ".join(originals)}, which the onedl-* forks would overwrite. '
+            f'Name another environment with VENV=, or remove them:\n'
+            f'  {prefix}/bin/python -m pip uninstall -y {" ".join(originals)}'
+        )
     pinned = dict(read_pins(REQUIREMENTS / 'torch.txt'))['torch']
     if not state and installed.get('torch', pinned).split('+')[0] != pinned:
-        raise SetupError(f'{prefix} has torch {installed["torch"]}, which would be replaced by the pinned {pinned}. '
-                         'Name another environment with VENV= (a new folder is made), or uninstall torch there.')
+        raise SetupError(
+            f'{prefix} has torch {installed["torch"]}, which would be replaced by the pinned {pinned}. '
+            'Name another environment with VENV= (a new folder is made), or uninstall torch there.'
+        )
 
 
 def check_disk(prefix, installed, torch_index):
@@ -254,9 +263,8 @@ def check_disk(prefix, installed, torch_index):
     for folder, gigabytes in needs.values():
         free = shutil.disk_usage(str(folder)).free / 1e9
         if free < gigabytes:
-            raise SetupError(f'{folder} has {free:.1f} GB free, and about {gigabytes:.1f} GB are needed there. Free '
-                             'some, or move the environment (VENV=), the temporary files (TMPDIR=) or the cache of '
-                             'pip (PIP_CACHE_DIR=) to another disk.')
+            need = f'{folder} has {free:.1f} GB free, and about {gigabytes:.1f} GB are needed there.'
+            raise SetupError(f'{need} Free some space. {MOVE_ADVICE}')
 
 
 def check_compiler(info, installed, mmcv_index):
@@ -270,9 +278,11 @@ def check_compiler(info, installed, mmcv_index):
     if not Path(info['include'], 'Python.h').exists():
         raise SetupError(f'mmcv has to be compiled, and there is no {info["include"]}/Python.h. {COMPILER_ADVICE}')
     if has_gpu() and not find_nvcc():
-        say('WARNING: this machine has a GPU but no nvcc, so mmcv gets its operators for the CPU only, and detectors\n'
-            '  cannot train on the GPU. Install the CUDA toolkit of the major version in torch.version.cuda, set '
-            'CUDA_HOME=\n  to its folder and run this again: mmcv is compiled anew then.')
+        say(
+            'WARNING: a GPU but no nvcc. mmcv gets its operators for the CPU only, and detectors cannot train on the\n'
+            "GPU. Install the CUDA toolkit of torch's CUDA version, name its folder with CUDA_HOME=, run this again\n"
+            '(mmcv is compiled anew then), or name compiled wheels with MMCV_INDEX='
+        )
 
 
 def has_gpu():
@@ -288,6 +298,7 @@ def find_nvcc():
 
 
 # Requirement files, what is recorded, and pip's cache.
+
 
 def read_pins(file):
     """(name, version) for each `name==version` of a requirement file; markers may give a name several versions."""
@@ -321,6 +332,7 @@ def cached_wheels(python):
 
 # Calls of the interpreter.
 
+
 def probe(interpreter):
     process = subprocess.run([interpreter, '-c', PROBE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output = process.stdout.decode(errors='replace').strip()
@@ -331,19 +343,16 @@ def probe(interpreter):
 
 def make_venv(prefix):
     if importlib.util.find_spec('ensurepip') is None:
-        raise SetupError(f'{sys.executable} has no ensurepip and cannot make environments. Install it (Debian, Ubuntu: '
-                         'sudo apt install python3-venv), or name an environment with VENV=')
+        raise SetupError(
+            f'{sys.executable} has no ensurepip and cannot make environments. Install it (Debian, Ubuntu: '
+            'sudo apt install python3-venv), or name an environment with VENV='
+        )
     say(f'Making {prefix} with {sys.executable}')
     if subprocess.call([sys.executable, '-m', 'venv', str(prefix)]):
         raise SetupError(f'{prefix} could not be made: see above.')
 
 
-def pip(env, label, arguments):
-    can_fail = arguments[0] == 'cache'  # there may be no such wheel, or no cache
-    call(env, label, ['-m', 'pip'] + arguments, can_fail)
-
-
-def call(env, label, arguments, can_fail=False):
+def call(env, label, arguments):
     """Run the environment's Python with its output in a log file, and show how far it is."""
     log = env.folder / (re.sub(r'\W+', '_', label).strip('_') + '.log')
     began, command = time.time(), [env.python] + arguments
@@ -351,17 +360,16 @@ def call(env, label, arguments, can_fail=False):
         output.write('\n$ {}\n'.format(' '.join(command)).encode())
         output.flush()
         start = output.tell()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                   env=build_environment(env))
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=build_environment(env)
+        )
     try:
         follow(process, log, start, label)
     except KeyboardInterrupt:  # pip got it as well and tidies up
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.terminate()
+        wait(process, 10)
+        process.kill()
         raise
-    if process.returncode and not can_fail:
+    if process.returncode:
         raise SetupError(explain(label, log, start))
     say(f'{label}: done in {elapsed(began)}')
 
@@ -380,7 +388,8 @@ def build_environment(env):
 
 def follow(process, log, start, label):
     """Show what the log says last and the time: on one line of a terminal, in a file every ten seconds."""
-    began, due, status = time.time(), 0, 'starting'
+    began, status = time.time(), 'starting'
+    due = began + (0 if CLEAR_LINE else 10)
     with open(str(log), 'rb') as lines:
         lines.seek(start)
         running = True
@@ -390,26 +399,42 @@ def follow(process, log, start, label):
                 text = line.decode(errors='replace')
                 status = describe(text) or status
                 if 'Building wheel for onedl-mmcv' in text and 'started' in text:
-                    announce()
+                    announce_compile()
             if running and time.time() > due:
                 due = time.time() + (0.5 if CLEAR_LINE else 10)
                 show(f'{label}: {status}, {elapsed(began)} elapsed')
-            time.sleep(0.1)
+            if running:
+                wait(process, 0.2)
+
+
+def wait(process, seconds):
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
 
 
 def describe(line):
-    """One line of pip's or ninja's output in a few words; '' for most lines."""
-    words = [(r'^\s*\[(\d+/\d+)\] ', 'compiled {} files'), (r'^\s*Downloading (\S+ \([^)]*\))', 'downloading {}'),
-             (r'^\s*Building wheel for (\S+)', 'building {}'), (r'^(Installing) collected', 'installing'),
-             (r'^Collecting ([\w.-]+)', 'looking for {}')]
-    found = [text.format(re.search(pattern, line).group(1)) for pattern, text in words if re.search(pattern, line)]
-    return found[0] if found else ''
+    """A line of pip's or ninja's output in a few words; '' for most lines."""
+    for pattern, words in (
+        (r'\s*\[(\d+/\d+)\] ', 'compiled {} files'),
+        (r'\s*Downloading (\S+ \([^)]*\))', 'downloading {}'),
+        (r'\s*Building wheel for (\S+)', 'building {}'),
+        (r'(Installing) collected', 'installing'),
+    ):
+        found = re.match(pattern, line)
+        if found:
+            return words.format(found.group(1))
+    return ''
 
 
-def announce():
-    minutes = math.ceil(COMPILE_MINUTES / cores())
-    say(f'mmcv: compiling its operators now, about {minutes} min on {cores()} cores (CUDA: several times that). This '
-        'happens once:\n      pip keeps the result, and the next environment takes it from there.')
+def announce_compile():
+    cuda = os.environ.get('FORCE_CUDA') == '1' or (has_gpu() and find_nvcc())
+    jobs = int(os.environ.get('MAX_JOBS') or cores())
+    minutes = math.ceil(COMPILE_MINUTES / jobs)
+    say(
+        f'Compiling the operators of mmcv for the CPU{" and CUDA" if cuda else ""}, {jobs} files at a time: about '
+        f'{minutes} minutes{", and several times that for CUDA" if cuda else ""}.\n'
+        'This happens once: pip keeps the wheel, and the next environment takes it from there.'
+    )
 
 
 def cores():
@@ -420,7 +445,7 @@ def explain(label, log, start):
     """The end of the log, and what to do about it where that is known."""
     lines = [line for line in log.read_bytes()[start:].decode(errors='replace').splitlines() if line.strip()]
     end = '\n'.join(lines[-60:])
-    advice = [advice for pattern, advice in ADVICE if re.search(pattern, end)] + ['']
+    advice = [advice for pattern, advice in ADVICE.items() if re.search(pattern, end)] + ['']
     return '\n  '.join([f'{label} failed:'] + [line[:200] for line in lines[-12:]]) + f'\n{advice[0]}\nFull log: {log}'
 
 
@@ -431,7 +456,7 @@ def say(text):
 def show(text):
     """Progress: the next output takes its place on a terminal."""
     if CLEAR_LINE:
-        print(CLEAR_LINE + text[:shutil.get_terminal_size().columns - 1], end='', flush=True)
+        print(CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1], end='', flush=True)
     else:
         say(text)
 
