@@ -17,12 +17,16 @@ def parse_args(argv=None):
     parser.add_argument('out', nargs='?', type=Path, default=Path('data/shapes'), help='folder of the dataset')
     parser.add_argument('--num-train', type=int, default=600, metavar='N', help='images of the train split')
     parser.add_argument('--num-val', type=int, default=120, metavar='N', help='images of the val split')
-    parser.add_argument('--image-size', type=int, default=192, metavar='PX', help='side of the square images (pixels)')
+    parser.add_argument('--image-size', type=int, default=160, metavar='PX', help='side of the square images (pixels)')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
     parser.add_argument('--overwrite', action='store_true', help='replace a dataset of other settings')
-    parser.add_argument('--preview', type=Path, metavar='FILE.png',
-                        help='also draw 24 images of the val split with their boxes, masks and class names')
+    parser.add_argument(
+        '--preview',
+        type=Path,
+        metavar='FILE.png',
+        help='also draw 24 images of the val split with their boxes, masks and class names',
+    )
     return parser.parse_args(argv)
 
 
@@ -47,21 +51,22 @@ def contact_sheet(root, split='val', columns=6, rows=4):
     coco = COCO(root / 'annotations' / f'{split}.json')
     names = {category['id']: category['name'] for category in coco.dataset['categories']}
     tiles = []
-    for info in coco.dataset['images'][:columns * rows]:
+    for info in coco.dataset['images'][: columns * rows]:
         annotations = [(a['bbox'], coco.annToMask(a), a['category_id']) for a in coco.imgToAnns[info['id']]]
         image = cv2.imread(str(root / 'images' / split / info['file_name']))
         tiles.append(cv2.copyMakeBorder(draw(image, annotations, names), 2, 2, 2, 2, cv2.BORDER_CONSTANT))
     columns = min(columns, len(tiles))
     tiles += [np.zeros_like(tiles[0])] * (-len(tiles) % columns)
-    return np.vstack([np.hstack(tiles[start:start + columns]) for start in range(0, len(tiles), columns)])
+    return np.vstack([np.hstack(tiles[start : start + columns]) for start in range(0, len(tiles), columns)])
 
 
 def main(argv=None):
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the unfinished folder be removed
     try:
-        root = make_shapes_dataset(args.out, args.num_train, args.num_val, args.image_size, args.seed,
-                                   args.overwrite, args.workers)
+        root = make_shapes_dataset(
+            args.out, args.num_train, args.num_val, args.image_size, args.seed, args.overwrite, args.workers
+        )
     except (FileExistsError, ValueError) as error:
         sys.exit(f'error: {error}')
     if args.preview:

@@ -6,10 +6,9 @@ border hides just as an occluder does. Whatever is planned is painted and annota
 is without an annotation and no annotation is without a visible object.
 
 Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
-patches, edges), objects whose colour and texture are drawn independently of their class, shadows, uneven illumination,
-blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size, the square root of its
-unoccluded area, is log-uniform between 13 px and 104 px (at most 0.55 of the image): at 192 px about half of what is
-seen is small in COCO's sense (below 32^2 px), half medium and less than 1 % large (above 96^2 px).
+patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
+uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size, the square root of its
+unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
 
 Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
@@ -39,6 +38,7 @@ MIN_VISIBLE_PIXELS = 40
 MAX_OBJECTS = 8
 EMPTY_EVERY = 20
 MIN_SIZE, MAX_SIZE, MAX_SHARE = 20.0, 104.0, 0.55
+HUES, HUE_SPREAD = (15.0, 200.0, 290.0, 105.0), 24.0  # degrees: each class's mean, and the deviation around it
 MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
 
 
@@ -217,16 +217,17 @@ def paint_clutter(rng, image):
         blend(image, mean + rng.normal(0, 0.22) + rng.normal(0, 0.08, 3), alpha * rng.uniform(0.2, 0.8))
 
 
-def random_colour(rng, surroundings):
-    """A BGR colour (3,) whose distance from `surroundings` (3,) is at least `MIN_COLOUR_DISTANCE`."""
+def random_colour(rng, label, surroundings):
+    """A BGR colour (3,) around its class's hue, at least `MIN_COLOUR_DISTANCE` from `surroundings` (3,)."""
     while True:
-        colours = rng.uniform(0.05, 0.95, (32, 3))
-        colours += rng.uniform(0, 0.7, (32, 1)) * (colours.mean(1, keepdims=True) - colours)
+        hue = (HUES[label] + HUE_SPREAD * rng.standard_normal(32)) % 360
+        hsv = np.stack([hue, rng.uniform(0.35, 0.95, 32), rng.uniform(0.3, 0.95, 32)], axis=1)
+        colours = cv2.cvtColor(hsv[None].astype(np.float32), cv2.COLOR_HSV2BGR)[0]
         both = np.clip(np.vstack([surroundings, colours]), 0, 1).astype(np.float32)
         lab = cv2.cvtColor(both[None], cv2.COLOR_BGR2LAB)[0]
         far = np.linalg.norm(lab[1:] - lab[0], axis=1) >= MIN_COLOUR_DISTANCE
         if far.any():
-            return colours[far.argmax()].astype(np.float32)
+            return colours[far.argmax()]
 
 
 def paint_shape(rng, image, shape, light):
@@ -242,7 +243,7 @@ def paint_shape(rng, image, shape, light):
     shadow = cv2.GaussianBlur(shadow, (0, 0), 0.5 + rng.uniform(0.4, 1.0) * height)
     image *= 1 - rng.uniform(0, 0.6) * shadow
     ring = cv2.dilate(alpha, np.ones((7, 7), np.uint8)) - alpha
-    colour = random_colour(rng, (image * ring).sum((1, 2)) / ring.sum())
+    colour = random_colour(rng, shape.label, (image * ring).sum((1, 2)) / ring.sum())
 
     kind = rng.choice(['plain', 'stripes', 'speckle', 'cloud'])
     texture = 0.25 * fractal_noise(rng, h, w, 0.9)
@@ -347,7 +348,7 @@ def is_complete(out, settings):
     return True
 
 
-def make_shapes_dataset(out, num_train=600, num_val=120, image_size=192, seed=0, overwrite=False, workers=1):
+def make_shapes_dataset(out, num_train=600, num_val=120, image_size=160, seed=0, overwrite=False, workers=1):
     """Make the dataset in folder `out` and return its path; does nothing where it is there already.
 
     The dataset appears in one step, by a rename: a run that is interrupted leaves `out` as it was.

@@ -1,0 +1,29 @@
+"""RetinaNet on a PVT of 1.8 million parameters with LayerNorm and the plain stem, small enough to train on a CPU."""
+
+_base_ = 'mmdet::_base_/models/retinanet_r50_fpn.py'
+
+norm_cfg = dict(type='GN', num_groups=8)
+model = dict(
+    backbone=dict(
+        _delete_=True,
+        type='tokennorm.PVT',
+        arch=dict(
+            embed_dims=(32, 64, 128, 256),
+            depths=(1, 1, 2, 1),
+            num_heads=(1, 2, 4, 8),
+            mlp_ratios=(4, 4, 4, 4),
+            sr_ratios=(8, 4, 2, 1),
+        ),
+        token_norm_cfg=dict(type='LN', eps=1e-6),
+        stem_cfg=dict(type='PatchEmbed'),
+        drop_path_rate=0.0,
+    ),
+    neck=dict(in_channels=[32, 64, 128, 256], out_channels=64, num_outs=3, norm_cfg=norm_cfg),
+    bbox_head=dict(
+        in_channels=64,
+        feat_channels=64,
+        stacked_convs=2,
+        norm_cfg=norm_cfg,
+        anchor_generator=dict(octave_base_scale=3, strides=[8, 16, 32]),  # sides of 24 to 152 pixels
+    ),
+)
