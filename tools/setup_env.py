@@ -98,7 +98,7 @@ class Environment:
         self.info = probe(self.python)
         self.installed = self.info['installed']
 
-    def record(self, **entries):
+    def record(self, entries):
         self.state.update(entries)
         draft = self.folder / 'state.json.new'
         draft.write_text(json.dumps(self.state, indent=1))
@@ -116,15 +116,16 @@ class Environment:
 class Step:
     """Pins to install, a proof that they work, what mends a failed proof, and what else to watch for changes."""
 
-    def __init__(self, name, files, arguments, proof='', mend=(), stale_wheels=(), watch=()):
-        self.name, self.proof, self.mend, self.stale_wheels, self.watch = name, proof, mend, stale_wheels, watch
+    def __init__(self, name, files, arguments, proof='', mend=(), remember=(), watch=()):
+        self.name, self.proof, self.mend, self.stale_wheels = name, proof, list(mend), []
+        self.remember, self.watch = dict(remember), watch
         self.files = [REQUIREMENTS / (file + '.txt') for file in files.split()]
         self.install = ['install'] + [word for file in self.files for word in ('-r', str(file))] + arguments
 
     def key(self, env):
         texts = [file.read_text() for file in self.files]
         ops = env.info['mmcv ops'] if self.proof == MMCV_PROOF else ''
-        parts = [env.info['python'], env.installed.get('torch'), texts, ops, self.watch]
+        parts = [env.info['python'], env.installed.get('torch'), texts, ops, self.watch, self.remember]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def done(self, env):
@@ -132,31 +133,36 @@ class Step:
         return present and env.state.get(self.name) == self.key(env)
 
     def run(self, env, label):
-        call(env, label, ['-m', 'pip'] + self.install)
-        failure = env.failure_of(self.proof) if self.proof else ''
-        if failure and self.mend:
+        """Install; where the proof fails, once more over what was there before, then what mends it."""
+        again = [self.install + ['--force-reinstall', '--no-deps']] if pins_present(self.files, env.installed) else []
+        for arguments in [self.install] + again + self.mend:
+            if arguments in self.mend:
+                for wheel in self.stale_wheels:  # pip complains quietly of those that are not there
+                    subprocess.call([env.python, '-m', 'pip', '-qqq', 'cache', 'remove', wheel])
+            call(env, label, ['-m', 'pip'] + arguments)
+            failure = env.failure_of(self.proof) if self.proof else ''
+            if not failure:
+                break
             say(f'{label}: installed, but it fails: {failure.splitlines()[-1]}')
-            for wheel in self.stale_wheels:  # pip complains of wheels that are not there
-                subprocess.call([env.python, '-m', 'pip', '-qqq', 'cache', 'remove', wheel])
-            call(env, label, ['-m', 'pip'] + self.mend)
-            failure = env.failure_of(self.proof)
-        if failure:
+        else:
             raise SetupError(f'{self.name} is installed but does not work:\n{failure}\nLogs of pip: {env.folder}')
         env.refresh()
-        env.record(**{self.name: self.key(env)})
+        env.record({self.name: self.key(env), **self.remember})
 
 
 def plan(python, state):
     """The steps, in their order, for the environment's version of Python and what is recorded of it."""
     torch_index, mmcv_index = remembered('TORCH_INDEX', state), remembered('MMCV_INDEX', state)
     pinned = [word for name in ('torch', 'opencv', 'runtime') for word in ('-c', str(REQUIREMENTS / (name + '.txt')))]
-    from_index = ['--index-url', torch_index] + (['--force-reinstall'] if 'torch' in state else [])
+    torch = ['--index-url', torch_index] if torch_index else pinned[2:]
+    if torch_index != state.get('TORCH_INDEX', torch_index):  # the same version from elsewhere
+        torch = torch + ['--force-reinstall']
     package = [str(ROOT)] + [(ROOT / name).read_text() for name in ('setup.cfg', 'pyproject.toml')]
     headless = '=='.join(read_pins(REQUIREMENTS / 'opencv.txt')[1])
     return [
-        Step('torch', 'torch', from_index if torch_index else pinned, 'import torch, torchvision', watch=torch_index),
+        Step('torch', 'torch', torch, 'import torch, torchvision', remember={'TORCH_INDEX': torch_index}),
         Step('build tools', 'build', pinned),
-        Step('opencv', 'opencv', pinned, 'import cv2', mend=['install', '--force-reinstall', '--no-deps', headless]),
+        Step('opencv', 'opencv', pinned, 'import cv2', mend=[['install', '--force-reinstall', '--no-deps', headless]]),
         mmcv_step(mmcv_index, python, pinned),
         Step('the rest', 'runtime tests', pinned),
         Step('tokennorm', '', ['--no-deps', '--no-build-isolation', '-e', str(ROOT)], watch=package),
@@ -173,9 +179,10 @@ def mmcv_step(index, python, pinned):
     if index:  # of the two readings of an index pip passes over the one that does not fit
         source = ['--only-binary', 'onedl-mmcv', '--extra-index-url', index, '--find-links', index]
         again, stale = [], []
-    watch = [index, os.environ.get('FORCE_CUDA'), has_gpu(), find_nvcc()]
-    step = Step('mmcv', 'mmcv', source + pinned, MMCV_PROOF, stale_wheels=stale, watch=watch)
-    step.mend = step.install + ['--force-reinstall', '--no-deps'] + again
+    watch = [os.environ.get('FORCE_CUDA'), has_gpu(), find_nvcc()]
+    step = Step('mmcv', 'mmcv', source + pinned, MMCV_PROOF, remember={'MMCV_INDEX': index}, watch=watch)
+    step.stale_wheels = stale
+    step.mend = [step.install + ['--force-reinstall', '--no-deps'] + again]
     return step
 
 
@@ -202,7 +209,6 @@ def set_up(prefix):
         env.refresh()
     if all(step.done(env) for step in steps):
         return
-    env.record(**{name: remembered(name, state) for name in ('TORCH_INDEX', 'MMCV_INDEX')})
     for number, step in enumerate(steps, 1):
         if not step.done(env):
             step.run(env, f'[{number}/{len(steps)}] {step.name}')
@@ -245,10 +251,8 @@ def check_foreign(prefix, state, installed):
         )
     pinned = dict(read_pins(REQUIREMENTS / 'torch.txt'))['torch']
     if not state and installed.get('torch', pinned).split('+')[0] != pinned:
-        raise SetupError(
-            f'{prefix} has torch {installed["torch"]}, which would be replaced by the pinned {pinned}. '
-            'Name another environment with VENV= (a new folder is made), or uninstall torch there.'
-        )
+        replaced = f'{prefix} has torch {installed["torch"]}, which would be replaced by the pinned {pinned}.'
+        raise SetupError(f'{replaced} Name another environment with VENV=, or uninstall torch there.')
 
 
 def check_disk(prefix, installed, torch_index):
@@ -316,7 +320,8 @@ def read_state(prefix):
 
 
 def remembered(variable, state):
-    return os.environ.get(variable) or state.get(variable, '')
+    """As set now (empty: forgotten), or as it was when its step was done."""
+    return os.environ.get(variable, state.get(variable, ''))
 
 
 def pip_cache():
@@ -446,7 +451,8 @@ def explain(label, log, start):
     lines = [line for line in log.read_bytes()[start:].decode(errors='replace').splitlines() if line.strip()]
     end = '\n'.join(lines[-60:])
     advice = [advice for pattern, advice in ADVICE.items() if re.search(pattern, end)] + ['']
-    return '\n  '.join([f'{label} failed:'] + [line[:200] for line in lines[-12:]]) + f'\n{advice[0]}\nFull log: {log}'
+    tail = ''.join(f'\n  {line[:160]}' for line in lines[-8:])
+    return f'{label} failed. {advice[0]}\nThe end of {log}:{tail}'
 
 
 def say(text):
@@ -474,7 +480,7 @@ def main():
     except KeyboardInterrupt:
         sys.exit('\nInterrupted. Run the same command again: it goes on with the step that was not finished.')
     except (SetupError, OSError) as error:
-        sys.exit(f'\nThe set-up stopped. {error}\nAfterwards run the same command again: finished steps are kept.')
+        sys.exit(f'\nThe set-up stopped. {error}\nThen run the same command again: finished steps are not repeated.')
 
 
 if __name__ == '__main__':
