@@ -272,3 +272,24 @@ def test_from_published_dtn_renames_and_turns_the_axes():
     assert converted['blocks.0.norm1.position'].tolist() == [[3, -1, -2], [6, -4, -5]]
     bare = from_published_dtn({'pos_proj.weight': torch.ones(1, 3), 'var_norm_weight': torch.ones(1)})
     assert list(bare) == ['position', 'var_logit']
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_autocast_on_cuda_gives_the_dtype_of_layer_norm(dtype):
+    norm = randomise(DTN(12, 4)).cuda()
+    x = torch.randn(2, 7, 9, 12, device='cuda', dtype=dtype)
+    with torch.autocast('cuda', dtype=dtype):
+        actual, layer_norm = norm(x), nn.LayerNorm(12).cuda()(x)
+    assert actual.dtype == layer_norm.dtype == torch.float32
+    assert_near('y', actual, reference_of(norm.cpu().double(), x.cpu().double(), (7, 9)).cuda())
+
+
+def test_autocast_on_cpu_gives_the_dtype_of_layer_norm():
+    norm = randomise(DTN(12, 4))
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.randn(2, 7, 9, 12).to(dtype)
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            actual, layer_norm = norm(x), F.layer_norm(x, (12,), norm.weight, norm.bias)
+        assert actual.dtype == layer_norm.dtype == dtype
+        assert_near('y', actual, norm(x.float()), dtype=dtype)

@@ -83,7 +83,7 @@ def _shorten(keys: list[str], most: int = 8) -> str:
 
 
 def _runner_globals() -> list:
-    """What mmengine's runner puts into checkpoints beside tensors: numbers, and the buffers of the scalars it logged."""
+    """What mmengine's runner puts into checkpoints beside tensors: numbers, and buffers of the scalars it logged."""
     number, array = np.float64(0), np.empty(0)
     numpy_types = [np.ndarray, np.dtype, *(type(np.dtype(t)) for t in ('f8', 'f4', 'i8', 'i4', 'b1'))]
     rebuild = [number.__reduce__()[0], array.__reduce__()[0]]

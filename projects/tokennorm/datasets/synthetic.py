@@ -7,8 +7,8 @@ is without an annotation and no annotation is without a visible object.
 
 Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
 patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
-uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size, the square root of its
-unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
+uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size,
+the square root of its unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
 
 Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.

@@ -11,7 +11,7 @@ denominator factorises as well, so that P is the Kronecker product of Py (H, H) 
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
+from einops import rearrange, repeat
 from torch import Tensor
 
 
@@ -85,7 +85,7 @@ def _average_cells(x: Tensor, pool: int) -> Tensor:
 
 def _repeat_cells(x: Tensor, pool: int, height: int, width: int) -> Tensor:
     """Each cell repeated pool x pool times and the grid cropped to (B, height, width, C)."""
-    return x.repeat_interleave(pool, dim=1)[:, :height].repeat_interleave(pool, dim=2)[:, :, :width]
+    return repeat(x, 'b h w c -> b (h ph) (w pw) c', ph=pool, pw=pool)[:, :height, :width]
 
 
 def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:

@@ -1,0 +1,23 @@
+"""The main job as a user runs it: minutes on two cores."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[1] / 'tools' / 'demo.py'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('arguments', [[], ['--control']], ids=['dtn-dpn', 'control'])
+def test_demo_reaches_its_ap_and_leaves_pictures(arguments, tmp_path):
+    run = subprocess.run([sys.executable, DEMO, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    work_dir = tmp_path / 'work_dirs' / ('demo-control' if arguments else 'demo')
+    summary = (work_dir / 'summary.md').read_text()
+    assert float(re.search(r'coco/bbox_mAP at the end: ([\d.]+)', summary).group(1)) >= 0.5
+    assert 'Average Precision' in run.stdout
+    for name in ('curves.png', 'predictions.png'):
+        assert (work_dir / name).is_file()
