@@ -243,11 +243,12 @@ def check_python(interpreter, version):
 def check_foreign(prefix, state, installed):
     """Neither replace the torch of somebody's environment nor put the forks over the original packages."""
     originals = sorted(ORIGINALS & set(installed))
+    forks = sorted(name for name in installed if name.startswith('onedl-'))  # they lose the files that they share
     if originals:
         raise SetupError(
             f'{prefix} has the original {", ".join(originals)}, which the onedl-* forks would overwrite. '
             f'Name another environment with VENV=, or remove them:\n'
-            f'  {prefix}/bin/python -m pip uninstall -y {" ".join(originals)}'
+            f'  {prefix}/bin/python -m pip uninstall -y {" ".join(originals + forks)}'
         )
     pinned = dict(read_pins(REQUIREMENTS / 'torch.txt'))['torch']
     if not state and installed.get('torch', pinned).split('+')[0] != pinned:

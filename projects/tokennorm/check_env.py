@@ -34,6 +34,7 @@ FORK_OF = {  # original distributions
     'mmpretrain': 'onedl-mmpretrain',
 }
 PIP = f'{sys.executable} -m pip'
+MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys.prefix}'
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def rebuild_mmcv(variables: str = '') -> str:
 
 def check_packages(find=util.find_spec) -> Result:
     missing = [PACKAGES[name] for name in PACKAGES if find(name) is None]
-    return Result('packages', f'not installed: {", ".join(missing)}' if missing else '', 'make env')
+    return Result('packages', f'not installed: {", ".join(missing)}' if missing else '', MAKE_ENV)
 
 
 def check_duplicates(version=version_of) -> Result:
@@ -109,12 +110,12 @@ def check_mmcv_ops(load=importlib.import_module) -> Result:
     except ModuleNotFoundError as error:
         if error.name == 'mmcv._ext':
             return Result(name, 'mmcv was installed without them (pip builds it so in isolation)', rebuild_mmcv())
-        return Result(name, f'cannot be tested: {error}', 'make env')
+        return Result(name, f'cannot be tested: {error}', MAKE_ENV)
     except ImportError as error:
         if re.search(r'undefined symbol|lib(c10|torch)\w*\.so|libcudart', str(error)):
             problem = f'mmcv was compiled for another torch than the installed {version_of("torch")} ({error})'
             return Result(name, problem, rebuild_mmcv())
-        return Result(name, f'cannot be tested: {error}', 'make env')
+        return Result(name, f'cannot be tested: {error}', MAKE_ENV)
     return Result(name)
 
 
@@ -124,7 +125,7 @@ def check_imports(load=importlib.import_module) -> Result:
         try:
             load(name)
         except Exception as error:  # whatever a package does when it is imported
-            return Result('imports', f'import {name} fails: {type(error).__name__}: {error}', 'make env')
+            return Result('imports', f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV)
     return Result('imports')
 
 
@@ -133,7 +134,7 @@ def check_gpu(torch, nms) -> Result:
     if torch is None or not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
         return Result('GPU: there is none, everything runs on the CPU' if torch else 'GPU: not tested without torch')
     # CUDA 12.6 runs on older drivers and older GPUs than the CUDA 13 of torch's default build.
-    older_cuda = 'make env TORCH_INDEX=https://download.pytorch.org/whl/cu126'
+    older_cuda = f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'
     if not torch.cuda.is_available():
         problem = f'torch {torch.__version__} cannot use it: it is built for the CPU, or the NVIDIA driver is too old'
         return Result('GPU', problem, older_cuda)
