@@ -593,6 +593,11 @@ def test_parses_on_old_pythons():
     ast.parse((ROOT / 'tools' / 'setup_env.py').read_text(), feature_version=(3, 6))
 
 
+def test_pre_commit_has_the_pinned_ruff():
+    ruff = dict(load_setup().read_pins(ROOT / 'requirements' / 'tests.txt'))['ruff']
+    assert f'rev: v{ruff} ' in (ROOT / '.pre-commit-config.yaml').read_text()
+
+
 @pytest.mark.parametrize('file', sorted((ROOT / 'requirements').glob('*.txt')), ids=lambda file: file.stem)
 def test_requirements_are_pinned(file):
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith('#')]

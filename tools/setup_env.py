@@ -8,7 +8,8 @@ Standard library only, and the file parses on any Python 3 so that it can say wh
   TORCH_INDEX   the index with torch and torchvision, e.g. https://download.pytorch.org/whl/cpu
   MMCV_INDEX    compiled wheels of onedl-mmcv: a simple index, a page of links or a folder
   MAX_JOBS, CFLAGS, CXXFLAGS, CUDA_HOME, FORCE_CUDA, TORCH_CUDA_ARCH_LIST   what compiling mmcv listens to
-The environment remembers the first two. Whatever pip itself reads (its configuration, PIP_*) stays in force.
+The environment remembers the first two until they are set anew, empty to forget them. What pip itself reads (its
+configuration, PIP_*) stays in force.
 """
 
 import argparse
@@ -394,7 +395,7 @@ def build_environment(env):
 
 def follow(process, log, start, label):
     """Show what the log says last and the time: on one line of a terminal, in a file every ten seconds."""
-    began, status = time.time(), 'starting'
+    began, status = time.time(), 'checking'
     due = began + (0 if CLEAR_LINE else 10)
     with open(str(log), 'rb') as lines:
         lines.seek(start)
