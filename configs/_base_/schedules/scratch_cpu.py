@@ -8,7 +8,7 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),
+    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05, fused=True),
     paramwise_cfg=dict(norm_decay_mult=0.0, bias_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))),
     clip_grad=dict(max_norm=10.0),
 )

@@ -33,8 +33,9 @@ def axis_weights(square: Tensor, linear: Tensor, size: int) -> Tensor:
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
-    var, mean = torch.var_mean(x, dim=-1, keepdim=True, unbiased=unbiased)
-    return mean, var
+    mean = x.mean(dim=-1, keepdim=True)  # torch.var_mean is several times slower on a CPU
+    square = (x - mean).square().sum(dim=-1, keepdim=True)
+    return mean, square / (x.shape[-1] - unbiased)
 
 
 def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tensor, Tensor]:
