@@ -8,7 +8,7 @@ import torch
 
 # Relative to the largest entry of the expected tensor.
 TOLERANCE = {
-    'forward': {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3},
+    'forward': {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.float16: 5e-4},
     'backward': {torch.float64: 1e-9, torch.float32: 1e-4},
 }
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'

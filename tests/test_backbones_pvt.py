@@ -14,7 +14,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import PVT
+from tokennorm.backbones import PVT, pvt
 from tokennorm.backbones.layers import DropPath
 from tokennorm.checkpoints import from_published_pvt
 from tokennorm.norms import DTN, LayerNorm
@@ -92,6 +92,13 @@ def test_equals_mmdets_pvt_with_the_same_weights(size):
     image = torch.randn(2, 3, *size)
     for stage, (actual, expected) in enumerate(zip(ours(image), mmdets_twin(ours)(image), strict=True)):
         assert_near(f'stage {stage}', actual, expected)
+
+
+def test_keys_are_reduced_by_whole_cells_as_in_mmdets():
+    """100 x 68: the first stage's 25 x 17 tokens give 3 x 2 keys, and what is left over none."""
+    ours = randomise(small_pvt(norm_cfg=dict(type='LN', eps=1e-6)))
+    image = torch.randn(1, 3, 100, 68)
+    assert_near('stage 0', ours(image)[0], mmdets_twin(ours)(image)[0])
 
 
 def test_retinanet_on_ours_and_on_mmdets_gives_the_same_boxes():
@@ -174,7 +181,8 @@ def test_token_norms_stand_in_the_first_stages_with_the_papers_pools():
     assert norms == [[DTN, DTN]] * 3 + [[LayerNorm, LayerNorm]]
     first = [stage.blocks[0].norm1 for stage in model.stages]
     assert [norm.pool for norm in first[:3]] == [4, 2, 1]
-    assert [norm.num_heads for norm in first[:3]] == [1, 2, 5]
+    second = [stage.blocks[0].norm2 for stage in model.stages]
+    assert [norm.num_heads for norm in first[:3]] == [norm.num_heads for norm in second[:3]] == [1, 2, 5]
     assert [norm.eps for norm in first] == [1e-4] * 3 + [1e-6]
     assert type(model.stages[0].patch_embed) is DualPatchEmbed
     assert {type(stage.patch_embed) for stage in model.stages[1:]} == {PatchEmbed}
@@ -202,6 +210,39 @@ def test_start_is_the_published_one():
             assert 0.01 < module.weight.std() < 0.03, name
             assert (module.bias == 0).all(), name
     assert model.stages[2].blocks[0].norm1.position[:, 0].tolist() == [-1] * 5
+    classifier = PVT(ARCH, out_type='cls_token')
+    for parameter in (*(stage.pos_embed for stage in classifier.stages), classifier.stages[3].cls_token):
+        assert 0.01 < parameter.std() < 0.03
+    eps = {name: m.eps for name, m in classifier.named_modules() if isinstance(m, nn.LayerNorm)}
+    assert {e for name, e in eps.items() if 'attn.norm' in name or 'patch_embed' in name} == {1e-5}
+    assert {e for name, e in eps.items() if 'norm1' in name or 'norm2' in name or name == 'norm'} == {1e-6}
+
+
+def test_blocks_are_recomputed_in_training_alone(monkeypatch):
+    calls = []
+    monkeypatch.setattr(pvt, 'checkpoint', lambda block, x, use_reentrant: calls.append(use_reentrant) or block(x))
+    image = torch.randn(1, 3, 32, 32)
+    small_pvt()(image)
+    small_pvt(with_cp=True).eval()(image)
+    assert calls == []
+    small_pvt(with_cp=True)(image)
+    assert calls == [False] * 5
+
+
+def test_position_embeddings_have_the_grids_of_the_pretraining_image():
+    shapes = [stage.pos_shape for stage in small_pvt(pretrain_img_size=(240, 322)).stages]
+    assert shapes == [(60, 81), (30, 41), (15, 21), (8, 11)]
+    tall, wide = small_pvt(pretrain_img_size=(96, 32)), torch.randn(1, 3, 96, 32)
+    for stage, x in zip(tall.stages, (24, 12, 6, 3), strict=True):
+        assert torch.equal(stage.resized_pos_embed(x, x // 3).flatten(1, 2), stage.pos_embed)
+    assert [tuple(out.shape[2:]) for out in tall(wide)] == [(24, 8), (12, 4), (6, 2), (3, 1)]
+
+
+def test_fewer_stages_need_no_other_argument():
+    arch = {key: values[:2] for key, values in ARCH.items()}
+    model = PVT(arch, token_norm_cfg=dict(type='DTN'))
+    assert [tuple(out.shape) for out in model(torch.randn(1, 3, 64, 64))] == [(1, 8, 16, 16), (1, 16, 8, 8)]
+    assert [type(stage.blocks[0].norm1) for stage in model.stages] == [DTN, DTN]
 
 
 def test_checkpointed_blocks_give_the_same_gradients():
@@ -235,6 +276,10 @@ def test_drop_path_grows_with_depth_and_keeps_the_mean():
     model = small_pvt(drop_path_rate=0.4)
     rates = [block.drop_path.rate for stage in model.stages for block in stage.blocks]
     assert rates == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    block = small_pvt(drop_path_rate=0.999).stages[3].blocks[0].train()
+    tokens = torch.randn(1, 2, 2, 64)
+    torch.manual_seed(1)  # both branches dropped
+    assert torch.equal(block(tokens), tokens)
     drop = DropPath(0.25).train()
     out = drop(torch.ones(20000, 1, 1, 2))
     assert out.unique().tolist() == pytest.approx([0, 4 / 3])
@@ -259,6 +304,12 @@ def test_drop_path_grows_with_depth_and_keeps_the_mean():
         (dict(token_norm_cfg=dict(type='DTN', pool=(4, 2))), 'pool='),
         (dict(stem_cfg=dict(type='DualPatch')), "stem_cfg: no type 'DualPatch'"),
         (dict(norm_cfg=dict(eps=1e-6)), 'norm_cfg'),
+        (dict(norm_cfg=dict(type='BN')), 'BatchNorm2d does not normalize token grids'),
+        (dict(arch=dict(ARCH, sr_ratios=[8, 4, 2, 0])), 'sr_ratios'),
+        (dict(arch=dict(ARCH, mlp_ratios=[4, 4, 2, 2.5])), 'mlp_ratios'),
+        (dict(out_indices=()), 'out_indices'),
+        (dict(drop_path_rate=1.0), 'drop_path_rate'),
+        (dict(pretrain_img_size=(64, 64, 64)), 'pretrain_img_size'),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(kwargs, message):

@@ -1,6 +1,9 @@
 """Checkpoints load whole or not at all, and run no code."""
 
 import pickle
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -58,6 +61,24 @@ def test_what_does_not_fit_is_named(tmp_path):
         pretrained(tmp_path / 'ln.pth', pretrain_img_size=64)
     with pytest.raises(FileNotFoundError, match=r'none.pth is not there'):
         pretrained(tmp_path / 'none.pth')
+    for content in ([torch.ones(1)], {'state_dict': [1]}, {'epoch': 3}):
+        torch.save(content, tmp_path / 'other.pth')
+        with pytest.raises(RuntimeError, match='holds no state dict'):
+            read_state_dict(tmp_path / 'other.pth')
+
+
+@pytest.mark.parametrize(
+    'init_cfg',
+    [
+        [dict(type='Pretrained', checkpoint='pvt.pth')],
+        dict(type='Pretrained'),
+        dict(type='Pretrained', checkpoint='pvt.pth', prefix='backbone.'),
+        dict(type='Kaiming', layer='Conv2d'),
+    ],
+)
+def test_other_forms_of_init_cfg_are_refused_not_half_loaded(init_cfg):
+    with pytest.raises(ValueError, match=r'init_cfg=.* must be dict'):
+        PVT(ARCH, init_cfg=init_cfg).init_weights()
 
 
 class Planted:
@@ -65,9 +86,16 @@ class Planted:
         return (np.save, (planted_path, np.zeros(1)))
 
 
-class PlantedAttribute:
+class PlantedArray:
+    """What runner checkpoints hold, with values that would make numpy follow an address in the file."""
+
     def __reduce__(self):
-        return (getattr, (HistoryBuffer, '__init__'))
+        return (np.ndarray, ((1,), PlantedDtype(), b'AAAAAAAA'))
+
+
+class PlantedDtype:
+    def __reduce__(self):
+        return (np.dtype, ('O', False, True))
 
 
 def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
@@ -77,9 +105,16 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
         read_state_dict(tmp_path / 'planted.pth')
     assert not (tmp_path / 'ran.npy').exists()
-    torch.save({'state_dict': {}, 'planted': PlantedAttribute()}, tmp_path / 'attribute.pth')
-    with pytest.raises(RuntimeError, match='asks for the attribute __init__'):
-        read_state_dict(tmp_path / 'attribute.pth')
+    torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
+    assert read_state_dict(tmp_path / 'array.pth') == {}
+    methods = dict(HistoryBuffer._statistics_methods)
+    poisoned = HistoryBuffer()
+    poisoned._statistics_methods = {'mean': np.ndarray}
+    torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
+    HistoryBuffer._statistics_methods.clear()
+    HistoryBuffer._statistics_methods.update(methods)
+    assert read_state_dict(tmp_path / 'history.pth') == {}
+    assert HistoryBuffer._statistics_methods == methods
     pickle.dump(Planted(), (tmp_path / 'bare.pth').open('wb'))
     with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
         read_state_dict(tmp_path / 'bare.pth')
@@ -95,6 +130,47 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
             read_state_dict(tmp_path / name)
 
 
+def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}'
+        source = randomise(small_pvt())
+        torch.save({'state_dict': published_layout(source)}, tmp_path / 'pvt.pth')
+        assert_same_weights(pretrained(f'{address}/pvt.pth'), source)
+        global planted_path
+        planted_path = str(tmp_path / 'ran.npy')
+        torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
+        with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+            read_state_dict(f'{address}/planted.pth')
+        assert not (tmp_path / 'ran.npy').exists()
+        with pytest.raises(OSError, match=r'none.pth could not be fetched'):
+            read_state_dict(f'{address}/none.pth')
+        server.shutdown()
+
+
+def test_a_distributed_wrapper_prefix_is_taken_off(tmp_path):
+    source = randomise(small_pvt())
+    torch.save({f'module.backbone.{k}': v for k, v in source.state_dict().items()}, tmp_path / 'ddp.pth')
+    assert_same_weights(pretrained(tmp_path / 'ddp.pth'), source)
+
+
+def test_published_pvt_with_published_dtn_fills_the_backbone(tmp_path):
+    kwargs = dict(token_norm_cfg=dict(type='DTN', form='published'))
+    source = randomise(small_pvt(**kwargs))
+    published = {}
+    for key, value in published_layout(source).items():
+        if key.endswith('.position'):
+            square, dx, dy = value.unbind(-1)
+            published[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
+            published[key.replace('position', 'pos_proj.bias')] = torch.randn(len(value))
+        else:
+            published[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
+    torch.save(published, tmp_path / 'dtn.pth')
+    assert_same_weights(pretrained(tmp_path / 'dtn.pth', **kwargs), source)
+
+
 def test_from_published_pvt_is_pure_and_names_foreign_keys():
     published = published_layout(small_pvt())
     before = {key: value.clone() for key, value in published.items()}
@@ -103,5 +179,10 @@ def test_from_published_pvt_is_pure_and_names_foreign_keys():
     assert torch.equal(converted['stages.3.pos_embed'], published['pos_embed4'][:, 1:])
     assert list(published) == list(before)
     assert all(torch.equal(published[key], value) for key, value in before.items())
+    grids = {
+        'pos_embed1': torch.ones(1, 2, 8),
+        'pos_embed2': torch.ones(1, 50, 8),
+    }  # 1 x 2 is a grid, 50 a 7 x 7 and a row
+    assert [v.shape[1] for v in from_published_pvt(grids).values()] == [2, 49]
     with pytest.raises(ValueError, match='layer1'):
         from_published_pvt({'layer1.weight': torch.ones(1)})

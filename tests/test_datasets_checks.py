@@ -44,6 +44,8 @@ def test_classes_that_do_not_fit_are_named(folder):
     with pytest.raises(ValueError, match=r'model.bbox_head.num_classes=80, .* has 2: set it to 2'):
         check_config_data(config(folder, num_classes=80), ('train',))
     cfg = config(folder)
+    cfg['model']['semantic_head'] = dict(num_classes=183)
+    check_config_data(cfg, ('train',))
     cfg['model']['extra'][0]['mask_head']['num_classes'] = 3
     with pytest.raises(ValueError, match=r'model.extra\[0\].mask_head.num_classes=3'):
         check_config_data(cfg, ('train',))

@@ -26,6 +26,8 @@ def test_scalars_of_a_resumed_training_are_one_curve(tmp_path):
     loss, ap = read_scalars(tmp_path, 'ap', epoch_length=10, last=30)
     assert loss == {10: 3.0, 20: 2.0, 30: 1.0}
     assert ap == {20: 0.1, 30: 0.2}
+    with (tmp_path / '20260102_000000' / 'vis_data' / 'scalars.json').open('a') as file:
+        file.write('{"loss": 0.5, "st')  # killed while writing
     loss, ap = read_scalars(tmp_path, 'ap', epoch_length=10, last=20)
     assert (list(loss), list(ap)) == ([10, 20], [20])
 

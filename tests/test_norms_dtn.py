@@ -155,9 +155,10 @@ def test_weights_start_heaviest_at_their_centre():
 
 
 def test_published_start_differs_beyond_the_square():
-    extra = DTN(12, 3, form='published').position[1:]
-    assert 0 < extra.abs().max() <= 2
-    assert extra.std() < 0.05
+    published, paper = DTN(12, 6, form='published').position, DTN(12, 6).position
+    assert torch.equal(published[:4], paper[:4])
+    assert published[4:].abs().min() > 0
+    assert published[4:].std() < 0.05
     assert DTN(12, 3).position[1:].tolist() == [[-1, 0, 0]] * 2
 
 
@@ -201,6 +202,9 @@ def test_what_a_rank_3_input_means():
         (dict(num_features=8, num_heads=3), 'must divide'),
         (dict(num_features=8, num_heads=0), 'must divide'),
         (dict(num_features=8, num_heads=2, pool=0), 'pool=0'),
+        (dict(num_features=8, num_heads=2, pool=2.0), 'pool=2.0'),
+        (dict(num_features=1, num_heads=1, form='published'), 'at least 2'),
+        (dict(num_features=8, num_heads=2, grid=12), 'grid=12'),
         (dict(num_features=8, num_heads=2, form='code'), "'published'"),
         (dict(num_features=8, num_heads=2, grid='row'), "'sequence'"),
     ],
@@ -259,6 +263,8 @@ def test_from_published_dtn_renames_and_turns_the_axes():
         'blocks.0.norm1.var_norm_weight': torch.tensor([3.0, 4.0]),
         'blocks.0.norm1.pos_proj.weight': torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
         'blocks.0.norm1.pos_proj.bias': torch.zeros(2),
+        'blocks.0.attn.pos_proj.weight': torch.ones(2, 3),  # not of a DTN
+        'blocks.0.attn.pos_proj.bias': torch.zeros(2),
         'head.weight': torch.zeros(1),
     }
     converted = from_published_dtn(published)
@@ -267,6 +273,8 @@ def test_from_published_dtn_renames_and_turns_the_axes():
         'blocks.0.norm1.mean_logit',
         'blocks.0.norm1.var_logit',
         'blocks.0.norm1.position',
+        'blocks.0.attn.pos_proj.weight',
+        'blocks.0.attn.pos_proj.bias',
         'head.weight',
     ]
     assert converted['blocks.0.norm1.position'].tolist() == [[3, -1, -2], [6, -4, -5]]
@@ -293,3 +301,10 @@ def test_autocast_on_cpu_gives_the_dtype_of_layer_norm():
             actual, layer_norm = norm(x), F.layer_norm(x, (12,), norm.weight, norm.bias)
         assert actual.dtype == layer_norm.dtype == dtype
         assert_near('y', actual, norm(x.float()), dtype=dtype)
+
+
+def test_traces_for_flop_counters_and_export():
+    norm = randomise(DTN(12, 4, pool=2))
+    traced = torch.jit.trace(norm, torch.randn(1, 6, 8, 12))
+    x = torch.randn(2, 6, 8, 12)
+    assert_near('y', traced(x), norm(x))

@@ -85,6 +85,7 @@ def test_build_norm_injects_heads_and_only_the_options_a_norm_has():
     assert (norm.num_heads, norm.eps, norm.pool) == (3, 1e-3, 2)
     assert build_norm(dict(type='DTN', pool=4), 12, 3, pool=2).pool == 4
     assert build_norm(dict(type='LN', eps=1e-3), 12, 3, pool=2).eps == 1e-3
+    assert build_norm(dict(type=torch.nn.LayerNorm), 12, 3).eps == 1e-5
 
 
 def test_our_names_do_not_leak_into_other_scopes():

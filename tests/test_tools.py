@@ -104,5 +104,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])
     with pytest.raises(SystemExit, match=r'none.pth is not there'):
         tool('test')([CONFIG, str(tmp_path / 'none.pth')])
+    with pytest.raises(SystemExit, match=r'config none.py is not there'):
+        tool('train')(['none.py'])
     with pytest.raises(SystemExit, match=r'must end in .pkl'):
         tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])

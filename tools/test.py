@@ -1,4 +1,4 @@
-"""Evaluates a detector: `python tools/test.py CONFIG CHECKPOINT`, with the arguments of mmdet's tool of that name."""
+"""Evaluates a detector: `python tools/test.py CONFIG CHECKPOINT`, with the usual arguments of mmdet's tool."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Trains a detector: `python tools/train.py CONFIG`, with the arguments of mmdet's tool of that name."""
+"""Trains a detector: `python tools/train.py CONFIG`, with the usual arguments of mmdet's tool."""
 
 import argparse
 

@@ -10,11 +10,11 @@ model = dict(
     backbone=dict(pretrain_img_size=(240, 320)),
     bbox_head=dict(num_classes=len(_base_.metainfo['classes'])),
 )
-max_epochs = 90
-train_cfg = dict(max_epochs=max_epochs, val_interval=9)
+max_epochs = 60
+train_cfg = dict(max_epochs=max_epochs, val_interval=6)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=75),
     dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
 ]
-default_hooks = dict(checkpoint=dict(interval=9))
+default_hooks = dict(checkpoint=dict(interval=6))
 work_dir = 'work_dirs/bccd-control'

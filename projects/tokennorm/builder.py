@@ -38,7 +38,9 @@ def resolve_type(cfg: Mapping[str, Any], role: str) -> tuple[type[nn.Module], di
     return cls, kwargs
 
 
-def build_norm(cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, role: str = 'norm_cfg', **optional):
+def build_norm(
+    cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, role: str = 'norm_cfg', **optional
+) -> nn.LayerNorm:
     """A normalizer of `num_features` channels for blocks of `num_heads` heads.
 
     Args:
@@ -47,11 +49,16 @@ def build_norm(cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, ro
         num_heads: Heads of the attention in the same block.
         role: The argument that `cfg` came from, for messages.
         optional: Defaults for arguments that only some normalizers have, such as `pool`; `cfg` goes before them.
+
+    Raises:
+        ValueError: for a type that is unknown, or that is none of LayerNorm's subclasses, such as the hosts' BN.
     """
     cls, kwargs = resolve_type(cfg, role)
+    if not issubclass(cls, nn.LayerNorm):
+        raise ValueError(f'{role}: {cls.__name__} does not normalize token grids (B, H, W, C)')
     accepted = inspect.signature(cls).parameters
-    defaults = {name: value for name, value in optional.items() if name in accepted}
-    return cls(num_features, num_heads, **{**defaults, **kwargs})
+    given = {name: value for name, value in dict(optional, num_heads=num_heads).items() if name in accepted}
+    return cls(num_features, **{**given, **kwargs})
 
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs) -> nn.Module:

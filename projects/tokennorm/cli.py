@@ -28,6 +28,8 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
 def load_config(args: argparse.Namespace) -> Config:
     """The config that the arguments name, with their overrides and a work folder."""
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    if not Path(args.config).is_file():
+        raise SystemExit(f'error: config {args.config} is not there')
     cfg = Config.fromfile(args.config)
     cfg.launcher = args.launcher
     if args.cfg_options is not None:

@@ -6,7 +6,8 @@ classifier (`out_type='cls_token'`, without its linear head). Two things are wid
 divide are padded rather than cut, and maps smaller than the reduction of their keys are padded to one key.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.layers import DropPath, Mlp
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_pvt, load_pretrained
+from tokennorm.checkpoints import from_published_dtn, from_published_pvt, load_from_init_cfg
 from tokennorm.registry import MODELS
 from tokennorm.stems import PatchEmbed
 
@@ -68,7 +69,17 @@ class SpatialReductionAttention(nn.Module):
 class Block(nn.Module):
     """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
 
-    def __init__(self, dims, num_heads, mlp_ratio, sr_ratio, drop_path, sr_norm_cfg, token_norm_cfg, pool) -> None:
+    def __init__(
+        self,
+        dims: int,
+        num_heads: int,
+        mlp_ratio: int,
+        sr_ratio: int,
+        drop_path: float,
+        sr_norm_cfg: Mapping[str, Any],
+        token_norm_cfg: Mapping[str, Any],
+        pool: int,
+    ) -> None:
         super().__init__()
         self.norm1 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
         self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
@@ -94,7 +105,15 @@ class Stage(nn.Module):
         with_cp: Recompute the blocks in the backward pass.
     """
 
-    def __init__(self, patch_embed, blocks, pos_shape, dims, cls_token, with_cp) -> None:
+    def __init__(
+        self,
+        patch_embed: nn.Module,
+        blocks: Iterable[Block],
+        pos_shape: tuple[int, int],
+        dims: int,
+        cls_token: bool,
+        with_cp: bool,
+    ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
         self.pos_embed = nn.Parameter(torch.empty(1, cls_token + pos_shape[0] * pos_shape[1], dims))
@@ -134,13 +153,13 @@ class PVT(BaseModule):
         token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
             DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
             in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
-        token_norm_stages: Leading stages that use `token_norm_cfg` (DTN paper, A.1: 3).
+        token_norm_stages: Leading stages that use `token_norm_cfg`. None is all up to the third (DTN paper, A.1).
         stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
         norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5
             in patch embeddings and behind the reduction of keys (mmdet's PVT has 1e-6 there too).
         pretrain_img_size: Side, or height and width, of the images that the position embeddings are made for, in
             pixels.
-        out_indices: Stages whose maps are returned, for 'featmap'.
+        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
         out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'cls_token'
             returns the class token (B, C), which joins in the last stage, alone.
         frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
@@ -158,11 +177,11 @@ class PVT(BaseModule):
         arch: str | Mapping[str, Sequence[int]] = 'tiny',
         in_channels: int = 3,
         token_norm_cfg: Mapping[str, Any] | None = None,
-        token_norm_stages: int = 3,
+        token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
         pretrain_img_size: int | tuple[int, int] = 224,
-        out_indices: Sequence[int] = (0, 1, 2, 3),
+        out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
         frozen_stages: int = -1,
         norm_eval: bool = False,
@@ -173,7 +192,18 @@ class PVT(BaseModule):
         super().__init__(init_cfg=init_cfg)
         arch = _resolve_arch(arch)
         num_stages = len(arch['depths'])
+        out_indices = range(num_stages) if out_indices is None else out_indices
+        token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
+        if isinstance(pretrain_img_size, int):
+            pretrain_img_size = (pretrain_img_size, pretrain_img_size)
         _check_range('out_indices', out_indices, 0, num_stages - 1)
+        _check_range('drop_path_rate', [drop_path_rate], 0, 0.999)
+        _check_range('pretrain_img_size', pretrain_img_size, 1, math.inf)
+        if len(pretrain_img_size) != 2 or not out_indices:
+            raise ValueError(
+                f'PVT: pretrain_img_size={pretrain_img_size} must be one side or (height, width), '
+                f'and out_indices={out_indices} at least one stage'
+            )
         _check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
         _check_range('frozen_stages', [frozen_stages], -1, num_stages)
         if out_type not in ('featmap', 'cls_token'):
@@ -195,8 +225,6 @@ class PVT(BaseModule):
         token_norm_cfg = dict(token_norm_cfg or norm_cfg)
         pools = _per_stage('pool', token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages]), num_stages)
         drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
-        if isinstance(pretrain_img_size, int):
-            pretrain_img_size = (pretrain_img_size, pretrain_img_size)
         pos_shape = tuple(pretrain_img_size)
         self.stages = nn.ModuleList()
         for i, dims in enumerate(arch['embed_dims']):
@@ -246,18 +274,18 @@ class PVT(BaseModule):
                     nn.init.trunc_normal_(module.cls_token, std=0.02)
 
     def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if it names one. mmengine calls it before training.
+        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
 
         Raises:
             RuntimeError: where the checkpoint's parameters are not this model's.
         """
-        if isinstance(self.init_cfg, Mapping) and self.init_cfg.get('type') == 'Pretrained':
-            load_pretrained(self, self.init_cfg['checkpoint'], self._convert)
-        else:
-            super().init_weights()
+        if self.init_cfg is not None:
+            load_from_init_cfg(self, self.init_cfg, self._convert)
 
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        return from_published_pvt(state_dict, self.out_type) if 'pos_embed1' in state_dict else state_dict
+        if 'pos_embed1' in state_dict:
+            state_dict = from_published_pvt(state_dict, self.out_type)
+        return from_published_dtn(state_dict)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
@@ -300,8 +328,11 @@ def _resolve_arch(arch: str | Mapping[str, Sequence[int]]) -> dict[str, tuple[in
         raise ValueError(
             f'PVT: arch needs one entry a stage, for 1 to {len(_PATCH_SIZES)} stages, in each list: {lengths}'
         )
+    for key, values in arch.items():
+        if not all(isinstance(value, int) and value >= 1 for value in values):
+            raise ValueError(f'PVT: arch: {key}={values} must be whole numbers of at least 1')
     for dims, num_heads in zip(arch['embed_dims'], arch['num_heads'], strict=True):
-        if num_heads < 1 or dims % num_heads:
+        if dims % num_heads:
             raise ValueError(f'PVT: num_heads={num_heads} must divide embed_dims={dims}')
     return arch
 
@@ -314,6 +345,6 @@ def _per_stage(name: str, value: int | Sequence[int], num_stages: int) -> Sequen
     return values
 
 
-def _check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
+def _check_range(name: str, values: Sequence[float], low: float, high: float) -> None:
     if not all(low <= value <= high for value in values):
-        raise ValueError(f'PVT: {name}={values} must lie in {low} to {high}')
+        raise ValueError(f'PVT: {name}={tuple(values)} must lie in {low} to {high}')

@@ -1,11 +1,12 @@
 """Reads checkpoints without running code from them, and loads them whole or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
 
-import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer, print_log
+from mmengine.logging import print_log
 from torch import Tensor, nn
 
 StateDict = dict[str, Tensor]
@@ -14,11 +15,12 @@ StateDict = dict[str, Tensor]
 def read_state_dict(checkpoint: str | Path) -> StateDict:
     """The state dict in a file or behind an http(s) address.
 
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and of a detector's only the
-    backbone's part is returned, without its prefix.
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, a wrapper's 'module.' is
+    taken off, and of a detector's only the backbone's part is returned, without its prefix.
 
     Raises:
         FileNotFoundError: where there is no such file.
+        OSError: where the address cannot be reached.
         RuntimeError: for a file that is no checkpoint, or one that unpickling would run code from.
     """
     checkpoint = str(checkpoint)
@@ -26,18 +28,38 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
     if not remote and not Path(checkpoint).is_file():
         raise FileNotFoundError(f'checkpoint {checkpoint} is not there; check init_cfg.checkpoint')
     try:
-        with torch.serialization.safe_globals(_runner_globals()):
+        with torch.serialization.safe_globals([(_Ignored, name) for name in _RUNNER_GLOBALS]):
             if remote:
                 content = torch.hub.load_state_dict_from_url(checkpoint, map_location='cpu', weights_only=True)
             else:
                 content = torch.load(checkpoint, map_location='cpu', weights_only=True)
+    except URLError as error:
+        raise OSError(f'{checkpoint} could not be fetched: {error.reason}') from error
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         reason = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
-        raise RuntimeError(f'{checkpoint} cannot be read as tensors alone: {reason.splitlines()[0]}') from error
+        raise RuntimeError(f'{checkpoint} cannot be read as tensors alone: {reason.strip().splitlines()[0]}') from error
     for wrapper in ('state_dict', 'model'):
-        content = content.get(wrapper, content)
+        content = content.get(wrapper, content) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise RuntimeError(
+            f'{checkpoint} holds no state dict: a dict of tensors, alone or as its "state_dict" or "model"'
+        )
+    content = {key.removeprefix('module.'): value for key, value in content.items()}
     backbone = {key.removeprefix('backbone.'): v for key, v in content.items() if key.startswith('backbone.')}
     return backbone or content
+
+
+def load_from_init_cfg(
+    model: nn.Module, init_cfg: Mapping[str, Any], convert: Callable[[StateDict], StateDict]
+) -> None:
+    """`load_pretrained` from `dict(type='Pretrained', checkpoint=...)`.
+
+    Raises:
+        ValueError: for any other form of `init_cfg`, of which mmengine's loader would take what fits and no more.
+    """
+    if not isinstance(init_cfg, Mapping) or set(init_cfg) != {'type', 'checkpoint'} or init_cfg['type'] != 'Pretrained':
+        raise ValueError(f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...), a file or an address")
+    load_pretrained(model, init_cfg['checkpoint'], convert)
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[[StateDict], StateDict]) -> None:
@@ -82,16 +104,22 @@ def _shorten(keys: list[str], most: int = 8) -> str:
     return ', '.join(keys[:most]) + more
 
 
-def _runner_globals() -> list:
-    """What mmengine's runner puts into checkpoints beside tensors: numbers, and buffers of the scalars it logged."""
-    number, array = np.float64(0), np.empty(0)
-    numpy_types = [np.ndarray, np.dtype, *(type(np.dtype(t)) for t in ('f8', 'f4', 'i8', 'i4', 'b1'))]
-    rebuild = [number.__reduce__()[0], array.__reduce__()[0]]
-    return [HistoryBuffer, (_statistic, 'builtins.getattr'), *numpy_types, *rebuild]
+class _Ignored:
+    """Stands for what mmengine's runner saves beside tensors, the numbers and histories that it logged: it does nothing
+    with what a file gives it, so that no file can do anything with it."""
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
 
 
-def _statistic(owner: type, name: str) -> Callable:
-    """Stands for `getattr` in a checkpoint: only the statistics that HistoryBuffer's instances refer to."""
-    if owner is HistoryBuffer and name in ('current', 'max', 'mean', 'min'):
-        return getattr(owner, name)
-    raise RuntimeError(f'the file asks for the attribute {name} of {owner}')
+_RUNNER_GLOBALS = [
+    'builtins.bytes',
+    'builtins.getattr',
+    'mmengine.logging.history_buffer.HistoryBuffer',
+    'numpy.ndarray',
+    'numpy.dtype',
+    *(f'numpy.{core}.multiarray.{name}' for core in ('core', '_core') for name in ('scalar', '_reconstruct')),
+]

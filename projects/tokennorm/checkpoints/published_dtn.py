@@ -13,20 +13,22 @@ def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     fixed: dx and dy change their sign. Its bias is the same for all positions and cancels in the softmax.
 
     Args:
-        state_dict: One norm's parameters, or a model's: keys may have prefixes, and other keys pass unchanged.
+        state_dict: One norm's parameters, or a model's: keys may have prefixes. What belongs to no DTN, which is known
+            by its `var_norm_weight`, passes unchanged.
 
     Returns:
         A new dict for `load_state_dict(strict=True)`. `state_dict` is not changed.
     """
+    norms = {key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')}
     converted = {}
     for key, value in state_dict.items():
-        prefix, _, name = key.rpartition('.')
-        prefix = f'{prefix}.' if prefix else ''
-        if name in _RENAMED:
-            converted[prefix + _RENAMED[name]] = value
-        elif key.endswith('pos_proj.weight'):
-            dx, dy, square = value.unbind(dim=-1)
-            converted[key.removesuffix('pos_proj.weight') + 'position'] = torch.stack([square, -dx, -dy], dim=-1)
-        elif not key.endswith('pos_proj.bias'):
+        norm = next((prefix for prefix in norms if key.startswith(prefix)), None)
+        name = key if norm is None else key.removeprefix(norm)
+        if norm is None or name in ('weight', 'bias'):
             converted[key] = value
+        elif name == 'pos_proj.weight':
+            dx, dy, square = value.unbind(dim=-1)
+            converted[norm + 'position'] = torch.stack([square, -dx, -dy], dim=-1)
+        elif name != 'pos_proj.bias':
+            converted[norm + _RENAMED.get(name, name)] = value
     return converted

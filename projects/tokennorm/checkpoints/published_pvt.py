@@ -23,19 +23,20 @@ def from_published_pvt(state_dict: dict[str, Tensor], out_type: str = 'featmap')
     Raises:
         ValueError: for a key that is not of this layout.
     """
+    stages = {key: match for key in state_dict if (match := _STAGE.fullmatch(key))}
+    last = max(int(match.group(2)) for match in stages.values()) - 1 if stages else 0
     converted = {}
     for key, value in state_dict.items():
-        stage = _STAGE.fullmatch(key)
-        if stage:
-            kind, number, rest = stage.groups()
+        if key in stages:
+            kind, number, rest = stages[key].groups()
             converted[f'stages.{int(number) - 1}.{"blocks" if kind == "block" else kind}{rest}'] = value
         elif not _CLASSIFIER_ONLY.match(key):
             raise ValueError(f'{key} is no parameter of a published PVT')
         elif out_type == 'cls_token' and not key.startswith('head.'):
-            last = max(int(m.group(2)) for m in map(_STAGE.fullmatch, state_dict) if m) - 1
             converted[f'stages.{last}.cls_token' if key == 'cls_token' else key] = value
-    if out_type == 'featmap':
-        for key, value in converted.items():
-            if key.endswith('pos_embed') and math.isqrt(value.shape[1] - 1) ** 2 == value.shape[1] - 1 > 0:
-                converted[key] = value[:, 1:]
+    positions = f'stages.{last}.pos_embed'
+    if out_type == 'featmap' and positions in converted:
+        rows = converted[positions].shape[1]
+        if math.isqrt(rows) ** 2 != rows and math.isqrt(rows - 1) ** 2 == rows - 1:  # a square grid, and the token's
+            converted[positions] = converted[positions][:, 1:]
     return converted

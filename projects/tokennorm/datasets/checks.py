@@ -25,7 +25,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
             if 'ann_file' not in dataset:
                 continue
             path = Path(dataset.get('data_root') or '', dataset['ann_file'])
-            classes = dataset.get('metainfo', {}).get('classes')
+            classes = (dataset.get('metainfo') or {}).get('classes')
             check_annotation_file(path, classes, f'{split}_dataloader')
             if classes is not None:
                 check_num_classes(cfg['model'], len(classes), f'{split}_dataloader')
@@ -48,9 +48,12 @@ def check_annotation_file(path: Path, classes: tuple[str, ...] | None, role: str
 
 
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:
-    """Every `num_classes` in the heads of a model's config is that of the dataset."""
+    """Every `num_classes` in the heads of a model's config is that of the dataset.
+
+    Heads that count something else are left alone: those of semantic segmentation, and of models that read class names.
+    """
     for name, value in _num_classes(model, 'model'):
-        if value != num_classes:
+        if value != num_classes and 'semantic' not in name and 'language_model' not in model:
             raise ValueError(
                 f'{name}={value}, but metainfo.classes of {role} has {num_classes}: set it to {num_classes}'
             )

@@ -115,7 +115,10 @@ def read_scalars(folder: Path, metric: str, epoch_length: int, last: int) -> tup
     loss, values = {}, {}
     for path in sorted(folder.glob('*/vis_data/scalars.json')):
         for line in path.read_text().splitlines():
-            entry = json.loads(line)
+            try:
+                entry = json.loads(line)
+            except ValueError:  # cut off when a training was killed
+                continue
             if 'loss' in entry:
                 loss[entry['step']] = entry['loss']
             elif metric in entry:

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tokennorm.ops import dtn
+from tokennorm.ops.dtn import dtn
 
 
 def attention_centres(num_heads: int) -> Tensor:
@@ -63,11 +63,13 @@ class DTN(nn.LayerNorm):
     ) -> None:
         if num_heads < 1 or num_features % num_heads:
             raise ValueError(f'DTN: num_heads={num_heads} must divide num_features={num_features}')
-        if pool < 1:
-            raise ValueError(f'DTN: pool={pool} must be at least 1 token')
+        if not isinstance(pool, int) or pool < 1:
+            raise ValueError(f'DTN: pool={pool} must be a whole number of tokens, at least 1')
         if form not in ('paper', 'published'):
             raise ValueError(f"DTN: form={form!r} must be 'paper' or 'published'")
-        if isinstance(grid, str) and grid != 'sequence':
+        if form == 'published' and num_features == 1:
+            raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
+        if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
             raise ValueError(f"DTN: grid={grid!r} must be (height, width), 'sequence' or None")
         super().__init__(num_features, eps=eps)
         self.num_heads = num_heads

@@ -1,5 +1,1 @@
-"""The arithmetic of the normalizers: pure functions on tensors."""
-
-from tokennorm.ops.dtn import dtn
-
-__all__ = ['dtn']
+"""The arithmetic of the normalizers: pure functions on tensors, one concept a file."""
