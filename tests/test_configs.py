@@ -42,7 +42,7 @@ def test_builds_with_as_many_classes_as_its_dataset(path):
 @pytest.mark.parametrize('path', TWINS, ids=name_of)
 def test_twins_differ_in_norm_and_stem_alone(path):
     twin = flatten(Config.fromfile(path).to_dict())
-    control = flatten(Config.fromfile(path.with_name(path.name.replace("-dtn-dpn", ""))).to_dict())
+    control = flatten(Config.fromfile(path.with_name(path.name.replace('-dtn-dpn', ''))).to_dict())
     different = {key for key in twin | control if twin.get(key) != control.get(key)}
     norm_and_stem = ('model.backbone.token_norm_cfg.', 'model.backbone.stem_cfg.')
     assert {key for key in different if not key.startswith(norm_and_stem)} == {'work_dir'}
