@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset, synthetic
+from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset, painting, synthetic
 
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')  # pycocotools
 TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
@@ -155,16 +155,16 @@ def test_objects_stand_out_where_their_masks_say(dataset):
 def test_random_colour_keeps_its_distance():
     rng = np.random.default_rng(0)
     for index, surroundings in enumerate(rng.uniform(0, 1, (300, 3))):
-        pair = np.float32([[surroundings, synthetic.random_colour(rng, index % 4, surroundings)]])
+        pair = np.float32([[surroundings, painting.random_colour(rng, index % 4, surroundings)]])
         lab = cv2.cvtColor(pair, cv2.COLOR_BGR2LAB)[0]
-        assert np.linalg.norm(lab[0] - lab[1]) >= synthetic.MIN_COLOUR_DISTANCE - 1e-3
+        assert np.linalg.norm(lab[0] - lab[1]) >= painting.MIN_COLOUR_DISTANCE - 1e-3
 
 
 def test_hue_leans_to_the_class_without_deciding_it(dataset):
     colours = np.float32([image[mask].mean(0) / 255 for image, _, mask in objects(dataset)])
     labels = np.array([annotation['category_id'] - 1 for _, annotation, _ in objects(dataset)])
     hue = cv2.cvtColor(colours[None], cv2.COLOR_BGR2HSV)[0, :, 0]
-    distance = np.abs((hue[:, None] - synthetic.HUES + 180) % 360 - 180)
+    distance = np.abs((hue[:, None] - painting.HUES + 180) % 360 - 180)
     guessed_right = (distance.argmin(1) == labels).mean()
     assert 0.8 < guessed_right < 0.97, guessed_right
     assert (colours.std(0) > 0.14).all()
