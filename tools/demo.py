@@ -1,8 +1,8 @@
 """The main job on generated data: trains a RetinaNet on a reduced PVT with DTN and DPN, prints COCO AP, draws
 predictions.
 
-`python tools/demo.py` takes some minutes on two CPU cores. With `--control` the same is trained with LayerNorm and the
-plain stem. An interrupted training goes on when the same command is given again.
+With `--control` the same is trained with LayerNorm and the plain stem. An interrupted training goes on when the same
+command is given again.
 """
 
 import argparse
@@ -23,11 +23,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     name = 'retinanet_pvt-mini_fpn_shapes.py' if args.control else 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
     cfg = Config.fromfile(CONFIGS / name)
-    make_shapes_dataset(Path(cfg.data_root))
     summary = Path(cfg.work_dir) / 'summary.md'
-    cfg.resume = not summary.exists()
-    summary.unlink(missing_ok=True)
-    build_runner(cfg, splits=('train', 'val')).train()
+    if summary.exists():
+        print(f'Trained already; remove {cfg.work_dir} to train again.')
+    else:
+        try:
+            make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
+        except FileExistsError as error:
+            raise SystemExit(f'error: {error}') from None
+        print(f'Training {cfg.max_epochs} epochs into {cfg.work_dir}: minutes on two cores, see "eta" in the log.')
+        cfg.resume = True
+        build_runner(cfg, splits=('train', 'val')).train()
     print(f'\n{summary.read_text()}')
 
 

@@ -1,7 +1,10 @@
 """The generated shapes dataset (tools/make_dataset.py), boxes alone."""
 
 data_root = 'data/shapes/'
-metainfo = dict(classes=('disk', 'square', 'triangle', 'star'))
+metainfo = dict(
+    classes=('disk', 'square', 'triangle', 'star'),
+    palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)],
+)
 image_scale = (160, 160)  # the size of the images
 
 train_pipeline = [

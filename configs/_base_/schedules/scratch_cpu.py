@@ -2,7 +2,7 @@
 
 _base_ = 'mmdet::_base_/default_runtime.py'
 
-max_epochs = 30
+max_epochs = 24
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=3)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

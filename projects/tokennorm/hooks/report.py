@@ -39,7 +39,7 @@ class ReportHook(Hook):
         self,
         metric: str = 'coco/bbox_mAP',
         num_images: int = 8,
-        score_thr: float = 0.3,
+        score_thr: float = 0.5,
         min_side: int = 384,
     ) -> None:
         self.metric = metric
