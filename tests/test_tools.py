@@ -108,3 +108,18 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
         tool('train')(['none.py'])
     with pytest.raises(SystemExit, match=r'must end in .pkl'):
         tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])
+
+
+def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'work_dirs' / 'demo').mkdir(parents=True)
+    (tmp_path / 'work_dirs' / 'demo' / 'summary.md').write_text('AP 1')
+    tool('demo')([])
+    assert 'remove work_dirs/demo to train again.\n\nAP 1' in capsys.readouterr().out
+
+
+def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_shapes_dataset(tmp_path / 'data' / 'shapes', num_train=1, num_val=1, image_size=64)
+    with pytest.raises(SystemExit, match='error: data/shapes holds a dataset of other settings'):
+        tool('demo')(['--control'])
