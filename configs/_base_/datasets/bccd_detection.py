@@ -1,7 +1,9 @@
 """BCCD blood cells in COCO format (205 train, 87 val, 72 test images of 640 x 480), read at half that size."""
 
+_base_ = './shapes_detection.py'
+
 data_root = 'data/bccd/'
-metainfo = dict(classes=('RBC', 'WBC', 'Platelets'))
+metainfo = dict(_delete_=True, classes=('RBC', 'WBC', 'Platelets'))
 image_scale = (320, 240)
 
 train_pipeline = [
@@ -16,42 +18,11 @@ test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=image_scale, keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True),
-    dict(
-        type='PackDetInputs',
-        meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'),
-    ),
+    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
-train_dataloader = dict(
-    batch_size=8,
-    num_workers=1,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        metainfo=metainfo,
-        ann_file='annotations/train.json',
-        data_prefix=dict(img='images/'),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    batch_size=8,
-    num_workers=1,
-    persistent_workers=True,
-    drop_last=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        metainfo=metainfo,
-        ann_file='annotations/val.json',
-        data_prefix=dict(img='images/'),
-        test_mode=True,
-        pipeline=test_pipeline,
-    ),
-)
+files = dict(data_root=data_root, metainfo=metainfo, data_prefix=dict(img='images/'))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline, **files))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **files))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='CocoMetric', ann_file=data_root + 'annotations/val.json', metric='bbox')
+val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator

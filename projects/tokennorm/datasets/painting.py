@@ -43,6 +43,7 @@ def blend(image, colour, alpha):
 
 
 def paint_background(rng, size):
+    """One to three regions of 1/f noise around colours of their own, (3, S, S)."""
     image = None
     for _ in range(int(rng.integers(1, 4))):
         shade = rng.uniform(0.05, 0.16) * fractal_noise(rng, size, size, rng.uniform(0.5, 1.0))
