@@ -12,7 +12,7 @@ from mmengine.logging import HistoryBuffer
 
 from tests.test_backbones_pvt import ARCH, published_layout, randomise, small_pvt
 from tokennorm.backbones import PVT
-from tokennorm.checkpoints import from_published_pvt
+from tokennorm.checkpoints import from_published_pvt, load_pretrained
 from tokennorm.checkpoints.loading import read_state_dict
 
 
@@ -33,6 +33,12 @@ def test_a_published_checkpoint_fills_the_backbone(tmp_path, wrapper):
     content = published_layout(source)
     torch.save({wrapper: content} if wrapper else content, tmp_path / 'pvt.pth')
     assert_same_weights(pretrained(tmp_path / 'pvt.pth'), source)
+
+
+def test_what_is_left_out_of_a_classifier_is_reported(tmp_path):
+    torch.save(published_layout(small_pvt()), tmp_path / 'pvt.pth')
+    changed = load_pretrained(small_pvt(), tmp_path / 'pvt.pth', from_published_pvt)
+    assert set(changed) == {'pos_embed4', 'cls_token', 'norm.weight', 'norm.bias', 'head.weight', 'head.bias'}
 
 
 def test_a_runner_checkpoint_of_a_detector_fills_the_backbone(tmp_path):

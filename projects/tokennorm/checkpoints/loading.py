@@ -62,13 +62,16 @@ def load_from_init_cfg(
     load_pretrained(model, init_cfg['checkpoint'], convert)
 
 
-def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[[StateDict], StateDict]) -> None:
-    """Fills every parameter and buffer of `model` from a checkpoint, and logs what was left out of it.
+def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[[StateDict], StateDict]) -> list[str]:
+    """Fills every parameter and buffer of `model` from a checkpoint, and logs what was left out of it or changed.
 
     Args:
         model: The backbone.
         checkpoint: A file or an address.
         convert: The checkpoint's state dict to the model's keys; it may drop what the model has no use for.
+
+    Returns:
+        The keys of the checkpoint that were dropped or whose values were changed, rather than renamed.
 
     Raises:
         RuntimeError: where parameters of the model would stay at their random start, or others would be left over.
@@ -91,12 +94,14 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[
             'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
         )
     model.load_state_dict(converted)
-    left_out = sum(v.numel() for v in state_dict.values()) - sum(v.numel() for v in converted.values())
+    as_they_were = {id(value) for value in converted.values()}
+    changed = [key for key, value in state_dict.items() if id(value) not in as_they_were]
     print_log(
-        f'{type(model).__name__}: all {len(expected)} tensors loaded from {checkpoint}; '
-        f'{left_out:,} of its values have no place in this model',
+        f'{type(model).__name__}: all {len(expected)} tensors loaded from {checkpoint}. '
+        f'Left out of the file, or changed: {_shorten(changed) if changed else "nothing"}',
         logger='current',
     )
+    return changed
 
 
 def _shorten(keys: list[str], most: int = 8) -> str:
