@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokennorm.cli import train
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,3 +124,14 @@ def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch
     make_shapes_dataset(tmp_path / 'data' / 'shapes', num_train=1, num_val=1, image_size=64)
     with pytest.raises(SystemExit, match='error: data/shapes holds a dataset of other settings'):
         tool('demo')(['--control'])
+
+
+def test_an_interruption_says_how_to_go_on():
+    class Interrupted:
+        work_dir = 'work_dirs/x'
+
+        def train(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit, match=r'Checkpoints so far are in work_dirs/x; --resume goes on'):
+        train(Interrupted(), '--resume goes on from the latest.')

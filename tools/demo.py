@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from tokennorm.cli import build_runner
+from tokennorm.cli import build_runner, train
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
             raise SystemExit(f'error: {error}') from None
         print(f'Training {cfg.max_epochs} epochs into {cfg.work_dir}: minutes on two cores, see "eta" in the log.')
         cfg.resume = True
-        build_runner(cfg, splits=('train', 'val')).train()
+        train(build_runner(cfg, splits=('train', 'val')), to_go_on='the same command goes on from the latest.')
     print(f'\n{summary.read_text()}')
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tokennorm.cli import add_runner_arguments, build_runner, load_config
+from tokennorm.cli import add_runner_arguments, build_runner, load_config, train
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.resume is not None:
         cfg.resume = True
         cfg.load_from = None if args.resume == 'auto' else args.resume
-    build_runner(cfg, splits=('train', 'val')).train()
+    train(build_runner(cfg, splits=('train', 'val')), to_go_on='--resume goes on from the latest.')
 
 
 if __name__ == '__main__':

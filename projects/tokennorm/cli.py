@@ -57,3 +57,11 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+
+
+def train(runner: Runner, to_go_on: str) -> None:
+    """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
+    try:
+        runner.train()
+    except KeyboardInterrupt:
+        raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None
