@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python
+# Threads that wait by sleeping: where another program has the cores, spinning ones make a training many times slower.
+export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help env demo test
 
