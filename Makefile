@@ -1,4 +1,4 @@
-# Needs Python 3.10 to 3.13, a C++ compiler and about 6 GB of disk. `make` alone prints the help.
+# Needs Python 3.10 to 3.13, a C++ compiler and 10 GB of free disk. `make` alone prints the help.
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python

@@ -12,8 +12,7 @@ from mmengine.logging import HistoryBuffer
 
 from tests.test_backbones_pvt import ARCH, published_layout, randomise, small_pvt
 from tokennorm.backbones import PVT
-from tokennorm.checkpoints import from_published_pvt, load_pretrained
-from tokennorm.checkpoints.loading import read_state_dict
+from tokennorm.checkpoints import from_published_pvt, load_pretrained, read_state_dict
 
 
 def pretrained(path, **kwargs):

@@ -96,6 +96,15 @@ def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
     assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
 
 
+def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):
+    control = CONFIG.replace('-dtn-dpn', '')
+    (checkpoint,) = trained.glob('epoch_*.pth')
+    with pytest.raises(
+        SystemExit, match=r'(?s)does not fit RetinaNet.*unexpected: .*mean_logit.*another shape: .*proj'
+    ):
+        tool('test')([control, str(checkpoint), '--work-dir', str(trained), '--cfg-options', *options(data)])
+
+
 def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json is not there; make it with'):

@@ -31,7 +31,11 @@ def main(argv: list[str] | None = None) -> None:
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
         except FileExistsError as error:
             raise SystemExit(f'error: {error}') from None
-        print(f'Training {cfg.max_epochs} epochs into {cfg.work_dir}: minutes on two cores, see "eta" in the log.')
+        begun = Path(cfg.work_dir) / 'last_checkpoint'
+        start = f', going on from {Path(begun.read_text()).name}' if begun.exists() else ''
+        print(
+            f'Training {cfg.max_epochs} epochs into {cfg.work_dir}{start}: minutes on two cores, see "eta" in the log.'
+        )
         cfg.resume = True
         train(build_runner(cfg, splits=('train', 'val')), to_go_on='the same command goes on from the latest.')
     print(f'\n{summary.read_text()}')

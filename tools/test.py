@@ -6,6 +6,7 @@ from pathlib import Path
 from mmdet.engine.hooks.utils import trigger_visualization_hook
 from mmdet.evaluation import DumpDetResults
 
+from tokennorm.checkpoints import check_fit, read_state_dict
 from tokennorm.cli import add_runner_arguments, build_runner, load_config
 
 
@@ -31,6 +32,10 @@ def main(argv: list[str] | None = None) -> None:
     if args.show or args.show_dir:
         cfg = trigger_visualization_hook(cfg, args)
     runner = build_runner(cfg, splits=('test',))
+    try:
+        check_fit(getattr(runner.model, 'module', runner.model), read_state_dict(args.checkpoint), args.checkpoint)
+    except (RuntimeError, OSError) as error:
+        raise SystemExit(f'error: {error}') from None
     if args.out is not None:
         runner.test_evaluator.metrics.append(DumpDetResults(out_file_path=str(args.out)))
     runner.test()

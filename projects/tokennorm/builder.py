@@ -17,12 +17,13 @@ MODELS.register_module(name=['LN', 'LayerNorm'], module=LayerNorm)
 MODELS.register_module(module=DTN)
 
 
-def resolve_type(cfg: Mapping[str, Any], role: str) -> tuple[type[nn.Module], dict[str, Any]]:
+def resolve_type(cfg: Mapping[str, Any], role: str, base: type = nn.Module) -> tuple[type[nn.Module], dict[str, Any]]:
     """The class that `cfg['type']` names, and the other entries.
 
     Args:
         cfg: A config dict; its `type` is a class, a name in our scope or a name with a scope before it.
         role: The argument that it came from, for messages.
+        base: Classes below this one are named as the choices.
 
     Raises:
         ValueError: where `type` is missing or nothing is registered under it.
@@ -33,7 +34,7 @@ def resolve_type(cfg: Mapping[str, Any], role: str) -> tuple[type[nn.Module], di
         return kind, kwargs
     cls = MODELS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        known = ', '.join(sorted(MODELS.module_dict))
+        known = ', '.join(sorted(name for name, cls in MODELS.module_dict.items() if issubclass(cls, base)))
         raise ValueError(f'{role}: no type {kind!r} in scope tokennorm, which has {known}')
     return cls, kwargs
 
@@ -53,7 +54,7 @@ def build_norm(
     Raises:
         ValueError: for a type that is unknown, or that is none of LayerNorm's subclasses, such as the hosts' BN.
     """
-    cls, kwargs = resolve_type(cfg, role)
+    cls, kwargs = resolve_type(cfg, role, nn.LayerNorm)
     if not issubclass(cls, nn.LayerNorm):
         raise ValueError(f'{role}: {cls.__name__} does not normalize token grids (B, H, W, C)')
     accepted = inspect.signature(cls).parameters

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import warnings
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
@@ -10,6 +11,8 @@ from mmengine.runner import Runner
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.datasets.checks import check_config_data
+
+warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
 
 
 def add_runner_arguments(parser: argparse.ArgumentParser) -> None:

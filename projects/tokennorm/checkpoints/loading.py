@@ -15,8 +15,8 @@ StateDict = dict[str, Tensor]
 def read_state_dict(checkpoint: str | Path) -> StateDict:
     """The state dict in a file or behind an http(s) address.
 
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, a wrapper's 'module.' is
-    taken off, and of a detector's only the backbone's part is returned, without its prefix.
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and a wrapper's 'module.' is
+    taken off.
 
     Raises:
         FileNotFoundError: where there is no such file.
@@ -44,9 +44,7 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
         raise RuntimeError(
             f'{checkpoint} holds no state dict: a dict of tensors, alone or as its "state_dict" or "model"'
         )
-    content = {key.removeprefix('module.'): value for key, value in content.items()}
-    backbone = {key.removeprefix('backbone.'): v for key, v in content.items() if key.startswith('backbone.')}
-    return backbone or content
+    return {key.removeprefix('module.'): value for key, value in content.items()}
 
 
 def load_from_init_cfg(
@@ -63,7 +61,9 @@ def load_from_init_cfg(
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[[StateDict], StateDict]) -> list[str]:
-    """Fills every parameter and buffer of `model` from a checkpoint, and logs what was left out of it or changed.
+    """Fills every parameter and buffer of a backbone from a checkpoint, and logs what was left out of it or changed.
+
+    Of a detector's checkpoint it takes the backbone's part.
 
     Args:
         model: The backbone.
@@ -77,31 +77,42 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[
         RuntimeError: where parameters of the model would stay at their random start, or others would be left over.
     """
     state_dict = read_state_dict(checkpoint)
+    backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
+    state_dict = backbone or state_dict
     converted = convert(state_dict)
-    expected = model.state_dict()
-    missing = sorted(set(expected) - set(converted))
-    unexpected = sorted(set(converted) - set(expected))
-    resized = [
-        f'{key} ({tuple(converted[key].shape)} in the file, {tuple(value.shape)} in the model)'
-        for key, value in expected.items()
-        if key in converted and converted[key].shape != value.shape
-    ]
-    problems = [('missing', missing), ('unexpected', unexpected), ('of another shape', resized)]
-    if any(keys for _, keys in problems):
-        listed = '\n'.join(f'  {len(keys)} {what}: {_shorten(keys)}' for what, keys in problems if keys)
-        raise RuntimeError(
-            f'{checkpoint} does not fit {type(model).__name__}:\n{listed}\n'
-            'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
-        )
+    check_fit(model, converted, checkpoint)
     model.load_state_dict(converted)
     as_they_were = {id(value) for value in converted.values()}
     changed = [key for key, value in state_dict.items() if id(value) not in as_they_were]
     print_log(
-        f'{type(model).__name__}: all {len(expected)} tensors loaded from {checkpoint}. '
+        f'{type(model).__name__}: all {len(converted)} tensors loaded from {checkpoint}. '
         f'Left out of the file, or changed: {_shorten(changed) if changed else "nothing"}',
         logger='current',
     )
     return changed
+
+
+def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
+    """Compares the keys and shapes of a state dict with those of a model.
+
+    Raises:
+        RuntimeError: with what of `source` is missing, unexpected or of another shape.
+    """
+    expected = model.state_dict()
+    missing = sorted(set(expected) - set(state_dict))
+    unexpected = sorted(set(state_dict) - set(expected))
+    reshaped = [
+        f'{key} ({tuple(state_dict[key].shape)} in the file, {tuple(value.shape)} in the model)'
+        for key, value in expected.items()
+        if key in state_dict and state_dict[key].shape != value.shape
+    ]
+    problems = [('missing', missing), ('unexpected', unexpected), ('of another shape', reshaped)]
+    if any(keys for _, keys in problems):
+        listed = '\n'.join(f'  {len(keys)} {what}: {_shorten(keys)}' for what, keys in problems if keys)
+        raise RuntimeError(
+            f'{source} does not fit {type(model).__name__}:\n{listed}\n'
+            'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
+        )
 
 
 def _shorten(keys: list[str], most: int = 8) -> str:
