@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python
-# Threads that wait by sleeping: where another program has the cores, spinning ones make a training many times slower.
-export OMP_WAIT_POLICY ?= PASSIVE
+# OpenMP threads that spin while they wait make a training many times slower where another program has the cores, and
+# threads that sleep at once make it slower where none has: spin for a moment only.
+export GOMP_SPINCOUNT ?= 20000
 
 .PHONY: help env demo test
 
