@@ -33,7 +33,7 @@ def axis_weights(square: Tensor, linear: Tensor, size: int) -> Tensor:
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
-    mean = x.mean(dim=-1, keepdim=True)  # torch.var_mean is several times slower on a CPU
+    mean = x.mean(dim=-1, keepdim=True)  # two means: torch.var_mean is slow on a CPU
     square = (x - mean).square().sum(dim=-1, keepdim=True)
     return mean, square / (x.shape[-1] - int(unbiased))
 
@@ -58,7 +58,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tenso
         x = _average_cells(x, pool)
     # Rows of P sum to 1, so a constant taken off each channel comes back in the mean and changes no variance, but
     # E[x^2] - E[x]^2 then no longer cancels where channels have a large offset. It still does where a channel varies
-    # far more over the grid than around a token: with 100 times the deviation some 3 of 7 digits are left.
+    # far more over the grid than around a token.
     shift = x.mean(dim=(1, 2), keepdim=True).detach()
     x = rearrange(x - shift, 'b y x (n d) -> b y x n d', n=num_heads)
 
