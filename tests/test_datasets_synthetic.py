@@ -239,7 +239,7 @@ def test_tool_draws_a_preview(dataset, tmp_path):
     done = tool('--seed', '3', '--preview', tmp_path / 'preview.png')
     assert done.returncode == 0, done.stderr
     sheet = cv2.imread(str(tmp_path / 'preview.png'))
-    assert sheet.shape == (2 * 196, 6 * 196, 3)  # 12 tiles of 2 * 96 px and a border of 2
+    assert sheet.shape == (2 * 486, 6 * 486, 3)  # 12 tiles of 480 px and a gap of 6
     assert sheet.std() > 20
     refused = tool('--seed', '4')
     assert refused.returncode == 1

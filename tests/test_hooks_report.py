@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from mmengine.structures import InstanceData
 
-from tokennorm.hooks.report import enlarge, plot_curves, read_scalars, tile
+from tokennorm.drawing import tile
+from tokennorm.hooks.report import enlarge, plot_curves, read_scalars
 
 
 def write_scalars(folder, start, entries):

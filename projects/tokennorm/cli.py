@@ -6,11 +6,16 @@ import warnings
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
+from mmengine.dist import is_main_process
+from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.datasets.checks import check_config_data
+from tokennorm.datasets.coco_folder import find_coco_splits
+from tokennorm.datasets.inspection import inspect_splits
+from tokennorm.datasets.own_data import use_coco_splits
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
 
@@ -22,6 +27,9 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
         '--work-dir', help='folder for logs and checkpoints; default: that of the config, or work_dirs/NAME'
     )
     parser.add_argument(
+        '--data', metavar='DIR', help='folder in COCO format to use instead of the data of the config, with its classes'
+    )
+    parser.add_argument(
         '--cfg-options', nargs='+', action=DictAction, help='entries of the config to set, as key=value'
     )
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
@@ -29,12 +37,18 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_config(args: argparse.Namespace) -> Config:
-    """The config that the arguments name, with their overrides and a work folder."""
+    """The config that the arguments name, with their data, their overrides and a work folder.
+
+    Raises:
+        SystemExit: with what to do, where the config is not there or the data would break it.
+    """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if not Path(args.config).is_file():
         raise SystemExit(f'error: config {args.config} is not there')
     cfg = Config.fromfile(args.config)
     cfg.launcher = args.launcher
+    if args.data is not None:
+        use_data(cfg, args.data)
     if args.cfg_options is not None:
         cfg.merge_from_dict(args.cfg_options)
     if args.work_dir is not None:
@@ -42,6 +56,25 @@ def load_config(args: argparse.Namespace) -> Config:
     elif cfg.get('work_dir') is None:
         cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
     return cfg
+
+
+def use_data(cfg: Config, folder: str) -> None:
+    """Points a config at a COCO-format folder, after an inspection whose findings are printed.
+
+    Raises:
+        SystemExit: where something in the folder would break training or evaluation.
+    """
+    try:
+        splits = find_coco_splits(folder)
+        found = inspect_splits(splits)
+        if is_main_process():
+            print(f'{folder}\n\n{found}\n', flush=True)
+        if found.errors:
+            raise ValueError(f'{folder} has errors, listed above; mend them and start again')
+        for change in use_coco_splits(cfg, splits, found):
+            print_log(f'--data: {change}')
+    except (ValueError, FileNotFoundError) as error:
+        raise SystemExit(f'error: {error}') from None
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:

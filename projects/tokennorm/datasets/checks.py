@@ -1,7 +1,7 @@
 """Compares a detector's config with its annotation files before training or testing begins."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
         loader = cfg.get(f'{split}_dataloader')
         if loader is None:
             continue
-        for dataset in _innermost(loader['dataset']):
+        for dataset in innermost_datasets(loader['dataset']):
             if 'ann_file' not in dataset:
                 continue
             path = Path(dataset.get('data_root') or '', dataset['ann_file'])
@@ -34,7 +34,11 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 def check_annotation_file(path: Path, classes: tuple[str, ...] | None, role: str) -> None:
     """One COCO file: there, readable, and with every class of `classes`. Errors name `role`."""
     if not path.is_file():
-        hint = 'make it with `python tools/make_dataset.py`' if 'shapes' in path.parts else 'set data_root and ann_file'
+        hint = (
+            'make it with `python tools/make_dataset.py`'
+            if 'shapes' in path.parts
+            else 'set data_root, or name your folder with --data'
+        )
         raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
     try:
         names = [category['name'] for category in json.loads(path.read_text())['categories']]
@@ -52,31 +56,38 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
 
     Heads that count something else are left alone: those of semantic segmentation, and of models that read class names.
     """
-    for name, value in _num_classes(model, 'model'):
-        if value != num_classes and 'semantic' not in name and 'language_model' not in model:
+    for name, head in _heads(model, 'model'):
+        if head['num_classes'] != num_classes:
             raise ValueError(
-                f'{name}={value}, but metainfo.classes of {role} has {num_classes}: set it to {num_classes}'
+                f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {role} has {num_classes}: '
+                f'set it to {num_classes}'
             )
 
 
-def _innermost(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def set_num_classes(model: Any, num_classes: int) -> None:
+    """Gives every head that `check_num_classes` looks at the number of classes of the dataset, in place."""
+    for _, head in _heads(model, 'model'):
+        head['num_classes'] = num_classes
+
+
+def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
     if 'dataset' in dataset:
-        yield from _innermost(dataset['dataset'])
+        yield from innermost_datasets(dataset['dataset'])
     elif 'datasets' in dataset:
         for inner in dataset['datasets']:
-            yield from _innermost(inner)
+            yield from innermost_datasets(inner)
     else:
         yield dataset
 
 
-def _num_classes(node: Any, name: str) -> Iterator[tuple[str, int]]:
-    if isinstance(node, Mapping):
+def _heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
+    """Parts of a model's config with a `num_classes` of its own, and their names."""
+    if isinstance(node, Mapping) and 'language_model' not in node:
+        if isinstance(node.get('num_classes'), int) and 'semantic' not in name:
+            yield name, node
         for key, value in node.items():
-            if key == 'num_classes' and isinstance(value, int):
-                yield f'{name}.{key}', value
-            else:
-                yield from _num_classes(value, f'{name}.{key}')
+            yield from _heads(value, f'{name}.{key}')
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):
-            yield from _num_classes(value, f'{name}[{i}]')
+            yield from _heads(value, f'{name}[{i}]')

@@ -13,6 +13,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.structures import InstanceData
 
+from tokennorm.drawing import tile
 from tokennorm.registry import HOOKS
 
 Curve = dict[int, float]  # value at each training iteration
@@ -88,17 +89,6 @@ def enlarge(instances: InstanceData, factor: float, shape: tuple[int, int]) -> N
         instances.masks = F.interpolate(instances.masks[None].float(), size=shape)[0].bool()
     else:
         instances.masks = instances.masks.resize(shape)
-
-
-def tile(images: list[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:
-    """Images (H_i, W_i, 3) in rows, each in a white cell of the size of the largest."""
-    height, width = (max(image.shape[axis] for image in images) + gap for axis in (0, 1))
-    rows = -(-len(images) // columns)
-    sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)
-    for i, image in enumerate(images):
-        top, left = i // columns * height, i % columns * width
-        sheet[top : top + image.shape[0], left : left + image.shape[1]] = image
-    return sheet
 
 
 def read_scalars(folder: Path, metric: str, epoch_length: int, last: int) -> tuple[Curve, Curve]:

@@ -1,0 +1,138 @@
+"""Finds the annotation files and image folders of a COCO-format folder, in any of the layouts in use."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SPLITS = ('train', 'val', 'test')
+_SPLIT_WORDS = dict(
+    train='train', training='train', val='val', valid='val', validation='val', dev='val', test='test', testing='test'
+)
+_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # of no split's own
+
+
+@dataclass(frozen=True)
+class CocoSplit:
+    """One split of a COCO-format folder.
+
+    Attributes:
+        name: 'train', 'val' or 'test'.
+        ann_file: The annotation file.
+        image_dir: The folder that the file names of its images are relative to.
+        content: The parsed annotation file.
+    """
+
+    name: str
+    ann_file: Path
+    image_dir: Path
+    content: Mapping[str, Any]
+
+
+def find_coco_splits(root: str | Path) -> dict[str, CocoSplit]:
+    """The splits of a folder: json files of COCO's structure named after a split, or in a folder named after one.
+
+    `annotations/instances_train2017.json`, `train.json`, `train/_annotations.coco.json` and the like are found. Where
+    several files fit a split, the one with the fewest other words in its name is taken. The images are looked for in
+    every folder down to the second level.
+
+    Returns:
+        Splits by name, in the order of `SPLITS`; 'train' and 'val' are among them.
+
+    Raises:
+        FileNotFoundError: where the folder, or the annotations of train or val, are not there.
+        ValueError: for an annotation file that is not valid, or where two fit a split equally well.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f'{root} is not a folder')
+    folders = [root, *_subfolders(root, depth=2)]
+    candidates: dict[str, list[tuple[int, Path]]] = {}
+    others = []
+    for path in sorted(path for folder in folders for path in folder.glob('*.json')):
+        split, extra_words = _split_of(path.relative_to(root))
+        if split is None:
+            others.append(str(path.relative_to(root)))
+        else:
+            candidates.setdefault(split, []).append((extra_words, path))
+
+    splits = {}
+    for name in (name for name in SPLITS if name in candidates):
+        path = _best_of(candidates[name], name)
+        try:
+            content = read_coco_file(path)
+        except ValueError:
+            if name == 'test':
+                continue  # COCO's own test files, for one, have no annotations
+            raise
+        splits[name] = CocoSplit(name, path, _image_dir(content, path, name, folders), content)
+    for name in ('train', 'val'):
+        if name not in splits:
+            found = [str(path.relative_to(root)) for paths in candidates.values() for _, path in paths] + others
+            raise FileNotFoundError(
+                f'{root} has no annotation file for {name}: none of {", ".join(found) or "no json files"} is named '
+                f'like annotations/{name}.json, instances_{name}2017.json or {name}/_annotations.coco.json. '
+                'A single file is split by `python tools/analysis.py split_coco`.'
+            )
+    return splits
+
+
+def read_coco_file(path: Path) -> dict[str, Any]:
+    """A COCO annotation file: an object with the lists images, annotations and categories, each of objects.
+
+    Raises:
+        ValueError: for anything else, with what is wrong.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError) as error:
+        raise ValueError(f'{path} cannot be read as JSON: {error}') from error
+    for key in ('images', 'annotations', 'categories'):
+        entries = content.get(key) if isinstance(content, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError(f'{path} is not a COCO annotation file: it has no list of objects named {key!r}')
+    return content
+
+
+def _split_of(path: Path) -> tuple[str | None, int]:
+    """The split that a relative path names, if it does, and how many words of the file name say something else."""
+    words = [word for word in re.split(r'[^a-z]+', path.stem.lower()) if word]
+    named = [_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS]
+    extra = sum(word not in _SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
+    if named:
+        return (named[0], extra) if len(set(named)) == 1 else (None, extra)
+    parents = [re.sub(r'[^a-z]+', '', part.lower()) for part in path.parts[:-1]]
+    return next((_SPLIT_WORDS[part] for part in reversed(parents) if part in _SPLIT_WORDS), None), extra
+
+
+def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
+    fewest = min(extra for extra, _ in candidates)
+    best = [path for extra, path in candidates if extra == fewest]
+    if len(best) > 1:
+        raise ValueError(
+            f'{" and ".join(map(str, best))} could each be the annotations of {name}: '
+            'move all but one out of the folder, or name it with --cfg-options instead of --data'
+        )
+    return best[0]
+
+
+def _image_dir(content: Mapping[str, Any], ann_file: Path, split: str, folders: list[Path], look_at: int = 50) -> Path:
+    """The folder with most of the first images; among equals one named after the split, then the shortest."""
+    names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:look_at]
+
+    def rank(folder: Path) -> tuple[int, bool, int]:
+        named = _SPLIT_WORDS.get(re.sub(r'[^a-z]+', '', folder.name.lower())) == split
+        return sum((folder / name).is_file() for name in names), named, -len(folder.parts)
+
+    # Without any image on the disk the checks that follow name what is missing.
+    return max([ann_file.parent, *folders], key=rank)
+
+
+def _subfolders(folder: Path, depth: int) -> Iterator[Path]:
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith('.'):
+            yield child
+            if depth > 1:
+                yield from _subfolders(child, depth - 1)

@@ -1,0 +1,296 @@
+"""Looks through the splits of a COCO-format folder for what breaks a training and what quietly spoils it."""
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from mmengine.utils import track_iter_progress
+
+from tokennorm.datasets.coco_folder import CocoSplit
+from tokennorm.datasets.image_files import open_image
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and value >= 1 and value == int(value)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int | str)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(map(_is_number, value))
+
+
+_KEYS = dict(
+    images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
+    categories=dict(id=_is_id, name=_is_name),
+    annotations=dict(id=_is_id, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_number),
+)
+
+
+@dataclass
+class Inspection:
+    """What was found.
+
+    Attributes:
+        errors: What would stop a training or make its evaluation wrong, one line each.
+        warnings: What it would run through, with data left out or of doubtful use.
+        table: Names and counts, Markdown.
+        most_objects: Objects of the image that has most.
+        has_masks: Every object has a segmentation.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    table: str = ''
+    most_objects: int = 0
+    has_masks: bool = True
+
+    def __str__(self) -> str:
+        lines = [self.table, *(f'ERROR: {line}' for line in self.errors), *(f'warning: {w}' for w in self.warnings)]
+        return '\n'.join([*lines, '' if self.errors or self.warnings else 'Nothing to complain of.']).rstrip()
+
+
+def inspect_splits(splits: Mapping[str, CocoSplit]) -> Inspection:
+    """Inspects annotations, image files and how the splits fit together.
+
+    Every image file is opened, for its size and its end; only those that do not end as their format does are decoded.
+
+    Args:
+        splits: Splits by name, with 'train' among them.
+    """
+    found = Inspection()
+    for split in splits.values():
+        _inspect_entries(split, found)
+    if not found.errors:  # entries are what they should be
+        for split in splits.values():
+            _inspect_boxes(split, found)
+            _inspect_masks(split, found)
+            _inspect_images(split, found)
+        _compare_categories(splits, found)
+        _find_shared_images(splits, found)
+        found.table = _table(splits)
+    return found
+
+
+def objects_by_class(split: CocoSplit) -> Counter[str]:
+    """Objects of each class, in the order of the file's categories; crowds are not counted."""
+    names = {category['id']: category['name'] for category in split.content['categories']}
+    counts = Counter({name: 0 for name in names.values()})
+    counts.update(
+        names[a['category_id']]
+        for a in split.content['annotations']
+        if a['category_id'] in names and not a.get('iscrowd')
+    )
+    return counts
+
+
+def _inspect_entries(split: CocoSplit, found: Inspection) -> None:
+    """Keys, their types, and ids that are there once."""
+    for kind, checks in _KEYS.items():
+        entries = split.content[kind]
+        for key, is_valid in checks.items():
+            wrong = [
+                f'{_label(entry, i)} ({key}={entry.get(key)!r:.40})'
+                for i, entry in enumerate(entries)
+                if not is_valid(entry.get(key))
+            ]
+            if wrong and not (key == 'iscrowd' and split.name == 'train'):  # which only the evaluation reads
+                found.errors.append(f'{split.name}: {kind} without a valid {key}: {_list(wrong)}')
+        for key in ('id',) if kind != 'categories' else ('id', 'name'):
+            counts = Counter(repr(entry.get(key)) for entry in entries)
+            twice = [value for value, count in counts.items() if count > 1]
+            if twice:
+                found.errors.append(f'{split.name}: {kind} with the same {key}: {_list(twice)}')
+    if not split.content['categories'] or not split.content['images']:
+        found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
+
+
+def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
+    images = {image['id']: image for image in split.content['images']}
+    categories = {category['id'] for category in split.content['categories']}
+    problems = defaultdict(list)
+    objects = Counter()
+    for annotation in split.content['annotations']:
+        label = f'annotation {annotation["id"]}'
+        image = images.get(annotation['image_id'])
+        x, y, w, h = annotation['bbox']
+        if image is None:
+            problems['annotations of an image that is not listed, ignored'].append(label)
+            continue
+        label += f' of {image["file_name"]}'
+        if annotation['category_id'] not in categories:
+            problems['annotations of a category that is not listed, ignored'].append(label)
+        elif w < 1 or h < 1 or annotation['area'] <= 0:
+            problems['boxes without area (a side below 1 pixel, or area=0), ignored'].append(label)
+        elif x >= image['width'] or y >= image['height'] or x + w <= 0 or y + h <= 0:
+            problems['boxes outside their image, ignored'].append(label)
+        else:
+            objects[image['id']] += not annotation.get('iscrowd')
+            if min(x, y) < -1 or x + w > image['width'] + 1 or y + h > image['height'] + 1:
+                problems['boxes partly outside their image'].append(label)
+    found.warnings += [f'{split.name}: {what}: {_list(labels)}' for what, labels in problems.items()]
+    found.most_objects = max(found.most_objects, *objects.values(), 0)
+    if not +objects:
+        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on')
+    unused = [name for name, count in objects_by_class(split).items() if not count]
+    if unused:
+        found.warnings.append(f'{split.name}: classes without an example: {_list(unused)}')
+
+
+def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
+    """Segmentations, where there are any: polygons of three points or more, run lengths of the image's size."""
+    sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
+    missing, short, odd_size = [], [], []
+    for annotation in split.content['annotations']:
+        mask, label = annotation.get('segmentation'), f'annotation {annotation["id"]}'
+        if not mask:
+            missing.append(label)
+        elif isinstance(mask, list):
+            polygons = [p for p in mask if isinstance(p, list) and len(p) >= 6 and len(p) % 2 == 0]
+            if len(polygons) < len(mask):
+                short.append(label)
+        elif not isinstance(mask, dict) or not isinstance(mask.get('counts'), list | str):
+            short.append(label)
+        elif annotation['image_id'] in sizes and mask.get('size') != sizes[annotation['image_id']]:
+            odd_size.append(f'{label} (size={mask.get("size")}, the image is {sizes[annotation["image_id"]]})')
+    if short:
+        found.warnings.append(
+            f'{split.name}: segmentations that are neither polygons of 3 points or more nor run lengths, '
+            f'ignored: {_list(short)}'
+        )
+    if odd_size:
+        found.errors.append(f'{split.name}: run-length masks of another size than their image: {_list(odd_size)}')
+    if missing:
+        found.has_masks = False
+        if len(missing) < len(split.content['annotations']):
+            found.warnings.append(f'{split.name}: annotations without a segmentation: {_list(missing)}')
+
+
+def _inspect_images(split: CocoSplit, found: Inspection) -> None:
+    images = split.content['images']
+    with ThreadPoolExecutor() as pool:
+        opened = pool.map(partial(open_image, split.image_dir), [image['file_name'] for image in images])
+        progress = track_iter_progress((opened, len(images))) if len(images) > 5000 else opened
+        results = list(zip(images, progress, strict=True))
+    problems = defaultdict(list)
+    for image, (problem, size) in results:
+        if problem:
+            problems[problem].append(image['file_name'])
+        elif size != (image['width'], image['height']):
+            listed = f'{image["width"]}x{image["height"]}'
+            problems['size'].append(f'{image["file_name"]} ({size[0]}x{size[1]}, in the json {listed})')
+    differing = problems.pop('size', [])
+    if differing:
+        # Masks are made in the json's size and cut in the file's, which fails; boxes merely lie elsewhere.
+        masked = any(annotation.get('segmentation') for annotation in split.content['annotations'])
+        (found.errors if masked else found.warnings).append(
+            f'{split.name}: image files of another size than in the json: {_list(differing)}'
+        )
+    truncated = problems.pop('truncated', [])
+    if truncated:
+        found.warnings.append(f'{split.name}: image files that end early, read in part: {_list(truncated)}')
+    found.errors += [f'{split.name}: image files {p} in {split.image_dir}: {_list(n)}' for p, n in problems.items()]
+
+
+def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+    """mmdet numbers classes by their position in each file, so names must come in one order in all splits."""
+    train = splits['train'].content['categories']
+    names = [category['name'] for category in train]
+    ids = {category['name']: category['id'] for category in train}
+    for split in (split for name, split in splits.items() if name != 'train'):
+        theirs = [c['name'] for c in split.content['categories']]
+        missing = [name for name in names if name not in theirs]
+        extra = [name for name in theirs if name not in names]
+        other_ids = [
+            f'{c["name"]} ({c["id"]}, in train {ids[c["name"]]})'
+            for c in split.content['categories']
+            if ids.get(c['name'], c['id']) != c['id']
+        ]
+        if missing:
+            found.errors.append(f'{split.name}: categories of train that are not listed: {_list(missing)}')
+        elif [name for name in theirs if name in names] != names:
+            found.errors.append(
+                f'{split.name}: the categories come in another order than in train, which exchanges classes: '
+                f'{_list(theirs)}; in train {_list(names)}'
+            )
+        if other_ids:
+            found.warnings.append(f'{split.name}: categories with another id than in train: {_list(other_ids)}')
+        if extra:
+            counts = objects_by_class(split)
+            found.warnings.append(
+                f'{split.name}: categories that train has not, with their objects ignored: '
+                f'{_list(f"{name} ({counts[name]} objects)" for name in extra)}'
+            )
+
+
+def _find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+    """Files with the same content in two splits, whatever their names."""
+    by_size = defaultdict(list)
+    for split in splits.values():
+        for image in split.content['images']:
+            path = split.image_dir / image['file_name']
+            if path.is_file():
+                by_size[path.stat().st_size].append((split.name, path))
+    names = defaultdict(lambda: defaultdict(list))
+    for files in by_size.values():
+        if len({split for split, _ in files}) > 1:
+            for split, path in files:
+                names[hashlib.sha256(path.read_bytes()).digest()][split].append(path.name)
+    for first, second in combinations(splits, 2):
+        shared = [
+            ' = '.join(dict.fromkeys([by_split[first][0], by_split[second][0]]))
+            for by_split in names.values()
+            if first in by_split and second in by_split
+        ]
+        if shared:
+            found.warnings.append(f'images in both {first} and {second}: {_list(shared)}')
+
+
+def _table(splits: Mapping[str, CocoSplit]) -> str:
+    rows = ['| split | images | without objects | objects | crowds | most in an image |', '|---|---|---|---|---|---|']
+    for split in splits.values():
+        annotations = split.content['annotations']
+        objects = Counter(a['image_id'] for a in annotations if not a.get('iscrowd'))
+        empty = sum(image['id'] not in objects for image in split.content['images'])
+        crowds = sum(bool(a.get('iscrowd')) for a in annotations)
+        cells = [
+            split.name,
+            len(split.content['images']),
+            empty,
+            objects.total(),
+            crowds,
+            max(objects.values(), default=0),
+        ]
+        rows.append('| ' + ' | '.join(map(str, cells)) + ' |')
+    counts = {name: objects_by_class(split) for name, split in splits.items()}
+    rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
+    rows += [f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in counts['train']]
+    return '\n'.join(rows)
+
+
+def _label(entry: Mapping[str, Any], index: int) -> str:
+    return str(entry.get('file_name') or entry.get('name') or f'id {entry.get("id", f"missing, entry {index}")}')
+
+
+def _list(items: Iterable[str], most: int = 5) -> str:
+    """The count where there are many, the first few, and how many more."""
+    items = list(items)
+    count = f'{len(items)}, ' if len(items) > 1 else ''
+    more = f' and {len(items) - most} more' if len(items) > most else ''
+    return count + ', '.join(items[:most]) + more

@@ -1,0 +1,98 @@
+"""Points a detector's config at a COCO-format folder: data, class names, heads, evaluators and limits."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.datasets.checks import innermost_datasets, set_num_classes
+from tokennorm.datasets.coco_folder import SPLITS, CocoSplit
+from tokennorm.datasets.inspection import Inspection
+from tokennorm.drawing import palette
+
+
+def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
+    """Sets the datasets, class names, every head's number of classes, the evaluators and the limits on detections.
+
+    Classes come in the order of the train file's categories; their ids go along as `metainfo.category_ids`. Where there
+    is no test split, testing uses val. Where images have more objects than the config keeps detections, it keeps more.
+
+    Args:
+        cfg: A detector's config, changed in place.
+        splits: Splits by name, 'train' and 'val' among them.
+        found: What their inspection found.
+
+    Returns:
+        The limits that were changed, a line each.
+
+    Raises:
+        ValueError: for a config that does not train on one COCO dataset, or learns masks that the data does not have.
+    """
+    categories = splits['train'].content['categories']
+    metainfo = dict(
+        classes=tuple(category['name'] for category in categories),
+        palette=palette(len(categories)),
+        category_ids=tuple(category['id'] for category in categories),
+    )
+    for name in SPLITS:
+        if cfg.get(f'{name}_dataloader') is not None:
+            _use_split(cfg, name, splits.get(name, splits['val']), metainfo)
+    set_num_classes(cfg['model'], len(categories))
+    if not found.has_masks and any('segm' in evaluator['metric'] for evaluator in _evaluators(cfg, 'val')):
+        raise ValueError(
+            '--data: this config learns masks, and not every annotation has a segmentation; '
+            'use a config for boxes, such as RetinaNet'
+        )
+    return _fit_limits(cfg, found.most_objects)
+
+
+def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:
+    datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
+    if len(datasets) != 1 or 'ann_file' not in datasets[0]:
+        raise ValueError(f'--data: {name}_dataloader of this config does not read one COCO annotation file')
+    ann_file = str(split.ann_file.resolve())
+    datasets[0].update(
+        type='CocoDataset',
+        data_root='',
+        metainfo=metainfo,
+        ann_file=ann_file,
+        data_prefix=dict(img=f'{split.image_dir.resolve()}/'),
+    )
+    for evaluator in _evaluators(cfg, name):
+        evaluator['ann_file'] = ann_file
+
+
+def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
+    """Keeps as many detections of an image as it may have objects, and counts them all."""
+    changes = []
+    limit = -(-most_objects // 100) * 100
+    for name, test_cfg in _test_cfgs(cfg['model'].get('test_cfg') or {}, 'model.test_cfg'):
+        if test_cfg['max_per_img'] < most_objects:
+            changes.append(f'{name}.max_per_img={limit}, not {test_cfg["max_per_img"]}')
+            test_cfg['max_per_img'] = limit
+    if most_objects > 100:
+        counted = max(1000, limit)
+        for evaluator in (e for name in ('val', 'test') for e in _evaluators(cfg, name)):
+            # mmdet's bbox_mAP otherwise counts the best 100 of an image, whatever proposal_nums says.
+            evaluator.update(use_mp_eval=True, proposal_nums=(100, 300, counted))
+        changes.append(f'AP counts the best {counted} detections of an image, not the best 100')
+    return [f'{change}, for images of up to {most_objects} objects' for change in changes]
+
+
+def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
+    """The COCO metrics of a split; none for train."""
+    evaluators = cfg.get(f'{split}_evaluator') or []
+    evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
+    for evaluator in evaluators:
+        if str(evaluator['type']).rpartition('.')[2] != 'CocoMetric':
+            raise ValueError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric')
+    return list(evaluators)
+
+
+def _test_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
+    """The parts of `model.test_cfg` that limit detections; those for proposals do not."""
+    if 'max_per_img' in node:
+        yield name, node
+    for key, value in node.items():
+        if isinstance(value, MutableMapping) and key != 'rpn':
+            yield from _test_cfgs(value, f'{name}.{key}')

@@ -1,0 +1,81 @@
+"""Draws annotations, and sets pictures side by side."""
+
+import colorsys
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from pycocotools import mask as run_lengths
+
+Colour = tuple[int, int, int]
+
+
+def palette(count: int) -> list[Colour]:
+    """`count` bright RGB colours, neighbours far apart: hues step by the golden ratio, which never returns near one."""
+    hues = [(0.02 + i * 0.61803) % 1 for i in range(count)]
+    return [tuple(round(255 * v) for v in colorsys.hsv_to_rgb(hue, 0.6, 1.0)) for hue in hues]
+
+
+def draw_annotations(
+    image: np.ndarray,
+    annotations: Sequence[dict[str, Any]],
+    names: dict[Any, str],
+    colours: dict[Any, Colour],
+    long_side: int = 480,
+) -> np.ndarray:
+    """Boxes, mask outlines and class names of COCO annotations on an image; crowds in white.
+
+    Names are left out where there is one class alone, or too many objects to read them.
+
+    Args:
+        image: (H, W, 3) uint8 BGR.
+        annotations: COCO annotations of this image, in its pixels.
+        names: Category id to name.
+        colours: Category id to RGB.
+        long_side: That of the result, in pixels.
+
+    Returns:
+        A resized copy, (H', W', 3) uint8 BGR.
+    """
+    height, width = image.shape[:2]
+    scale = long_side / max(height, width)
+    interpolation = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
+    image = cv2.resize(image, (round(width * scale), round(height * scale)), interpolation=interpolation)
+    named = len(names) > 1 and len(annotations) <= 60
+    for annotation in annotations:
+        crowd = bool(annotation.get('iscrowd'))
+        colour = (255, 255, 255) if crowd else colours.get(annotation['category_id'], (255, 255, 255))[::-1]
+        for outline in _outlines(annotation.get('segmentation'), height, width):
+            cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, colour, 1, cv2.LINE_AA)
+        x, y, w, h = (round(value * scale) for value in annotation['bbox'])
+        cv2.rectangle(image, (x, y), (x + w, y + h), colour, 1)
+        if named:
+            text = names.get(annotation['category_id'], '?') + (' (crowd)' if crowd else '')
+            corner = (max(x, 0) + 2, max(y - 3, 10))
+            for shade, thickness in (((0, 0, 0), 3), (colour, 1)):
+                cv2.putText(image, text, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.4, shade, thickness, cv2.LINE_AA)
+    return image
+
+
+def _outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
+    """Contours (N, 1, 2) of a COCO segmentation: polygons, or run lengths, compressed or not."""
+    if not segmentation:
+        return []
+    if isinstance(segmentation, list):
+        return [np.reshape(polygon, (-1, 1, 2)) for polygon in segmentation if len(polygon) >= 6]
+    if isinstance(segmentation['counts'], list):
+        segmentation = run_lengths.frPyObjects(segmentation, height, width)
+    mask = np.ascontiguousarray(run_lengths.decode(segmentation))
+    return list(cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)[0])
+
+
+def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:
+    """Images (H_i, W_i, 3) in rows, each in a white cell of the size of the largest."""
+    height, width = (max(image.shape[axis] for image in images) + gap for axis in (0, 1))
+    rows = -(-len(images) // columns)
+    sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)
+    for i, image in enumerate(images):
+        top, left = i // columns * height, i % columns * width
+        sheet[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return sheet
