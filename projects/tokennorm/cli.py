@@ -12,6 +12,8 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from tokennorm.check_env import require_mmcv_ops
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints.start import check_start, how_to_start
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.inspection import inspect_splits
@@ -85,11 +87,14 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         splits: Which of 'train', 'val' and 'test' will run; their annotation files must be there.
 
     Raises:
-        SystemExit: with what to do, where mmcv has no compiled ops or a dataset is not as the config says.
+        SystemExit: with what to do, where mmcv has no compiled ops, a dataset is not as the config says, or the
+            weights to start from are not there.
     """
     try:
         require_mmcv_ops()
         check_config_data(cfg, splits)
+        if 'train' in splits:
+            check_start(cfg)
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
@@ -99,5 +104,8 @@ def train(runner: Runner, to_go_on: str) -> None:
     """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
     try:
         runner.train()
+    except CheckpointError as error:
+        start = runner.cfg.model.backbone.get('init_cfg') or {}
+        raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
     except KeyboardInterrupt:
         raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None

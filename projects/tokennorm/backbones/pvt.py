@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.layers import DropPath, Mlp
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_pvt, load_from_init_cfg
+from tokennorm.checkpoints import from_published_dtn, from_published_pvt, load_from_init_cfg, without_class_token
 from tokennorm.registry import MODELS
 from tokennorm.stems import PatchEmbed
 
@@ -285,6 +285,8 @@ class PVT(BaseModule):
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         if 'pos_embed1' in state_dict:
             state_dict = from_published_pvt(state_dict, self.out_type)
+        elif self.out_type == 'featmap':
+            state_dict = without_class_token(state_dict)
         return from_published_dtn(state_dict)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

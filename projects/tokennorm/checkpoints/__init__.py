@@ -1,14 +1,23 @@
 """State dicts published elsewhere to our keys (pure functions dict -> dict), and loading them with a report."""
 
-from tokennorm.checkpoints.loading import check_fit, load_from_init_cfg, load_pretrained, read_state_dict
+from tokennorm.checkpoints.class_token import without_class_token
+from tokennorm.checkpoints.loading import (
+    CheckpointError,
+    check_fit,
+    load_from_init_cfg,
+    load_pretrained,
+    read_state_dict,
+)
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
 
 __all__ = [
+    'CheckpointError',
     'check_fit',
     'from_published_dtn',
     'from_published_pvt',
     'load_from_init_cfg',
     'load_pretrained',
     'read_state_dict',
+    'without_class_token',
 ]

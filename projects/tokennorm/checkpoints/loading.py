@@ -12,21 +12,22 @@ from torch import Tensor, nn
 StateDict = dict[str, Tensor]
 
 
-def read_state_dict(checkpoint: str | Path) -> StateDict:
-    """The state dict in a file or behind an http(s) address.
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be read, or is not that of the model."""
 
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and a wrapper's 'module.' is
-    taken off.
+
+def read_checkpoint(checkpoint: str | Path) -> Any:
+    """What is in a file or behind an http(s) address: tensors, numbers, strings and their containers.
 
     Raises:
         FileNotFoundError: where there is no such file.
         OSError: where the address cannot be reached.
-        RuntimeError: for a file that is no checkpoint, or one that unpickling would run code from.
+        CheckpointError: for a file that is no checkpoint, or one that unpickling would run code from.
     """
     checkpoint = str(checkpoint)
     remote = checkpoint.startswith(('http://', 'https://'))
     if not remote and not Path(checkpoint).is_file():
-        raise FileNotFoundError(f'checkpoint {checkpoint} is not there; check init_cfg.checkpoint')
+        raise FileNotFoundError(f'checkpoint {checkpoint} is not there')
     try:
         with torch.serialization.safe_globals([(_Ignored, name) for name in _RUNNER_GLOBALS]):
             if remote:
@@ -37,11 +38,26 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
         raise OSError(f'{checkpoint} could not be fetched: {error.reason}') from error
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         reason = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
-        raise RuntimeError(f'{checkpoint} cannot be read as tensors alone: {reason.strip().splitlines()[0]}') from error
+        reason = reason.strip().splitlines()[0]
+        raise CheckpointError(f'{checkpoint} cannot be read as tensors alone: {reason}') from error
+    return content
+
+
+def read_state_dict(checkpoint: str | Path) -> StateDict:
+    """The state dict in a file or behind an http(s) address.
+
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and a wrapper's 'module.' is
+    taken off.
+
+    Raises:
+        FileNotFoundError, OSError: as `read_checkpoint`.
+        CheckpointError: as `read_checkpoint`, and for a file without a state dict.
+    """
+    content = read_checkpoint(checkpoint)
     for wrapper in ('state_dict', 'model'):
         content = content.get(wrapper, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise RuntimeError(
+        raise CheckpointError(
             f'{checkpoint} holds no state dict: a dict of tensors, alone or as its "state_dict" or "model"'
         )
     return {key.removeprefix('module.'): value for key, value in content.items()}
@@ -74,7 +90,7 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[
         The keys of the checkpoint that were dropped or whose values were changed, rather than renamed.
 
     Raises:
-        RuntimeError: where parameters of the model would stay at their random start, or others would be left over.
+        CheckpointError: where parameters of the model would stay at their random start, or others would be left over.
     """
     state_dict = read_state_dict(checkpoint)
     backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
@@ -96,7 +112,7 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
     """Compares the keys and shapes of a state dict with those of a model.
 
     Raises:
-        RuntimeError: with what of `source` is missing, unexpected or of another shape.
+        CheckpointError: with what of `source` is missing, unexpected or of another shape.
     """
     expected = model.state_dict()
     missing = sorted(set(expected) - set(state_dict))
@@ -109,7 +125,7 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
     problems = [('missing', missing), ('unexpected', unexpected), ('of another shape', reshaped)]
     if any(keys for _, keys in problems):
         listed = '\n'.join(f'  {len(keys)} {what}: {_shorten(keys)}' for what, keys in problems if keys)
-        raise RuntimeError(
+        raise CheckpointError(
             f'{source} does not fit {type(model).__name__}:\n{listed}\n'
             'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
         )

@@ -1,0 +1,46 @@
+"""What a training starts from: said before it begins, and never random in silence."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.logging import print_log
+
+from tokennorm.checkpoints.loading import CheckpointError, read_state_dict
+
+CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
+
+
+def check_start(cfg: Mapping[str, Any]) -> None:
+    """Reads the weights that a config's backbone starts from, or says that it starts from random ones.
+
+    Backbones of other packages are left to their own loaders.
+
+    Raises:
+        CheckpointError: where the weights are not to be had, with how to make them, to name others or to do without.
+    """
+    backbone = cfg['model'].get('backbone') or {}
+    if not str(backbone.get('type', '')).startswith('tokennorm.') or cfg.get('load_from'):
+        return
+    init_cfg = backbone.get('init_cfg')
+    if init_cfg is None:
+        print_log('model.backbone.init_cfg is None: the backbone starts from random weights.', level=logging.WARNING)
+        return
+    try:
+        read_state_dict(init_cfg['checkpoint'])
+    except (OSError, CheckpointError) as error:
+        raise CheckpointError(f'{error}.\n{how_to_start(init_cfg["checkpoint"])}') from error
+
+
+def how_to_start(checkpoint: str) -> str:
+    """What to do where a backbone's starting weights cannot be loaded."""
+    makers = sorted(CONFIGS.glob(f'*/{Path(checkpoint).parent.name}.py'))
+    make = [f'make it with `tools/dist_train.sh {path.relative_to(CONFIGS.parent)} GPUS`' for path in makers]
+    return 'To start, ' + ', or '.join(
+        [
+            *make,
+            'name another with `--cfg-options model.backbone.init_cfg.checkpoint=FILE`',
+            'ask for random weights with `--cfg-options model.backbone.init_cfg=None`.',
+        ]
+    )
