@@ -1,0 +1,50 @@
+"""mmdet's own analysis tools on configs of ours: `python tools/analysis.py TOOL ARGUMENTS...`
+
+Each takes the arguments of the file of that name in mmdet's tools/: `python tools/analysis.py get_flops --help`.
+"""
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import mmdet
+
+from tokennorm.check_env import require_mmcv_ops
+from tokennorm.flops import count_attention_and_norms
+
+TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
+ALIASES = dict(flops='get_flops', log_plots='analyze_logs')
+
+
+def find_tools() -> dict[str, Path]:
+    """mmdet's analysis tools by name."""
+    paths = [path for folder in ('analysis_tools', 'misc') for path in sorted((TOOLS / folder).glob('*.py'))]
+    tools = {path.stem: path for path in paths}
+    return tools | {alias: tools[name] for alias, name in ALIASES.items()}
+
+
+def main(argv: list[str] | None = None) -> None:
+    tools = find_tools()
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f'tools: {", ".join(sorted(tools))}',
+    )
+    parser.add_argument('tool', choices=sorted(tools), metavar='TOOL')
+    parser.add_argument('arguments', nargs=argparse.REMAINDER, help='those of the tool')
+    args = parser.parse_args(argv)
+    try:
+        require_mmcv_ops()
+    except (ImportError, RuntimeError) as error:
+        raise SystemExit(f'error: {error}') from None
+    count_attention_and_norms()
+    # What analyze_logs asks for by default; matplotlib has it under this name only.
+    plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
+    sys.argv = [str(tools[args.tool]), *args.arguments]
+    runpy.run_path(sys.argv[0], run_name='__main__')
+
+
+if __name__ == '__main__':
+    main()
