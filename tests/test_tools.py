@@ -2,11 +2,19 @@
 
 import json
 import pickle
+import re
 import runpy
+import shutil
+import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 import torch
+from mmdet.apis import DetInferencer
+from mmdet.visualization import DetLocalVisualizer
+from pycocotools.coco import COCO
 
 from tokennorm.cli import train
 from tokennorm.datasets import make_shapes_dataset
@@ -39,6 +47,12 @@ def options(data, **more):
     }
     cfg |= {f'{split}_dataloader.dataset.data_root': str(data) for split in ('train', 'val', 'test')}
     return [f'{key}={value}' for key, value in (cfg | more).items()]
+
+
+@pytest.fixture(autouse=True)
+def fresh_visualizer():
+    """mmengine keeps the visualizer of a process for good, with the work folder of the first training."""
+    DetLocalVisualizer._instance_dict.clear()
 
 
 @pytest.fixture(scope='module')
@@ -105,6 +119,105 @@ def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):
         tool('test')([control, str(checkpoint), '--work-dir', str(trained), '--cfg-options', *options(data)])
 
 
+def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path):
+    own = tmp_path / 'own'
+    for split, folder in (('train', 'train'), ('val', 'valid')):
+        shutil.copytree(data / 'images' / split, own / folder)
+        content = json.loads((data / 'annotations' / f'{split}.json').read_text())
+        for entry in content['categories']:
+            entry.update(id=entry['id'] + 5, name=f'my {entry["name"]}')
+        for entry in content['annotations']:
+            entry['category_id'] += 5
+        (own / folder / '_annotations.coco.json').write_text(json.dumps(content))
+    work_dir = tmp_path / 'work'
+    few = [option for option in options(data) if 'data_root' not in option and 'ann_file' not in option]
+    tool('train')([CONFIG, '--data', str(own), '--work-dir', str(work_dir), '--cfg-options', *few])
+    meta = torch.load(work_dir / 'epoch_1.pth', weights_only=False)['meta']['dataset_meta']
+    assert meta['classes'] == ('my disk', 'my square', 'my triangle', 'my star')
+    assert meta['category_ids'] == (6, 7, 8, 9)
+    assert any('coco/bbox_mAP' in entry for entry in scalars(work_dir))
+
+    out = tmp_path / 'out'
+    tool('predict')([CONFIG, str(work_dir / 'epoch_1.pth'), str(own / 'valid'), '--out', str(out), '--device', 'cpu'])
+    found = json.loads((out / 'detections.json').read_text())
+    assert found['categories'][0] == dict(id=6, name='my disk')
+    assert len(list((out / 'pictures').iterdir())) == len(found['images']) == 3
+
+
+def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
+    own = shutil.copytree(data, tmp_path / 'own')
+    (own / 'images' / 'val' / '000000.jpg').unlink(missing_ok=True)
+    next((own / 'images' / 'val').iterdir()).write_bytes(b'')
+    with pytest.raises(SystemExit, match='own has errors, listed above'):
+        tool('train')([CONFIG, '--data', str(own), '--work-dir', str(tmp_path)])
+    assert 'ERROR: val: image files' in capsys.readouterr().out
+
+
+def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
+    tool('check_dataset')([str(data), '--out', str(tmp_path), '--num-images', '2'])
+    assert '| val | 3 |' in capsys.readouterr().out
+    assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
+    with pytest.raises(SystemExit, match=r'error: .*nowhere is not a folder'):
+        tool('check_dataset')([str(tmp_path / 'nowhere')])
+
+
+def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch):
+    """Boxes, scores and ids as COCO's API reads them, equal to what mmdet's inferencer says from another folder."""
+    monkeypatch.chdir(tmp_path)
+    (checkpoint,) = trained.glob('epoch_*.pth')
+    few = ['--cfg-options', 'model.test_cfg.score_thr=0.0', 'model.test_cfg.max_per_img=5']
+    tool('predict')([CONFIG, str(checkpoint), str(data / 'images' / 'val'), '--out', 'out', '--batch-size', '2', *few])
+    coco = COCO('out/detections.json')
+    inferencer = DetInferencer(CONFIG, str(checkpoint), device='cpu', show_progress=False)
+    inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=5)
+    for image in coco.dataset['images']:
+        (expected,) = inferencer(str(data / 'images' / 'val' / image['file_name']))['predictions']
+        annotations = coco.imgToAnns[image['id']]
+        assert len(annotations) == 5
+        boxes = np.array([a['bbox'] for a in annotations])
+        boxes[:, 2:] += boxes[:, :2]
+        np.testing.assert_allclose(boxes, expected['bboxes'], atol=0.02)
+        np.testing.assert_allclose([a['score'] for a in annotations], expected['scores'], atol=1e-4)
+        assert [a['category_id'] - 1 for a in annotations] == expected['labels']
+        assert (image['width'], image['height']) == (64, 64)
+        assert Path('out/pictures', image['file_name']).stat().st_size > 500
+
+
+def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_path):
+    (checkpoint,) = trained.glob('epoch_*.pth')
+    video = cv2.VideoWriter(str(tmp_path / 'v.mp4'), cv2.VideoWriter.fourcc(*'mp4v'), 5, (64, 64))
+    for path in sorted((data / 'images' / 'val').iterdir()):
+        video.write(cv2.imread(str(path)))
+    video.release()
+    arguments = [CONFIG, str(checkpoint), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
+    tool('predict')(arguments)
+    images = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
+    assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
+    drawn = cv2.VideoCapture(str(tmp_path / 'out' / 'detections.mp4'))
+    assert drawn.get(cv2.CAP_PROP_FRAME_COUNT) == 3
+    (tmp_path / 'images').mkdir()
+    with pytest.raises(SystemExit, match=r'error: .*images has no images'):
+        tool('predict')([*arguments[:2], str(tmp_path / 'images')])
+    (tmp_path / 'images' / 'a.jpg').write_bytes(b'no image')
+    with pytest.raises(SystemExit, match=r'error: 1 files could not be read: a.jpg'):
+        tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
+    (tmp_path / 'notes.txt').write_text('text')
+    with pytest.raises(SystemExit, match=r'notes.txt is no readable video'):
+        tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])
+
+
+def test_analysis_reaches_the_tools_of_mmdet(data, capsys, monkeypatch):
+    tools = runpy.run_path(str(ROOT / 'tools' / 'analysis.py'))['find_tools']()
+    assert {'flops', 'log_plots', 'browse_dataset', 'print_config', 'confusion_matrix', 'benchmark'} <= set(tools)
+    monkeypatch.setattr(sys, 'argv', sys.argv)
+    with pytest.raises(SystemExit) as ended:
+        tool('analysis')(['flops', '--help'])
+    assert ended.value.code == 0
+    root = f'val_dataloader.dataset.data_root={data}'
+    tool('analysis')(['flops', CONFIG, '--num-images', '1', '--cfg-options', root])
+    assert re.search(r'Flops: 0\.2\d+G', capsys.readouterr().out)
+
+
 def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json is not there; make it with'):
@@ -131,7 +244,7 @@ def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
 def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_shapes_dataset(tmp_path / 'data' / 'shapes', num_train=1, num_val=1, image_size=64)
-    with pytest.raises(SystemExit, match='error: data/shapes holds a dataset of other settings'):
+    with pytest.raises(SystemExit, match=r'error: data/shapes holds a dataset of other settings'):
         tool('demo')(['--control'])
 
 

@@ -202,9 +202,6 @@ def _inspect_images(split: CocoSplit, found: Inspection) -> None:
         (found.errors if masked else found.warnings).append(
             f'{split.name}: image files of another size than in the json: {_list(differing)}'
         )
-    truncated = problems.pop('truncated', [])
-    if truncated:
-        found.warnings.append(f'{split.name}: image files that end early, read in part: {_list(truncated)}')
     found.errors += [f'{split.name}: image files {p} in {split.image_dir}: {_list(n)}' for p, n in problems.items()]
 
 

@@ -1,0 +1,88 @@
+"""Annotation files and image folders are found in the layouts that people have."""
+
+import json
+
+import pytest
+
+from tokennorm.datasets.coco_folder import find_coco_splits
+
+
+def write(root, ann_file, image_names, image_dir):
+    """An annotation file of those images, with empty image files."""
+    content = dict(images=[dict(file_name=name) for name in image_names], annotations=[], categories=[])
+    (root / ann_file).parent.mkdir(parents=True, exist_ok=True)
+    (root / ann_file).write_text(json.dumps(content))
+    for name in image_names:
+        (root / image_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / image_dir / name).touch()
+
+
+LAYOUTS = {
+    'ours': ('annotations/{}.json', 'images/{}'),
+    'one image folder': ('annotations/{}.json', 'images'),
+    'COCO': ('annotations/instances_{}2017.json', '{}2017'),
+    'Roboflow': ('{}/_annotations.coco.json', '{}'),
+    'side by side': ('{}.json', '.'),
+}
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_layouts(tmp_path, layout):
+    ann_file, image_dir = LAYOUTS[layout]
+    for split in ('train', 'val', 'test'):
+        write(tmp_path, ann_file.format(split), [f'{split}_1.jpg', f'{split}_2.jpg'], image_dir.format(split))
+    splits = find_coco_splits(tmp_path)
+    assert list(splits) == ['train', 'val', 'test']
+    for name, split in splits.items():
+        assert split.ann_file == tmp_path / ann_file.format(name)
+        assert split.image_dir.resolve() == (tmp_path / image_dir.format(name)).resolve()
+        assert split.content['images'][0]['file_name'] == f'{name}_1.jpg'
+
+
+def test_valid_is_val_and_no_test_is_no_error(tmp_path):
+    write(tmp_path, 'train/_annotations.coco.json', ['a.jpg'], 'train')
+    write(tmp_path, 'valid/_annotations.coco.json', ['a.jpg'], 'valid')
+    splits = find_coco_splits(tmp_path)
+    assert list(splits) == ['train', 'val']
+    assert splits['val'].image_dir == tmp_path / 'valid'  # both folders have an a.jpg: the one named so
+
+
+def test_of_several_files_the_plainest_name_is_taken(tmp_path):
+    for split in ('train', 'val'):
+        for name in ('instances', 'captions', 'person_keypoints'):
+            write(tmp_path, f'annotations/{name}_{split}2017.json', ['a.jpg'], f'{split}2017')
+    write(tmp_path, 'annotations/image_info_test2017.json', ['a.jpg'], 'test2017')
+    (tmp_path / 'annotations/image_info_test2017.json').write_text(json.dumps(dict(images=[], categories=[])))
+    splits = find_coco_splits(tmp_path)
+    assert {name: split.ann_file.name for name, split in splits.items()} == {
+        'train': 'instances_train2017.json',
+        'val': 'instances_val2017.json',
+    }
+
+
+def test_two_files_that_fit_alike_are_an_error(tmp_path):
+    for folder in ('a', 'b'):
+        for split in ('train', 'val'):
+            write(tmp_path, f'{folder}/{split}.json', ['a.jpg'], 'images')
+    with pytest.raises(ValueError, match=r'a/train.json and .*b/train.json could each be .* of train'):
+        find_coco_splits(tmp_path)
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
+        find_coco_splits(tmp_path / 'nowhere')
+    write(tmp_path, 'annotations/train.json', ['a.jpg'], 'images')
+    write(tmp_path, 'annotations/instances_default.json', ['a.jpg'], 'images')
+    with pytest.raises(FileNotFoundError, match=r'no annotation file for val: none of .*instances_default.json'):
+        find_coco_splits(tmp_path)
+
+
+@pytest.mark.parametrize(
+    'content', ['', '{', '[]', '{"images": []}', '{"images": 1, "annotations": [], "categories": []}']
+)
+def test_files_that_are_not_coco_are_named(tmp_path, content):
+    for split in ('train', 'val'):
+        write(tmp_path, f'annotations/{split}.json', ['a.jpg'], 'images')
+    (tmp_path / 'annotations/val.json').write_text(content)
+    with pytest.raises(ValueError, match=r'val.json (cannot be read as JSON|is not a COCO annotation file)'):
+        find_coco_splits(tmp_path)

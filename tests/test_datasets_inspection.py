@@ -1,0 +1,189 @@
+"""Each fault in a dataset is found and named, and a sound dataset has none."""
+
+import copy
+import json
+import re
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.coco_folder import find_coco_splits
+from tokennorm.datasets.inspection import inspect_splits
+
+
+@pytest.fixture(scope='module')
+def sound(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=24, num_val=12, image_size=64)
+
+
+@pytest.fixture
+def data(sound, tmp_path):
+    """A copy of a sound dataset, to damage."""
+    return shutil.copytree(sound, tmp_path / 'data')
+
+
+def inspect(root):
+    return inspect_splits(find_coco_splits(root))
+
+
+def edit(root, split, change):
+    """Applies `change` to the content of an annotation file."""
+    path = root / 'annotations' / f'{split}.json'
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return content
+
+
+def test_a_sound_dataset_is_counted_and_not_complained_of(data):
+    found = inspect(data)
+    assert (found.errors, found.warnings) == ([], [])
+    content = json.loads((data / 'annotations' / 'train.json').read_text())
+    per_image = [sum(a['image_id'] == image['id'] for a in content['annotations']) for image in content['images']]
+    row = f'| train | 24 | {per_image.count(0)} | {sum(per_image)} | 0 | {max(per_image)} |'
+    assert row in found.table
+    disks = sum(a['category_id'] == content['categories'][0]['id'] for a in content['annotations'])
+    assert f'| disk | {disks} |' in found.table
+    assert found.has_masks
+
+
+def first(content):
+    return content['annotations'][0]
+
+
+ENTRIES = {
+    'missing bbox': (lambda c: first(c).pop('bbox'), r'train: annotations without a valid bbox: id \d+ \(bbox=None\)'),
+    'NaN': (lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), r'annotations without a valid bbox: .*nan'),
+    'three numbers': (lambda c: first(c).update(bbox=[1, 2, 3]), r'annotations without a valid bbox'),
+    'no area': (lambda c: first(c).pop('area'), r'annotations without a valid area'),
+    'no width': (lambda c: c['images'][0].pop('width'), r'images without a valid width: .*\.jpg \(width=None\)'),
+    'zero height': (lambda c: c['images'][0].update(height=0), r'images without a valid height'),
+    'no name': (lambda c: c['categories'][0].pop('name'), r'categories without a valid name'),
+    'same id': (lambda c: c['annotations'][1].update(id=first(c)['id']), r'annotations with the same id'),
+    'same class': (lambda c: c['categories'][1].update(name='disk'), r"categories with the same name: 'disk'"),
+    'no images': (lambda c: c['images'].clear(), r'has no images or no categories'),
+    'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
+    'size of RLE': (
+        lambda c: first(c).update(segmentation=dict(size=[3, 3], counts='0')),
+        r'run-length masks of another size than their image: annotation \d+ \(size=\[3, 3\], the image is \[64, 64\]\)',
+    ),
+}
+
+
+@pytest.mark.parametrize('fault', ENTRIES)
+def test_entries_that_would_break_training_are_errors(data, fault):
+    change, message = ENTRIES[fault]
+    edit(data, 'train', change)
+    (error,) = inspect(data).errors
+    assert re.search(message, error), error
+
+
+BOXES = {
+    'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
+    'negative side': (lambda c: first(c).update(bbox=[5, 5, -4, 9]), r'boxes without area'),
+    'no area': (lambda c: first(c).update(area=0), r'boxes without area'),
+    'outside': (lambda c: first(c).update(bbox=[64, 5, 9, 9]), r'boxes outside their image, ignored'),
+    'partly': (lambda c: first(c).update(bbox=[60, 5, 9, 9]), r'boxes partly outside their image'),
+    'image': (lambda c: first(c).update(image_id=10**6), r'annotations of an image that is not listed'),
+    'category': (lambda c: first(c).update(category_id=99), r'annotations of a category that is not listed'),
+    'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
+    'unmasked': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
+    'class': (
+        lambda c: [a.update(category_id=1) for a in c['annotations'] if a['category_id'] == 2],
+        r'classes without an example: square',
+    ),
+}
+
+
+@pytest.mark.parametrize('fault', BOXES)
+def test_what_training_passes_over_is_a_warning(data, fault):
+    change, message = BOXES[fault]
+    edit(data, 'train', change)
+    found = inspect(data)
+    assert found.errors == []
+    (warning,) = found.warnings
+    assert re.search(f'train: {message}', warning), warning
+    assert found.has_masks == (fault != 'unmasked')
+
+
+def test_image_files(data):
+    names = [image['file_name'] for image in json.loads((data / 'annotations/train.json').read_text())['images']]
+    paths = [data / 'images' / 'train' / name for name in names]
+    paths[0].unlink()
+    paths[1].write_bytes(b'')
+    paths[2].write_bytes(paths[2].read_bytes()[:-200])
+    cv2.imwrite(str(paths[3]), np.zeros((32, 64, 3), np.uint8))
+    paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
+    found = inspect(data)
+    assert found.errors == [
+        f'train: image files of another size than in the json: {names[3]} (64x32, in the json 64x64)',
+        f'train: image files missing in {data}/images/train: {names[0]}',
+        f'train: image files that cannot be decoded in {data}/images/train: 2, {names[1]}, {names[2]}',
+    ]
+    assert found.warnings == []
+
+
+def test_sizes_that_differ_are_a_warning_where_there_are_boxes_alone(data):
+    content = edit(data, 'val', lambda c: [a.pop('segmentation') for a in c['annotations']])
+    cv2.imwrite(str(data / 'images' / 'val' / content['images'][0]['file_name']), np.zeros((32, 64, 3), np.uint8))
+    found = inspect(data)
+    assert found.errors == []
+    assert 'val: image files of another size than in the json' in found.warnings[0]
+
+
+def test_the_size_is_that_after_turning_by_exif(data):
+    content = json.loads((data / 'annotations/train.json').read_text())
+    path = data / 'images' / 'train' / content['images'][0]['file_name']
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.zeros((64, 32, 3), np.uint8)).save(path, exif=exif)
+    assert '64x32, in the json 64x64' in inspect(data).errors[0]
+    assert cv2.imread(str(path)).shape == (32, 64, 3), 'what training reads'
+
+
+def test_categories_that_do_not_match_between_splits(data):
+    whole = json.loads((data / 'annotations/val.json').read_text())
+    edit(data, 'val', lambda c: c['categories'].reverse())
+    (error,) = inspect(data).errors
+    assert 'val: the categories come in another order than in train' in error
+    edit(data, 'val', lambda c: c.update(copy.deepcopy(whole), categories=whole['categories'][1:]))
+    assert 'val: categories of train that are not listed: disk' in inspect(data).errors[0]
+    edit(data, 'val', lambda c: c.update(copy.deepcopy(whole)) or c['categories'].append(dict(id=9, name='moon')))
+    found = inspect(data)
+    assert found.errors == []
+    assert 'val: categories that train has not, with their objects ignored: moon (0 objects)' in found.warnings
+
+
+def test_other_ids_for_the_same_names_are_a_warning(data):
+    def renumber(content):
+        for entry in content['categories']:
+            entry['id'] += 10
+        for entry in content['annotations']:
+            entry['category_id'] += 10
+
+    edit(data, 'val', renumber)
+    found = inspect(data)
+    assert found.errors == []
+    assert 'categories with another id than in train: 4, disk (11, in train 1)' in found.warnings[0]
+
+
+def test_an_image_in_two_splits_is_found_under_another_name(data):
+    train, val = sorted((data / 'images/train').iterdir())[3], sorted((data / 'images/val').iterdir())[5]
+    val.write_bytes(train.read_bytes())
+    assert inspect(data).warnings == [f'images in both train and val: {train.name} = {val.name}']
+
+
+def test_iscrowd_is_needed_where_it_is_evaluated(data):
+    for split in ('train', 'val'):
+        edit(data, split, lambda c: [a.pop('iscrowd') for a in c['annotations']])
+    (error,) = inspect(data).errors
+    assert error.startswith('val: annotations without a valid iscrowd')
+
+
+def test_long_lists_are_counted_and_cut(data):
+    edit(data, 'train', lambda c: [a.update(area=0) for a in c['annotations'][:20]])
+    assert re.search(r': 20, annotation .* and 15 more$', inspect(data).warnings[0])
