@@ -59,9 +59,9 @@ class SpatialReductionAttention(nn.Module):
         if self.sr_ratio == 1:
             return x
         height, width = x.shape[1:3]
-        x = F.pad(
-            rearrange(x, 'b h w c -> b c h w'), (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0))
-        )
+        x = rearrange(x, 'b h w c -> b c h w')
+        if min(height, width) < self.sr_ratio:
+            x = F.pad(x, (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0)))
         return self.norm(rearrange(self.sr(x), 'b c h w -> b h w c'))
 
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp
+from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, pad_grid
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_swin
 from tokennorm.registry import MODELS
@@ -83,31 +82,26 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        `mask`, that of `shift_mask`, comes with a shift that is not zero. Queries, keys and values are made before the
-        grid is cut into windows, so that one copy brings them into the layout of the attention.
+        `mask`, that of `shift_mask`, comes with a shift that is not zero.
         """
-        height, width = x.shape[1:3]
-        x = F.pad(x, (0, 0, 0, -width % self.window, 0, -height % self.window))
-        grid = dict(h=x.shape[1] // self.window, w=x.shape[2] // self.window)
+        batch_size, height, width = x.shape[:3]
+        x = pad_grid(x, self.window)
+        rows = x.shape[1] // self.window
         if mask is not None:
             x = x.roll((-shift[0], -shift[1]), dims=(1, 2))
-        windows = 'b (h wh) (w ww) (three n d) -> three (b h w) n (wh ww) d'
-        qkv = rearrange(self.qkv(x), windows, three=3, n=self.num_heads, wh=self.window, ww=self.window)
-        x = rearrange(self.attend(*qkv, mask), '(b h w) n (wh ww) d -> b (h wh) (w ww) (n d)', **grid, wh=self.window)
+        x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) (wh ww) c', wh=self.window, ww=self.window)
+        q, k, v = rearrange(self.qkv(x), 'm t (three n d) -> three m n t d', three=3, n=self.num_heads)
+        x = self.proj(rearrange(attend_with_bias(q, k, v, self.bias(mask)), 'm n t d -> m t (n d)'))
+        x = rearrange(x, '(b h w) (wh ww) c -> b (h wh) (w ww) c', b=batch_size, h=rows, wh=self.window)
         if mask is not None:
             x = x.roll(shift, dims=(1, 2))
-        return self.proj(x[:, :height, :width])
+        return x[:, :height, :width]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Softmax attention with the bias and the shift mask as one, (B * windows, N, T, D) -> same."""
+    def bias(self, mask: Tensor | None) -> Tensor:
+        """The bias of each offset, with the shift mask: (windows, N, T, T), or (1, N, T, T) without one."""
         bias = self.relative_position_bias_table[self.relative_position_index]
-        bias = rearrange(bias, 'query key n -> 1 n query key').to(q.dtype)
-        if mask is None:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        # The images' windows take the place of heads, so that one mask serves all images.
-        q, k, v = (rearrange(t, '(b m) n t d -> b (m n) t d', m=len(mask)) for t in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=(bias + mask[:, None]).flatten(0, 1))
-        return rearrange(out, 'b (m n) t d -> (b m) n t d', m=len(mask))
+        bias = rearrange(bias, 'query key n -> 1 n query key').contiguous()
+        return bias if mask is None else bias + mask[:, None]
 
 
 class Block(nn.Module):
@@ -145,8 +139,7 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, ceil(H / 2), ceil(W / 2), C')."""
-        x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
-        return self.reduction(self.norm(rearrange(x, 'b (h ph) (w pw) c -> b h w (pw ph c)', ph=2, pw=2)))
+        return self.reduction(self.norm(rearrange(pad_grid(x, 2), 'b (h ph) (w pw) c -> b h w (pw ph c)', ph=2, pw=2)))
 
 
 class Stage(nn.Module):
