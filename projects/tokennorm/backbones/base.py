@@ -98,7 +98,7 @@ class Pyramid(BaseModule):
     @property
     def feature_info(self) -> list[dict[str, Any]]:
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
-        returned = self.out_indices if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
+        returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
         return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
 
     def init_weights(self) -> None:

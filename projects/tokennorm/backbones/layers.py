@@ -1,5 +1,7 @@
 """What the blocks of several backbones share."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -65,3 +67,8 @@ class DropPath(nn.Module):
 
     def extra_repr(self) -> str:
         return f'rate={self.rate}'
+
+
+def drop_path_rates(last: float, num_blocks: int) -> Iterator[float]:
+    """The rate of each block, growing linearly from 0 to `last`."""
+    return iter(torch.linspace(0, last, num_blocks, device='cpu').tolist())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp
+from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt
 from tokennorm.registry import MODELS
@@ -207,7 +207,7 @@ class PVT(Pyramid):
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
-        drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         pos_shape = tuple(pretrain_img_size)
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)

@@ -10,14 +10,13 @@ key.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath
+from tokennorm.backbones.layers import DropPath, drop_path_rates
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
@@ -183,7 +182,7 @@ class PVTv2(Pyramid):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
-        drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         for i, dims in enumerate(self.embed_dims):
             embed = dict(
                 in_channels=in_channels,

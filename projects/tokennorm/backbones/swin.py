@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, pad_grid
+from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_swin
 from tokennorm.registry import MODELS
@@ -245,7 +245,7 @@ class Swin(Pyramid):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         token_norm_stages = num_stages if token_norm_stages is None else token_norm_stages
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
-        drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         for i, dims in enumerate(self.embed_dims):
             if i == 0:
                 embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
