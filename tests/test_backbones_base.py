@@ -33,6 +33,7 @@ def test_the_registry_knows_it_and_says_what_necks_ask(cls):
         (info['num_chs'], info['reduction'], info['module']) for info in build(cls, out_indices=(1, 2)).feature_info
     ]
     assert info == [(16, 8, 'stages.1'), (24, 16, 'stages.2')]
+    assert [info['reduction'] for info in build(cls).feature_info] == [4, 8, 16]
     vector = build(cls, out_type='cls_token' if cls is PVT else 'avg_featmap', token_norm_stages=2)
     assert [out.shape for out in vector(torch.randn(2, 3, 50, 70))] == [(2, 24)]
     assert vector.feature_info == [dict(num_chs=24, reduction=16, module='stages.2')]
