@@ -1,5 +1,7 @@
 """Backbones: images (B, 3, H, W) to a tuple of feature maps (B, C, H, W). They need torch, einops and mmengine."""
 
 from tokennorm.backbones.pvt import PVT
+from tokennorm.backbones.pvt_v2 import PVTv2
+from tokennorm.backbones.swin import Swin
 
-__all__ = ['PVT']
+__all__ = ['PVT', 'PVTv2', 'Swin']

@@ -6,20 +6,19 @@ classifier (`out_type='cls_token'`, without its linear head). Two things are wid
 divide are padded rather than cut, and maps smaller than the reduction of their keys are padded to one key.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tokennorm.backbones.layers import DropPath, Mlp
+from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_pvt, load_from_init_cfg, without_class_token
+from tokennorm.checkpoints import from_published_dtn, from_published_pvt, without_class_token
 from tokennorm.registry import MODELS
 from tokennorm.stems import PatchEmbed
 
@@ -60,9 +59,9 @@ class SpatialReductionAttention(nn.Module):
         if self.sr_ratio == 1:
             return x
         height, width = x.shape[1:3]
-        x = F.pad(
-            rearrange(x, 'b h w c -> b c h w'), (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0))
-        )
+        x = rearrange(x, 'b h w c -> b c h w')
+        if min(height, width) < self.sr_ratio:
+            x = F.pad(x, (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0)))
         return self.norm(rearrange(self.sr(x), 'b c h w -> b h w c'))
 
 
@@ -77,13 +76,12 @@ class Block(nn.Module):
         sr_ratio: int,
         drop_path: float,
         sr_norm_cfg: Mapping[str, Any],
-        token_norm_cfg: Mapping[str, Any],
-        pool: int,
+        build_token_norm: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
-        self.norm1 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
+        self.norm1 = build_token_norm()
         self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
-        self.norm2 = build_norm(token_norm_cfg, dims, num_heads, role='token_norm_cfg', pool=pool)
+        self.norm2 = build_token_norm()
         self.mlp = Mlp(dims, mlp_ratio * dims)
         self.drop_path = DropPath(drop_path)
 
@@ -143,7 +141,7 @@ class Stage(nn.Module):
 
 
 @MODELS.register_module()
-class PVT(BaseModule):
+class PVT(Pyramid):
     """Pyramid Vision Transformer for detectors and classifiers.
 
     Args:
@@ -189,25 +187,15 @@ class PVT(BaseModule):
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
-        arch = _resolve_arch(arch)
+        arch = resolve_arch('PVT', ARCHS, arch)
+        super().__init__(arch, out_indices, out_type, 'cls_token', frozen_stages, norm_eval, drop_path_rate, init_cfg)
         num_stages = len(arch['depths'])
-        out_indices = range(num_stages) if out_indices is None else out_indices
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
         if isinstance(pretrain_img_size, int):
             pretrain_img_size = (pretrain_img_size, pretrain_img_size)
-        _check_range('out_indices', out_indices, 0, num_stages - 1)
-        _check_range('drop_path_rate', [drop_path_rate], 0, 0.999)
-        _check_range('pretrain_img_size', pretrain_img_size, 1, math.inf)
-        if len(pretrain_img_size) != 2 or not out_indices:
-            raise ValueError(
-                f'PVT: pretrain_img_size={pretrain_img_size} must be one side or (height, width), '
-                f'and out_indices={out_indices} at least one stage'
-            )
-        _check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
-        _check_range('frozen_stages', [frozen_stages], -1, num_stages)
-        if out_type not in ('featmap', 'cls_token'):
-            raise ValueError(f"PVT: out_type={out_type!r} must be 'featmap' or 'cls_token'")
+        self._check_range('pretrain_img_size', pretrain_img_size, 1)
+        if len(pretrain_img_size) != 2:
+            raise ValueError(f'PVT: pretrain_img_size={pretrain_img_size} must be one side or (height, width)')
         if out_type == 'cls_token' and (
             arch['sr_ratios'][-1] != 1 or (token_norm_cfg and token_norm_stages == num_stages)
         ):
@@ -215,18 +203,12 @@ class PVT(BaseModule):
                 "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
                 'the class token of the last stage has no place in a grid'
             )
-        self.out_indices = tuple(out_indices)
-        self.out_type = out_type
-        self.frozen_stages = frozen_stages
-        self.norm_eval = norm_eval
 
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        token_norm_cfg = dict(token_norm_cfg or norm_cfg)
-        pools = _per_stage('pool', token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages]), num_stages)
-        drop_paths = iter(torch.linspace(0, drop_path_rate, sum(arch['depths'])).tolist())
+        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         pos_shape = tuple(pretrain_img_size)
-        self.stages = nn.ModuleList()
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
@@ -238,8 +220,7 @@ class PVT(BaseModule):
                     sr_ratio=arch['sr_ratios'][i],
                     drop_path=next(drop_paths),
                     sr_norm_cfg=embed_norm_cfg,
-                    token_norm_cfg=token_norm_cfg if i < token_norm_stages else norm_cfg,
-                    pool=pools[i],
+                    build_token_norm=token_norms[i],
                 )
                 for _ in range(arch['depths'][i])
             ]
@@ -256,11 +237,7 @@ class PVT(BaseModule):
             in_channels = dims
         if out_type == 'cls_token':
             self.norm = build_norm(norm_cfg, in_channels)
-        else:
-            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
-            self.stages[max(self.out_indices) + 1 :].requires_grad_(False)
-        self.reset_parameters()
-        self._freeze_stages()
+        self._finish()
 
     def reset_parameters(self) -> None:
         """The published start: linear layers, class token and positions truncated normal with deviation 0.02."""
@@ -272,15 +249,6 @@ class PVT(BaseModule):
                 nn.init.trunc_normal_(module.pos_embed, std=0.02)
                 if module.cls_token is not None:
                     nn.init.trunc_normal_(module.cls_token, std=0.02)
-
-    def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
-
-        Raises:
-            RuntimeError: where the checkpoint's parameters are not this model's.
-        """
-        if self.init_cfg is not None:
-            load_from_init_cfg(self, self.init_cfg, self._convert)
 
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         if 'pos_embed1' in state_dict:
@@ -300,53 +268,3 @@ class PVT(BaseModule):
             if self.out_type == 'featmap' and i == max(self.out_indices):
                 return tuple(outs)
         return (self.norm(grid)[:, 0, 0],)
-
-    def train(self, mode: bool = True) -> 'PVT':
-        super().train(mode)
-        self._freeze_stages()
-        if self.norm_eval:
-            for module in self.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
-        return self
-
-    def _freeze_stages(self) -> None:
-        frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]
-        for module in frozen:
-            module.eval().requires_grad_(False)
-
-
-def _resolve_arch(arch: str | Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The table row of a name, or the given dict, checked."""
-    if isinstance(arch, str):
-        if arch not in ARCHS:
-            raise ValueError(f'PVT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
-        return ARCHS[arch]
-    if set(arch) != set(ARCHS['tiny']):
-        raise ValueError(f'PVT: arch has the keys {sorted(arch)}, it needs {sorted(ARCHS["tiny"])}')
-    arch = {key: tuple(values) for key, values in arch.items()}
-    lengths = {key: len(values) for key, values in arch.items()}
-    if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= len(_PATCH_SIZES):
-        raise ValueError(
-            f'PVT: arch needs one entry a stage, for 1 to {len(_PATCH_SIZES)} stages, in each list: {lengths}'
-        )
-    for key, values in arch.items():
-        if not all(isinstance(value, int) and value >= 1 for value in values):
-            raise ValueError(f'PVT: arch: {key}={values} must be whole numbers of at least 1')
-    for dims, num_heads in zip(arch['embed_dims'], arch['num_heads'], strict=True):
-        if dims % num_heads:
-            raise ValueError(f'PVT: num_heads={num_heads} must divide embed_dims={dims}')
-    return arch
-
-
-def _per_stage(name: str, value: int | Sequence[int], num_stages: int) -> Sequence[int]:
-    """One number for all stages, or one a stage."""
-    values = [value] * num_stages if isinstance(value, int) else value
-    if len(values) != num_stages:
-        raise ValueError(f'PVT: {name}={value} must be one number or {num_stages}')
-    return values
-
-
-def _check_range(name: str, values: Sequence[float], low: float, high: float) -> None:
-    if not all(low <= value <= high for value in values):
-        raise ValueError(f'PVT: {name}={tuple(values)} must lie in {low} to {high}')

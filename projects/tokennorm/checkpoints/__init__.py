@@ -10,12 +10,16 @@ from tokennorm.checkpoints.loading import (
 )
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
+from tokennorm.checkpoints.published_pvt_v2 import from_published_pvt_v2
+from tokennorm.checkpoints.published_swin import from_published_swin
 
 __all__ = [
     'CheckpointError',
     'check_fit',
     'from_published_dtn',
     'from_published_pvt',
+    'from_published_pvt_v2',
+    'from_published_swin',
     'load_from_init_cfg',
     'load_pretrained',
     'read_state_dict',

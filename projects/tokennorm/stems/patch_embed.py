@@ -1,4 +1,5 @@
-"""The plain patch embedding (Dosovitskiy et al., 2020; with a norm behind it Wang et al., 2021, PVT)."""
+"""The plain patch embedding (Dosovitskiy et al., 2020), with a norm behind it (PVT, Wang et al., 2021) and with
+overlapping patches (PVTv2, Wang et al., 2021)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,18 +15,37 @@ from tokennorm.registry import MODELS
 def pad_to_multiple(x: Tensor, size: int) -> Tensor:
     """Zeros at the right and the bottom until `size` divides both sides of (B, C, H, W): mmdet's 'corner' padding."""
     height, width = x.shape[-2:]
+    if height % size == 0 and width % size == 0:
+        return x
     return F.pad(x, (0, -width % size, 0, -height % size))
+
+
+def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
+    """Zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
+
+    None where the windows are the patches. Larger windows are centred on the first pixel of each patch, as in PVTv2,
+    and there is one for each patch, the last partial ones included.
+
+    Raises:
+        ValueError: for windows that are smaller than a patch, or have no central pixel.
+    """
+    if kernel_size is None or kernel_size == patch_size:
+        return 0
+    if kernel_size < patch_size or kernel_size % 2 == 0:
+        raise ValueError(f'kernel_size={kernel_size} must be patch_size={patch_size}, or odd and larger')
+    return kernel_size // 2
 
 
 @MODELS.register_module()
 class PatchEmbed(nn.Module):
-    """A strided convolution over non-overlapping patches, for images of any size.
+    """A strided convolution over patches, for images of any size.
 
     Args:
         in_channels: Channels of the image or feature map.
         embed_dims: Channels of a token.
-        patch_size: Side of a patch, in pixels.
+        patch_size: Stride between patches, in pixels.
         norm_cfg: The norm behind the projection; None for none.
+        kernel_size: Side of the convolution, in pixels; None is `patch_size`, without overlap.
     """
 
     def __init__(
@@ -34,10 +54,12 @@ class PatchEmbed(nn.Module):
         embed_dims: int = 768,
         patch_size: int = 16,
         norm_cfg: Mapping[str, Any] | None = None,
+        kernel_size: int | None = None,
     ) -> None:
         super().__init__()
         self.patch_size = patch_size
-        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size=patch_size, stride=patch_size)
+        margin = overlap_margin(patch_size, kernel_size)
+        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size or patch_size, stride=patch_size, padding=margin)
         self.norm = build_norm(norm_cfg, embed_dims) if norm_cfg else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

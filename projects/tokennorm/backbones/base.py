@@ -1,0 +1,172 @@
+"""What the pyramid backbones share: checks of their arguments, freezing, loading, and a description of their maps."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from tokennorm.builder import build_norm
+from tokennorm.checkpoints import load_from_init_cfg
+
+MAX_STAGES = 4
+Arch = Mapping[str, Any]
+
+
+def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **optional: Any) -> dict[str, Any]:
+    """The table row of a name, or the given dict, checked.
+
+    Args:
+        owner: The backbone's name, for messages.
+        archs: Rows of lists with one entry a stage, under the names of the variants.
+        arch: A name or a row.
+        optional: Entries that a row may leave out, with their defaults; they are no lists.
+
+    Raises:
+        ValueError: for an unknown name, and for a row that lacks a list or whose lists do not fit together.
+    """
+    if isinstance(arch, str):
+        if arch not in archs:
+            raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict')
+        return optional | dict(archs[arch])
+    expected = set(next(iter(archs.values())))
+    if set(arch) - set(optional) != expected:
+        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, it needs {sorted(expected)}')
+    lists = {key: tuple(arch[key]) for key in arch if key in expected}
+    lengths = {key: len(values) for key, values in lists.items()}
+    if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= MAX_STAGES:
+        raise ValueError(f'{owner}: arch needs one entry a stage, for 1 to {MAX_STAGES} stages, in each: {lengths}')
+    for key, values in lists.items():
+        if not all(isinstance(value, int) and value >= 1 for value in values):
+            raise ValueError(f'{owner}: arch: {key}={values} must be whole numbers of at least 1')
+    for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
+        if dims % num_heads:
+            raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
+    return optional | dict(arch) | lists
+
+
+class Pyramid(BaseModule):
+    """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
+
+    A subclass fills `stages` and calls `_finish` at the end of its constructor. It has a `reset_parameters`, and a
+    `_convert` for the checkpoints that it takes beside its own.
+
+    Args:
+        arch: What `resolve_arch` returns.
+        out_indices: Stages whose maps are returned; None is all.
+        out_type: 'featmap' or `vector_type`.
+        vector_type: The backbone's other `out_type`, which returns one vector an image.
+        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
+        norm_eval: Keep batch norms, where there are any, in eval mode.
+        drop_path_rate: Checked here alone.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` or None.
+
+    Raises:
+        ValueError: for arguments out of range.
+    """
+
+    def __init__(
+        self,
+        arch: Arch,
+        out_indices: Sequence[int] | None,
+        out_type: str,
+        vector_type: str,
+        frozen_stages: int,
+        norm_eval: bool,
+        drop_path_rate: float,
+        init_cfg: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        num_stages = len(arch['depths'])
+        out_indices = range(num_stages) if out_indices is None else out_indices
+        self._check_range('out_indices', out_indices, 0, num_stages - 1)
+        self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999)
+        self._check_range('frozen_stages', [frozen_stages], -1, num_stages)
+        if not out_indices:
+            raise ValueError(f'{self._get_name()}: out_indices={out_indices} must be at least one stage')
+        if out_type not in ('featmap', vector_type):
+            raise ValueError(f"{self._get_name()}: out_type={out_type!r} must be 'featmap' or {vector_type!r}")
+        self.embed_dims = tuple(arch['embed_dims'])
+        self.out_indices = tuple(out_indices)
+        self.out_type = out_type
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+        self.stages = nn.ModuleList()
+
+    @property
+    def feature_info(self) -> list[dict[str, Any]]:
+        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
+        returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
+        return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
+
+    def init_weights(self) -> None:
+        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
+
+        Raises:
+            RuntimeError: where the checkpoint's parameters are not this model's.
+        """
+        if self.init_cfg is not None:
+            load_from_init_cfg(self, self.init_cfg, self._convert)
+
+    def train(self, mode: bool = True) -> 'Pyramid':
+        super().train(mode)
+        self._freeze_stages()
+        if self.norm_eval:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A published state dict, or one of ours, to our keys."""
+        raise NotImplementedError
+
+    def _token_norms(
+        self,
+        token_norm_cfg: Mapping[str, Any] | None,
+        norm_cfg: Mapping[str, Any],
+        num_heads: Sequence[int],
+        token_norm_stages: int,
+    ) -> list[Callable[[], nn.Module]]:
+        """For each stage, what builds the norms inside its blocks.
+
+        The first `token_norm_stages` stages have `token_norm_cfg`, with the DTN paper's pools of 4, 2, 1 and 1 (B.1)
+        unless its `pool` says otherwise; the others have `norm_cfg`.
+        """
+        num_stages = len(self.embed_dims)
+        self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
+        token_norm_cfg = dict(token_norm_cfg or norm_cfg)
+        pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
+        pools = [pools] * num_stages if isinstance(pools, int) else pools
+        if len(pools) != num_stages:
+            raise ValueError(f'{self._get_name()}: pool={pools} must be one number or {num_stages}')
+        return [
+            partial(
+                build_norm,
+                token_norm_cfg if i < token_norm_stages else norm_cfg,
+                self.embed_dims[i],
+                num_heads[i],
+                role='token_norm_cfg',
+                pool=pools[i],
+            )
+            for i in range(num_stages)
+        ]
+
+    def _finish(self) -> None:
+        """The end of a constructor: initial numbers, and no gradient where none can come."""
+        if self.out_type == 'featmap':
+            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
+            self.stages[max(self.out_indices) + 1 :].requires_grad_(False)
+        self.reset_parameters()
+        self._freeze_stages()
+
+    def _freeze_stages(self) -> None:
+        frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]
+        for module in frozen:
+            module.eval().requires_grad_(False)
+
+    def _check_range(self, name: str, values: Sequence[float], low: float, high: float = math.inf) -> None:
+        if not all(low <= value <= high for value in values):
+            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must lie in {low} to {high}')

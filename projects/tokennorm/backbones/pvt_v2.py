@@ -1,0 +1,235 @@
+"""PVTv2 (Wang et al., "PVT v2: Improved Baselines with Pyramid Vision Transformer", 2021), with Dynamic Token
+Normalization and Dual PatchNorm as options.
+
+With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
+classifier (`out_type='avg_featmap'`, without its linear head), at every image size: a map has ceil(side / stride) cells
+a side there too. Maps smaller than the reduction of their keys, at which the published code stops, are padded to one
+key.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.layers import DropPath, drop_path_rates
+from tokennorm.backbones.pvt import SpatialReductionAttention
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
+from tokennorm.registry import MODELS
+from tokennorm.stems import PatchEmbed
+
+_KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
+_WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))
+ARCHS: dict[str, dict[str, Any]] = {
+    'b0': dict(_WIDTHS, depths=(2, 2, 2, 2), embed_dims=(32, 64, 160, 256)),
+    'b1': dict(_WIDTHS, depths=(2, 2, 2, 2)),
+    'b2': dict(_WIDTHS, depths=(3, 4, 6, 3)),
+    'b2-li': dict(_WIDTHS, depths=(3, 4, 6, 3), linear=True),
+    'b3': dict(_WIDTHS, depths=(3, 4, 18, 3)),
+    'b4': dict(_WIDTHS, depths=(3, 8, 27, 3)),
+    'b5': dict(_WIDTHS, depths=(3, 6, 40, 3), mlp_ratios=(4, 4, 4, 4)),
+}
+
+
+class LinearSpatialReductionAttention(SpatialReductionAttention):
+    """Attention whose keys and values are averages over a 7 x 7 grid (PVTv2, Sec. 3.2): linear in the tokens."""
+
+    def __init__(self, dims: int, num_heads: int, norm_cfg: Mapping[str, Any]) -> None:
+        super().__init__(dims, num_heads, sr_ratio=1, norm_cfg=norm_cfg)
+        self.sr = nn.Conv2d(dims, dims, kernel_size=1)
+        self.norm = build_norm(norm_cfg, dims)
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """The tokens that keys and values are made from: (B, H, W, C) -> (B, 7, 7, C)."""
+        x = self.sr(F.adaptive_avg_pool2d(rearrange(x, 'b h w c -> b c h w'), 7))
+        return F.gelu(self.norm(rearrange(x, 'b c h w -> b h w c')))
+
+
+class ConvMlp(nn.Module):
+    """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution tells tokens where they are.
+
+    Args:
+        dims: Channels in and out.
+        hidden_dims: Channels between.
+        first_act: What stands between the first linear layer and the convolution.
+    """
+
+    def __init__(self, dims: int, hidden_dims: int, first_act: nn.Module) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dims, hidden_dims)
+        self.first_act = first_act
+        self.dwconv = nn.Conv2d(hidden_dims, hidden_dims, kernel_size=3, padding=1, groups=hidden_dims)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden_dims, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        x = self.dwconv(rearrange(self.first_act(self.fc1(x)), 'b h w c -> b c h w'))
+        return self.fc2(self.act(rearrange(x, 'b c h w -> b h w c')))
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
+
+    def __init__(
+        self,
+        dims: int,
+        num_heads: int,
+        mlp_ratio: int,
+        sr_ratio: int,
+        linear: bool,
+        drop_path: float,
+        sr_norm_cfg: Mapping[str, Any],
+        build_token_norm: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__()
+        self.norm1 = build_token_norm()
+        if linear:
+            self.attn = LinearSpatialReductionAttention(dims, num_heads, sr_norm_cfg)
+        else:
+            self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
+        self.norm2 = build_token_norm()
+        self.mlp = ConvMlp(dims, mlp_ratio * dims, first_act=nn.ReLU() if linear else nn.Identity())
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class Stage(nn.Module):
+    """Patch embedding, blocks and a norm. The next stage goes on from the normalized map.
+
+    Args:
+        patch_embed: Image or map (B, C', H', W') to grid (B, H, W, C).
+        blocks: Blocks of C channels.
+        norm: Norm of C channels.
+        with_cp: Recompute the blocks in the backward pass.
+    """
+
+    def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, with_cp: bool) -> None:
+        super().__init__()
+        self.patch_embed = patch_embed
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C', H', W') -> (B, H, W, C)."""
+        x = self.patch_embed(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.with_cp and self.training else block(x)
+        return self.norm(x)
+
+
+@MODELS.register_module()
+class PVTv2(Pyramid):
+    """PVTv2 for detectors and classifiers.
+
+    Args:
+        arch: 'b0' to 'b5', 'b2-li', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and `sr_ratios`,
+            each with one entry a stage. With `linear=True` in it, as in 'b2-li', keys are averages over a 7 x 7 grid,
+            whatever the `sr_ratios`.
+        in_channels: Channels of the image.
+        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
+            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
+            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
+        token_norm_stages: Leading stages that use `token_norm_cfg`. None is all: there is no class token, which is what
+            keeps DTN out of the last stage of PVT (DTN paper, A.1; of PVTv2 it does not say).
+        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one. Both get windows
+            of 7 x 7 at a stride of 4.
+        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-6 in blocks and behind stages, and 1e-5
+            in patch embeddings and behind the reduction of keys (mmdet's PVTv2 has 1e-6 there too).
+        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
+        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'avg_featmap'
+            returns the mean of the last one, (B, C), alone.
+        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
+        norm_eval: Keep batch norms, where there are any, in eval mode.
+        with_cp: Recompute blocks in the backward pass, for less memory.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
+            mmdet's or ours.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, Any] = 'b1',
+        in_channels: int = 3,
+        token_norm_cfg: Mapping[str, Any] | None = None,
+        token_norm_stages: int | None = None,
+        stem_cfg: Mapping[str, Any] | None = None,
+        norm_cfg: Mapping[str, Any] | None = None,
+        out_indices: Sequence[int] | None = None,
+        out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        drop_path_rate: float = 0.1,
+        init_cfg: Mapping[str, Any] | None = None,
+    ) -> None:
+        arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
+        super().__init__(arch, out_indices, out_type, 'avg_featmap', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
+        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        for i, dims in enumerate(self.embed_dims):
+            embed = dict(
+                in_channels=in_channels,
+                embed_dims=dims,
+                patch_size=_PATCH_SIZES[i],
+                kernel_size=_KERNEL_SIZES[i],
+                norm_cfg=embed_norm_cfg,
+            )
+            blocks = [
+                Block(
+                    dims,
+                    num_heads=arch['num_heads'][i],
+                    mlp_ratio=arch['mlp_ratios'][i],
+                    sr_ratio=arch['sr_ratios'][i],
+                    linear=arch['linear'],
+                    drop_path=next(drop_paths),
+                    sr_norm_cfg=embed_norm_cfg,
+                    build_token_norm=token_norms[i],
+                )
+                for _ in range(arch['depths'][i])
+            ]
+            patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
+            self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims), with_cp))
+            in_channels = dims
+        self._finish()
+
+    def reset_parameters(self) -> None:
+        """The published start: linear layers truncated normal with deviation 0.02, convolutions normal by fan-out."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Conv2d):
+                fan_out = module.weight[:, 0].numel() // module.groups
+                nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
+                nn.init.zeros_(module.bias)
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        return from_published_dtn(from_published_pvt_v2(state_dict))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
+        outs = []
+        for i, stage in enumerate(self.stages):
+            x = rearrange(stage(x), 'b h w c -> b c h w')
+            if i in self.out_indices:
+                outs.append(x)
+            if self.out_type == 'featmap' and i == max(self.out_indices):
+                return tuple(outs)
+        return (x.mean(dim=(2, 3)),)

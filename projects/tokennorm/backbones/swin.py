@@ -1,0 +1,303 @@
+"""Swin Transformer (Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", 2021), with
+Dynamic Token Normalization and Dual PatchNorm as options.
+
+With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
+classifier (`out_type='avg_featmap'`, without its linear head). The two differ in windows: the detection backbone shifts
+every second block's, the classifier only along sides that are longer than one window, at 224 x 224 not in the last
+stage. Maps that the window does not divide are padded with zeros before the shift, as in the published detection code
+and in mmdet; timm pads after it, and gives other numbers at such sizes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints import from_published_dtn, from_published_swin
+from tokennorm.registry import MODELS
+
+ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
+    'tiny': dict(
+        embed_dims=(96, 192, 384, 768), depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), mlp_ratios=(4, 4, 4, 4)
+    ),
+    'small': dict(
+        embed_dims=(96, 192, 384, 768), depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), mlp_ratios=(4, 4, 4, 4)
+    ),
+    'base': dict(
+        embed_dims=(128, 256, 512, 1024), depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), mlp_ratios=(4, 4, 4, 4)
+    ),
+    'large': dict(
+        embed_dims=(192, 384, 768, 1536), depths=(2, 2, 18, 2), num_heads=(6, 12, 24, 48), mlp_ratios=(4, 4, 4, 4)
+    ),
+}
+
+
+def relative_positions(window: int) -> Tensor:
+    """For queries and keys in a window, the row of the bias table for their offset, (window^2, window^2).
+
+    Row (dy + window - 1) * (2 window - 1) + dx + window - 1 is that of a query dy below and dx right of its key.
+    """
+    y, x = (axis.flatten() for axis in torch.meshgrid(torch.arange(window), torch.arange(window), indexing='ij'))
+    dy, dx = y[:, None] - y, x[:, None] - x
+    return (dy + window - 1) * (2 * window - 1) + dx + window - 1
+
+
+def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
+    """Keeps tokens apart that only the cyclic shift has brought into one window.
+
+    Args:
+        grid: Height and width in tokens, multiples of `window`.
+        window: Side of a window, in tokens.
+        shift: Rows and columns that were moved from the start of the grid to its end.
+        like: A tensor of the device and dtype that the mask is for.
+
+    Returns:
+        0 for tokens that may see each other and -inf for others, (windows, window^2, window^2).
+    """
+    moved_y, moved_x = (torch.arange(size, device=like.device) >= size - s for size, s in zip(grid, shift, strict=True))
+    region = 2 * moved_y[:, None] + moved_x
+    region = rearrange(region, '(h wh) (w ww) -> (h w) (wh ww)', wh=window, ww=window)
+    apart = region[:, :, None] != region[:, None, :]
+    return torch.zeros(apart.shape, dtype=like.dtype, device=like.device).masked_fill(apart, float('-inf'))
+
+
+class WindowAttention(nn.Module):
+    """Attention within windows, with a learned bias for each offset and head (Swin, Eq. 4), shifted or not."""
+
+    def __init__(self, dims: int, num_heads: int, window: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.window = window
+        self.qkv = nn.Linear(dims, 3 * dims)
+        self.proj = nn.Linear(dims, dims)
+        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * window - 1) ** 2, num_heads))
+        self.register_buffer('relative_position_index', relative_positions(window), persistent=False)
+
+    def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C).
+
+        `mask`, that of `shift_mask`, comes with a shift that is not zero.
+        """
+        batch_size, height, width = x.shape[:3]
+        x = pad_grid(x, self.window)
+        rows = x.shape[1] // self.window
+        if mask is not None:
+            x = x.roll((-shift[0], -shift[1]), dims=(1, 2))
+        x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) (wh ww) c', wh=self.window, ww=self.window)
+        q, k, v = rearrange(self.qkv(x), 'm t (three n d) -> three m n t d', three=3, n=self.num_heads)
+        x = self.proj(rearrange(attend_with_bias(q, k, v, self.bias(mask)), 'm n t d -> m t (n d)'))
+        x = rearrange(x, '(b h w) (wh ww) c -> b (h wh) (w ww) c', b=batch_size, h=rows, wh=self.window)
+        if mask is not None:
+            x = x.roll(shift, dims=(1, 2))
+        return x[:, :height, :width]
+
+    def bias(self, mask: Tensor | None) -> Tensor:
+        """The bias of each offset, with the shift mask: (windows, N, T, T), or (1, N, T, T) without one."""
+        bias = self.relative_position_bias_table[self.relative_position_index]
+        bias = rearrange(bias, 'query key n -> 1 n query key').contiguous()
+        return bias if mask is None else bias + mask[:, None]
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
+
+    def __init__(
+        self,
+        dims: int,
+        num_heads: int,
+        mlp_ratio: int,
+        window: int,
+        drop_path: float,
+        build_token_norm: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__()
+        self.norm1 = build_token_norm()
+        self.attn = WindowAttention(dims, num_heads, window)
+        self.norm2 = build_token_norm()
+        self.mlp = Mlp(dims, mlp_ratio * dims)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        x = x + self.drop_path(self.attn(self.norm1(x), shift, mask))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class PatchMerging(nn.Module):
+    """Norm and linear layer over 2 x 2 tokens, with zeros at the right and the bottom of odd grids."""
+
+    def __init__(self, in_dims: int, dims: int, norm_cfg: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.norm = build_norm(norm_cfg, 4 * in_dims)
+        self.reduction = nn.Linear(4 * in_dims, dims, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, ceil(H / 2), ceil(W / 2), C')."""
+        return self.reduction(self.norm(rearrange(pad_grid(x, 2), 'b (h ph) (w pw) c -> b h w (pw ph c)', ph=2, pw=2)))
+
+
+class Stage(nn.Module):
+    """Patch embedding or merging, and blocks, of which every second one shifts its windows by half of one.
+
+    Args:
+        patch_embed: Image (B, C', H', W'), or grid (B, H', W', C') of the stage before, to grid (B, H, W, C).
+        blocks: Blocks of C channels.
+        norm: Norm of C channels for the output. The next stage goes on from the grid before it.
+        window: Side of a window, in tokens.
+        shift_single_windows: Shift also along sides that are no longer than one window.
+        with_cp: Recompute the blocks in the backward pass.
+    """
+
+    def __init__(
+        self,
+        patch_embed: nn.Module,
+        blocks: Iterable[Block],
+        norm: nn.Module,
+        window: int,
+        shift_single_windows: bool,
+        with_cp: bool,
+    ) -> None:
+        super().__init__()
+        self.patch_embed = patch_embed
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.window = window
+        self.shift_single_windows = shift_single_windows
+        self.with_cp = with_cp
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Image or grid -> (B, H, W, C)."""
+        x = self.patch_embed(x)
+        shift, mask = self.shift_of(x)
+        for i, block in enumerate(self.blocks):
+            args = (x, shift, mask) if i % 2 else (x, (0, 0), None)
+            x = checkpoint(block, *args, use_reentrant=False) if self.with_cp and self.training else block(*args)
+        return x
+
+    def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
+        """The shift of every second block for a grid (B, H, W, C), and its mask, which these blocks share."""
+        shift = tuple(
+            self.window // 2 if self.shift_single_windows or size > self.window else 0 for size in x.shape[1:3]
+        )
+        if len(self.blocks) < 2 or shift == (0, 0):
+            return (0, 0), None
+        grid = tuple(size + -size % self.window for size in x.shape[1:3])
+        return shift, shift_mask(grid, self.window, shift, like=x)
+
+
+@MODELS.register_module()
+class Swin(Pyramid):
+    """Swin Transformer for detectors and classifiers.
+
+    Args:
+        arch: 'tiny', 'small', 'base', 'large', or a dict of `embed_dims`, `depths`, `num_heads` and `mlp_ratios`, each
+            with one entry a stage.
+        in_channels: Channels of the image.
+        window_size: Side of the attention's windows, in tokens.
+        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
+            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
+            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
+        token_norm_stages: Leading stages that use `token_norm_cfg`. None is all (DTN paper, A.1).
+        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
+        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-5.
+        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
+        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32, each behind its
+            own norm. 'avg_featmap' returns the mean of the normalized last one, (B, C), alone.
+        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing. (In mmdet
+            the patch merging behind the last frozen blocks is frozen too.)
+        norm_eval: Keep batch norms, where there are any, in eval mode.
+        with_cp: Recompute blocks in the backward pass, for less memory.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
+            mmdet's, mmpretrain's or ours. Output norms, which a classifier has not, then keep weight 1 and bias 0.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, Sequence[int]] = 'tiny',
+        in_channels: int = 3,
+        window_size: int = 7,
+        token_norm_cfg: Mapping[str, Any] | None = None,
+        token_norm_stages: int | None = None,
+        stem_cfg: Mapping[str, Any] | None = None,
+        norm_cfg: Mapping[str, Any] | None = None,
+        out_indices: Sequence[int] | None = None,
+        out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        drop_path_rate: float = 0.1,
+        init_cfg: Mapping[str, Any] | None = None,
+    ) -> None:
+        arch = resolve_arch('Swin', ARCHS, arch)
+        super().__init__(arch, out_indices, out_type, 'avg_featmap', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        self._check_range('window_size', [window_size], 2)
+        num_stages = len(self.embed_dims)
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
+        token_norm_stages = num_stages if token_norm_stages is None else token_norm_stages
+        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
+        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        for i, dims in enumerate(self.embed_dims):
+            if i == 0:
+                embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
+                patch_embed = build_stem(stem_cfg, **embed)
+            else:
+                patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
+            blocks = [
+                Block(
+                    dims,
+                    num_heads=arch['num_heads'][i],
+                    mlp_ratio=arch['mlp_ratios'][i],
+                    window=window_size,
+                    drop_path=next(drop_paths),
+                    build_token_norm=token_norms[i],
+                )
+                for _ in range(arch['depths'][i])
+            ]
+            has_norm = out_type == 'featmap' or i == num_stages - 1
+            self.stages.append(
+                Stage(
+                    patch_embed,
+                    blocks,
+                    norm=build_norm(norm_cfg, dims) if has_norm else nn.Identity(),
+                    window=window_size,
+                    shift_single_windows=out_type == 'featmap',
+                    with_cp=with_cp,
+                )
+            )
+            if out_type == 'featmap' and i not in self.out_indices:
+                self.stages[i].norm.requires_grad_(False)
+        self._finish()
+
+    def reset_parameters(self) -> None:
+        """The published start: linear layers and bias tables truncated normal with deviation 0.02."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, WindowAttention):
+                nn.init.trunc_normal_(module.relative_position_bias_table, std=0.02)
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        return from_published_dtn(from_published_swin(state_dict, self.out_type))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
+        outs = []
+        for i, stage in enumerate(self.stages):
+            x = stage(x)
+            if self.out_type == 'featmap' and i in self.out_indices:
+                outs.append(rearrange(stage.norm(x), 'b h w c -> b c h w'))
+                if i == max(self.out_indices):
+                    return tuple(outs)
+        return (stage.norm(x).mean(dim=(1, 2)),)

@@ -1,0 +1,200 @@
+"""PVTv2: equal to the published backbone, timm's and mmdet's, and what is its own."""
+
+import ast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmdet.models.backbones.pvt import PyramidVisionTransformerV2 as MMDetPVTv2
+from mmdet.models.backbones.pvt import pvt_convert
+from timm.models.pvt_v2 import PyramidVisionTransformerV2 as TimmPVTv2
+from torch import nn
+
+from tests.conftest import assert_near
+from tests.test_backbones_pvt import randomise
+from tokennorm.backbones import PVTv2
+from tokennorm.backbones.pvt_v2 import ARCHS
+from tokennorm.checkpoints import from_published_pvt_v2
+from tokennorm.norms import DTN
+from tokennorm.stems import DualPatchEmbed, PatchEmbed
+
+ARCH = dict(
+    embed_dims=[8, 16, 40, 64],
+    depths=[2, 1, 1, 1],
+    num_heads=[1, 2, 5, 8],
+    mlp_ratios=[4, 4, 2, 2],
+    sr_ratios=[8, 4, 2, 1],
+)
+SIZES = [(224, 224), (161, 223)]
+
+
+def small_pvt_v2(**kwargs):
+    return PVTv2(**{**dict(arch=ARCH, drop_path_rate=0.0), **kwargs})
+
+
+def timms_model(linear=False):
+    return randomise(TimmPVTv2(**ARCH, linear=linear, num_classes=10))
+
+
+def mmdets_model():
+    arch = {key: ARCH[key] for key in ('num_heads', 'mlp_ratios', 'sr_ratios')}
+    return randomise(MMDetPVTv2(embed_dims=8, num_layers=ARCH['depths'], drop_path_rate=0.0, **arch))
+
+
+def published_layout(model):
+    """The model's state dict under the PVTv2 authors' names, with what a classifier has beside it."""
+    renamed = {}
+    for key, value in model.state_dict().items():
+        _, stage, kind, *rest = key.split('.')
+        kind = 'block' if kind == 'blocks' else kind
+        renamed['.'.join([f'{kind}{int(stage) + 1}', *rest]).replace('dwconv', 'dwconv.dwconv')] = value
+    return renamed | {'head.weight': torch.randn(10, 64), 'head.bias': torch.randn(10)}
+
+
+def test_equals_the_published_backbone(published_case):
+    case = published_case('pvt_v2_published_tiny.npz')
+    meta = ast.literal_eval(case['meta'])
+    assert meta['norm_eps'] == 1e-6
+    model = PVTv2({key: meta[key] for key in ARCH}).eval()
+    params = {key.removeprefix('param.'): value for key, value in case.items() if key.startswith('param.')}
+    model.load_state_dict(from_published_pvt_v2(params), strict=True)
+    for size in (0, 1):
+        for stage, actual in enumerate(model(case[f'x{size}'])):
+            assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
+
+
+@pytest.mark.parametrize('linear', [False, True])
+def test_equals_timms_with_the_same_weights(linear):
+    theirs = timms_model(linear)
+    ours, pooled = (
+        small_pvt_v2(arch=ARCH | dict(linear=linear), out_type=t).eval() for t in ('featmap', 'avg_featmap')
+    )
+    for model in (ours, pooled):
+        model.load_state_dict(from_published_pvt_v2(theirs.state_dict()), strict=True)
+    for size in SIZES:
+        image = torch.randn(2, 3, *size)
+        expected = theirs.forward_intermediates(image, intermediates_only=True)
+        for stage, actual in enumerate(ours(image)):
+            assert_near(f'stage {stage} at {size}', actual, expected[stage])
+        vector = theirs.forward_head(theirs.forward_features(image), pre_logits=True)
+        assert_near(f'vector at {size}', pooled(image)[0], vector)
+
+
+def test_equals_mmdets_with_the_same_weights():
+    theirs = mmdets_model()
+    ours = small_pvt_v2(norm_cfg=dict(type='LN', eps=1e-6)).eval()
+    ours.load_state_dict(from_published_pvt_v2(theirs.state_dict()), strict=True)
+    for size in SIZES:
+        image = torch.randn(1, 3, *size)
+        for stage, (actual, expected) in enumerate(zip(ours(image), theirs(image), strict=True)):
+            assert_near(f'stage {stage} at {size}', actual, expected)
+
+
+def test_maps_smaller_than_the_reduction_give_one_key():
+    """20 x 40 pixels: 5 x 10 tokens in the first stage, of which 8 x 8 make a key."""
+    model = randomise(small_pvt_v2())
+    attn = model.stages[0].blocks[0].attn
+    tokens = torch.randn(1, 5, 10, 8)
+    assert attn.reduce(tokens).shape == (1, 1, 1, 8)
+    padded = F.pad(tokens, (0, 0, 0, 0, 0, 3))
+    assert_near('key', attn.reduce(tokens), attn.reduce(padded))
+    assert [tuple(out.shape[2:]) for out in model(torch.randn(1, 3, 20, 40))] == [(5, 10), (3, 5), (2, 3), (1, 2)]
+
+
+@pytest.mark.parametrize('linear', [False, True])
+@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN'])
+def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem, linear):
+    model = small_pvt_v2(
+        arch=ARCH | dict(linear=linear), token_norm_cfg=dict(type=norm), stem_cfg=dict(type=stem), in_channels=4
+    )
+    outs = model(torch.randn(2, 4, 75, 101))
+    shapes = [(2, 8, 19, 26), (2, 16, 10, 13), (2, 40, 5, 7), (2, 64, 3, 4)]
+    assert [tuple(out.shape) for out in outs] == shapes
+    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
+
+
+def test_token_norms_stand_in_all_blocks_and_the_dual_stem_overlaps():
+    model = small_pvt_v2(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
+    kinds = [[type(block.norm1), type(block.norm2)] for stage in model.stages for block in stage.blocks]
+    assert kinds == [[DTN, DTN]] * 5
+    assert [stage.blocks[0].norm1.pool for stage in model.stages] == [4, 2, 1, 1]
+    stem = model.stages[0].patch_embed
+    assert type(stem) is DualPatchEmbed
+    assert stem.patch_norm.normalized_shape == (147,)
+    assert {type(stage.patch_embed) for stage in model.stages[1:]} == {PatchEmbed}
+
+
+def test_arch_table_is_the_published_one():
+    """Parameters of the authors' classifiers, heads of 1000 classes included, in millions (their model zoo)."""
+    published = {'b0': 3.7, 'b1': 14.0, 'b2': 25.4, 'b2-li': 22.6, 'b3': 45.2, 'b4': 62.6, 'b5': 82.0}
+    assert list(ARCHS) == list(published)
+    for arch, expected in published.items():
+        with torch.device('meta'):
+            model = PVTv2(arch)
+        head = 1000 * (model.embed_dims[-1] + 1)
+        assert round((sum(p.numel() for p in model.parameters()) + head) / 1e6, 1) == expected, arch
+
+
+def test_start_is_the_published_one():
+    model = PVTv2(dict(ARCH, embed_dims=[32, 64, 80, 128], linear=True))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            assert 0.017 < module.weight.std() < 0.023, name
+            assert (module.bias == 0).all(), name
+        elif isinstance(module, nn.Conv2d):
+            fan_out = module.kernel_size[0] ** 2 * module.out_channels / module.groups
+            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.15), name
+            assert (module.bias == 0).all(), name
+    eps = {name: m.eps for name, m in model.named_modules() if isinstance(m, nn.LayerNorm)}
+    assert {e for name, e in eps.items() if 'attn.norm' in name or 'patch_embed' in name} == {1e-5}
+    assert {e for name, e in eps.items() if 'attn.norm' not in name and 'patch_embed' not in name} == {1e-6}
+
+
+@pytest.mark.parametrize('layout', ['published', 'timm', 'mmdet', 'ours'])
+def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
+    if layout == 'timm':
+        content = timms_model().state_dict()
+    elif layout == 'mmdet':
+        content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
+    else:
+        source = randomise(small_pvt_v2())
+        content = source.state_dict() if layout == 'ours' else published_layout(source)
+    torch.save({'state_dict': content}, tmp_path / 'pvt_v2.pth')
+    model = small_pvt_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt_v2.pth')))
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    model.init_weights()
+    assert [key for key, value in model.state_dict().items() if torch.equal(value, start[key])] == []
+    if layout == 'mmdet':  # which is what mmdet itself makes of the published layout
+        again = pvt_convert(published_layout(model))
+        assert all(torch.equal(value, content[f'backbone.{key}']) for key, value in again.items())
+    elif layout != 'timm':
+        assert all(torch.equal(value, model.state_dict()[key]) for key, value in source.state_dict().items())
+
+
+def test_published_dtn_in_published_pvt_v2_fills_the_backbone():
+    model = small_pvt_v2(token_norm_cfg=dict(type='DTN', form='published'))
+    published = {}
+    for key, value in published_layout(model).items():
+        if key.endswith('.position'):
+            square, dx, dy = value.unbind(-1)
+            published[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
+            published[key.replace('position', 'pos_proj.bias')] = torch.randn(len(value))
+        else:
+            published[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
+    converted = model._convert(published)
+    assert set(converted) == set(model.state_dict())
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in converted.items())
+
+
+def test_from_published_pvt_v2_is_pure_and_names_foreign_keys():
+    published = published_layout(small_pvt_v2())
+    before = dict(published)
+    assert set(from_published_pvt_v2(published)) == set(small_pvt_v2().state_dict())
+    assert list(published.items()) == list(before.items())
+    foreign = {'layer1.weight': torch.ones(1)}
+    assert from_published_pvt_v2(foreign) == foreign
+    for known in (published, timms_model().state_dict(), mmdets_model().state_dict()):
+        with pytest.raises(ValueError, match='layer1'):
+            from_published_pvt_v2(known | foreign)

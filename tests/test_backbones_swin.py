@@ -1,0 +1,278 @@
+"""Swin: equal to the published backbone and classifier, timm's and mmdet's, and what is its own."""
+
+import ast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
+from mmdet.models.backbones.swin import swin_converter
+from timm.models.swin_transformer import SwinTransformer as TimmSwin
+from torch import nn
+
+from tests.conftest import assert_near
+from tests.test_backbones_pvt import randomise
+from tokennorm.backbones import Swin, layers
+from tokennorm.backbones.swin import ARCHS, relative_positions, shift_mask
+from tokennorm.checkpoints import from_published_swin, load_pretrained
+from tokennorm.norms import DTN
+from tokennorm.stems import DualPatchEmbed
+
+ARCH = dict(embed_dims=[8, 16, 32, 64], depths=[2, 2, 1, 2], num_heads=[1, 2, 4, 8], mlp_ratios=[4, 4, 4, 4])
+HOSTS_ARCH = dict(depths=ARCH['depths'], num_heads=ARCH['num_heads'], window_size=7, drop_path_rate=0.0)
+
+
+def small_swin(**kwargs):
+    return Swin(**{**dict(arch=ARCH, drop_path_rate=0.0), **kwargs})
+
+
+def timms_model(**kwargs):
+    return randomise(TimmSwin(embed_dim=8, num_classes=10, **HOSTS_ARCH, **kwargs))
+
+
+def mmdets_model():
+    model = MMDetSwin(embed_dims=8, **HOSTS_ARCH)
+    for p in model.parameters():
+        with torch.no_grad():
+            p.add_(0.2 * torch.randn_like(p))
+    model.eval()  # returns None
+    return model
+
+
+def published_layout(model, classifier):
+    """The model's state dict under the Swin authors' names, with what they have beside it."""
+    renamed = {}
+    for key, value in model.state_dict().items():
+        _, stage, kind, rest = key.split('.', 3)
+        if kind == 'norm' and not classifier:
+            renamed[f'norm{stage}.{rest}'] = value
+        elif kind == 'patch_embed':
+            renamed[f'patch_embed.{rest}' if stage == '0' else f'layers.{int(stage) - 1}.downsample.{rest}'] = value
+        elif kind == 'blocks':
+            renamed[f'layers.{stage}.{kind}.{rest}'] = value
+    renamed['layers.0.blocks.0.attn.relative_position_index'] = relative_positions(7)
+    if classifier:
+        extra = {'norm.weight': (64,), 'norm.bias': (64,), 'head.weight': (10, 64), 'head.bias': (10,)}
+        renamed |= {key: torch.randn(shape) for key, shape in extra.items()}
+        renamed['layers.0.blocks.1.attn_mask'] = torch.zeros(64, 49, 49)
+    return renamed
+
+
+def test_equals_the_published_backbone(published_case):
+    """Every map of 64 x 64 and of 75 x 101 is padded to whole windows; most are smaller than two."""
+    case = published_case('swin_published_tiny.npz')
+    meta = ast.literal_eval(case['meta'])
+    arch = dict(
+        embed_dims=[meta['embed_dim'] * 2**i for i in range(4)],
+        depths=meta['depths'],
+        num_heads=meta['num_heads'],
+        mlp_ratios=[int(meta['mlp_ratio'])] * 4,
+    )
+    model = Swin(arch, window_size=meta['window_size']).eval()
+    params = {key.removeprefix('param.'): value for key, value in case.items() if key.startswith('param.')}
+    model.load_state_dict(from_published_swin(params), strict=True)
+    for size in (0, 1):
+        for stage, actual in enumerate(model(case[f'x{size}'])):
+            assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
+
+
+@pytest.mark.parametrize('size', [(224, 224), (448, 224)])
+def test_equals_timms_classifier_with_the_same_weights(size):
+    """At sizes whose maps windows divide. At 224 timm shifts nothing in the last stage, at 448 x 224 its rows alone."""
+    theirs = timms_model(img_size=size)
+    ours = small_swin(out_type='avg_featmap').eval()
+    ours.load_state_dict(from_published_swin(theirs.state_dict(), 'avg_featmap'), strict=True)
+    image = torch.randn(2, 3, *size)
+    expected = theirs.forward_head(theirs.forward_features(image), pre_logits=True)
+    assert_near('vector', ours(image)[0], expected)
+    always_shifted = small_swin()
+    always_shifted.load_state_dict(from_published_swin(theirs.state_dict()))
+    assert not torch.allclose(always_shifted.eval()(image)[3].mean((2, 3)), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize('size', [(224, 224), (448, 224)])
+def test_equals_timms_maps_where_timm_is_told_to_shift_always(size):
+    theirs = timms_model(always_partition=True, dynamic_img_size=True)
+    ours = small_swin().eval()
+    ours.load_state_dict(from_published_swin(theirs.state_dict()), strict=True)
+    image = torch.randn(2, 3, *size)
+    expected = theirs.forward_intermediates(image, intermediates_only=True)
+    for stage, (actual, theirs) in enumerate(zip(ours(image), expected, strict=True)):
+        normed = F.layer_norm(rearrange(theirs, 'b c h w -> b h w c'), theirs.shape[1:2])
+        assert_near(f'stage {stage}', actual, rearrange(normed, 'b h w c -> b c h w'))
+
+
+@pytest.mark.parametrize('size', [(224, 224), (161, 223)])
+def test_equals_mmdets_with_the_same_weights(size):
+    theirs = mmdets_model()
+    ours = small_swin().eval()
+    ours.load_state_dict(from_published_swin(theirs.state_dict()), strict=True)
+    image = torch.randn(2, 3, *size)
+    for stage, (actual, expected) in enumerate(zip(ours(image), theirs(image), strict=True)):
+        assert_near(f'stage {stage}', actual, expected)
+
+
+def test_gradients_equal_mmdets():
+    theirs = mmdets_model()
+    ours = small_swin()
+    ours.load_state_dict(from_published_swin(theirs.state_dict()))
+    image = torch.randn(2, 3, 96, 64)
+    for model in (ours, theirs):
+        sum(out.square().mean() for out in model(image)).backward()
+    expected = from_published_swin({name: p.grad for name, p in theirs.named_parameters()})
+    for name, p in ours.named_parameters():
+        assert_near(name, p.grad, expected[name], 'backward')
+
+
+@pytest.mark.parametrize('num_masks', [1, 3])
+def test_attention_with_bias_is_the_same_with_and_without_a_gradient(num_masks):
+    q, k, v = torch.randn(3, 6, 2, 5, 4)
+    bias = torch.randn(num_masks, 2, 5, 5)
+    bias[:, :, 0, 1:] = -torch.inf
+    logits = torch.einsum('mntd,mnsd->mnts', q, k) / 2 + torch.stack([bias[m % num_masks] for m in range(6)])
+    expected = torch.einsum('mnts,mnsd->mntd', logits.softmax(-1), v)
+    for needs_grad in (False, True):
+        assert_near('out', layers.attend_with_bias(q, k, v, bias.requires_grad_(needs_grad)), expected)
+    assert layers.attend_with_bias(*(t.bfloat16() for t in (q, k, v, bias.detach()))).dtype == torch.bfloat16
+
+
+def test_relative_positions_number_the_offsets():
+    index = relative_positions(3)
+    offsets = {}
+    for query in range(9):
+        for key in range(9):
+            offset = (query // 3 - key // 3, query % 3 - key % 3)
+            assert offsets.setdefault(offset, index[query, key].item()) == index[query, key]
+    assert sorted(offsets.values()) == list(range(25))
+    assert (offsets[-2, -2], offsets[0, 0], offsets[0, 1], offsets[1, 0]) == (0, 12, 13, 17)
+
+
+def test_shift_mask_lets_tokens_see_those_that_were_their_neighbours():
+    height, width, window, shift = 6, 9, 3, (1, 2)
+    mask = shift_mask((height, width), window, shift, torch.zeros(1, dtype=torch.float64))
+    assert mask.dtype == torch.float64
+    assert mask.shape == (6, 9, 9)
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij')
+    rolled = torch.stack([y, x]).roll((-1, -2), dims=(1, 2))
+    y, x = rearrange(rolled, 'two (h wh) (w ww) -> two (h w) (wh ww)', wh=window, ww=window)
+    near = ((y[:, :, None] - y[:, None]).abs() < window) & ((x[:, :, None] - x[:, None]).abs() < window)
+    assert torch.equal(mask == 0, near)
+    assert torch.equal(mask == -torch.inf, ~near)
+    assert (shift_mask((height, width), window, (0, 0), mask) == 0).all()
+
+
+@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN'])
+def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem):
+    model = small_swin(token_norm_cfg=dict(type=norm), stem_cfg=dict(type=stem), window_size=3, in_channels=4)
+    outs = model(torch.randn(2, 4, 75, 101))
+    shapes = [(2, 8, 19, 26), (2, 16, 10, 13), (2, 32, 5, 7), (2, 64, 3, 4)]
+    assert [tuple(out.shape) for out in outs] == shapes
+    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
+
+
+def test_images_of_a_batch_do_not_see_each_other():
+    model = randomise(small_swin())
+    images = torch.randn(3, 3, 75, 101)
+    for needs_grad in (False, True):
+        with torch.set_grad_enabled(needs_grad):
+            alone = torch.cat([model(image[None])[1] for image in images])
+            assert_near('stage 1', model(images)[1], alone)
+
+
+def test_token_norms_stand_in_all_blocks():
+    model = small_swin(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
+    kinds = [[type(block.norm1), type(block.norm2)] for stage in model.stages for block in stage.blocks]
+    assert kinds == [[DTN, DTN]] * 7
+    assert [stage.blocks[0].norm1.pool for stage in model.stages] == [4, 2, 1, 1]
+    assert type(model.stages[0].patch_embed) is DualPatchEmbed
+    assert sum(type(module) is DTN for module in model.modules()) == 14
+    assert {m.eps for m in small_swin().modules() if isinstance(m, nn.LayerNorm)} == {1e-5}
+
+
+def test_arch_table_is_the_published_one():
+    """Parameters of the authors' classifiers, heads of 1000 classes included, in millions (Swin, Table 1)."""
+    published = {'tiny': 28.3, 'small': 49.6, 'base': 87.8, 'large': 196.5}
+    assert list(ARCHS) == list(published)
+    for arch, expected in published.items():
+        with torch.device('meta'):
+            model = Swin(arch, out_type='avg_featmap')
+        head = 1000 * (model.embed_dims[-1] + 1)
+        assert round((sum(p.numel() for p in model.parameters()) + head) / 1e6, 1) == expected, arch
+
+
+def test_start_is_the_published_one():
+    model = small_swin(arch=dict(ARCH, embed_dims=[16, 32, 64, 128]))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            assert 0.017 < module.weight.std() < 0.023, name
+            assert module.bias is None or (module.bias == 0).all(), name
+    assert 0.015 < model.stages[3].blocks[0].attn.relative_position_bias_table.std() < 0.025
+
+
+@pytest.mark.parametrize('window_size', [1, 0])
+def test_a_window_is_at_least_two_tokens(window_size):
+    with pytest.raises(ValueError, match=r'Swin: window_size='):
+        small_swin(window_size=window_size)
+
+
+def test_published_and_mmdet_checkpoints_agree_with_mmdets_own_converter():
+    ours = randomise(small_swin())
+    published = published_layout(ours, classifier=False)
+    theirs = mmdets_model()
+    converted = {key.removeprefix('backbone.'): value for key, value in swin_converter(published).items()}
+    theirs.load_state_dict(converted, strict=False)
+    again = from_published_swin(theirs.state_dict())
+    assert set(again) == set(ours.state_dict())
+    assert all(torch.equal(value, again[key]) for key, value in ours.state_dict().items())
+
+
+@pytest.mark.parametrize('layout', ['published', 'classifier', 'timm', 'mmdet', 'ours'])
+def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
+    if layout == 'timm':
+        content = timms_model().state_dict()
+    elif layout == 'mmdet':
+        content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
+    else:
+        source = randomise(small_swin())
+        content = source.state_dict() if layout == 'ours' else published_layout(source, layout == 'classifier')
+    torch.save({'model': content}, tmp_path / 'swin.pth')
+    model = small_swin(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'swin.pth')), out_indices=(1, 3))
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    model.init_weights()
+    untouched = [key for key, value in model.state_dict().items() if torch.equal(value, start[key])]
+    fresh = [f'stages.{i}.norm.{kind}' for i in range(4) for kind in ('weight', 'bias')]
+    assert untouched == (fresh if layout in ('classifier', 'timm') else [])
+    if layout in ('published', 'ours'):
+        assert all(torch.equal(value, model.state_dict()[key]) for key, value in source.state_dict().items())
+
+
+def test_the_last_norm_is_a_classifiers_or_else_the_last_output_norm(tmp_path):
+    source = randomise(small_swin())
+    for classifier, norm in ((True, 'norm.weight'), (False, 'norm3.weight')):
+        published = published_layout(source, classifier)
+        model = small_swin(out_type='avg_featmap')
+        torch.save(published, tmp_path / 'swin.pth')
+        left_out = load_pretrained(model, tmp_path / 'swin.pth', model._convert)
+        assert torch.equal(model.stages[3].norm.weight, published[norm])
+        assert [key for key in left_out if 'norm' in key] == (
+            [] if classifier else [f'norm{i}.{kind}' for i in range(3) for kind in ('weight', 'bias')]
+        )
+    mmpretrains = {
+        key: v for key, v in mmdets_model().state_dict().items() if key[:5] not in ('norm0', 'norm1', 'norm2')
+    }
+    assert set(from_published_swin(mmpretrains, 'avg_featmap')) == set(model.state_dict())
+
+
+def test_from_published_swin_is_pure_and_names_foreign_keys():
+    published = published_layout(small_swin(), classifier=True)
+    before = dict(published)
+    assert set(from_published_swin(published)) == set(small_swin().state_dict())
+    assert list(published.items()) == list(before.items())
+    foreign = {'layer1.weight': torch.ones(1)}
+    assert from_published_swin(foreign) == foreign
+    for known in (published, timms_model().state_dict(), mmdets_model().state_dict()):
+        with pytest.raises(ValueError, match='layer1'):
+            from_published_swin(known | foreign)
