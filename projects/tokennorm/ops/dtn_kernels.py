@@ -18,8 +18,8 @@ Tensors that the kernels share, all contiguous:
     intra         (2, B, H, W)         mean and variance of each token
     shift         (B, C)               a value typical of the channel, taken off before squaring
     pooled        (B, h, w, C)         cells, the shift taken off; only where POOL > 1
-    moments       (2, B, h, w, C)      P-weighted x - shift and its square, along x only; in the backward pass reused for
-                                       the gradients with respect to them
+    moments       (2, B, h, w, C)      P-weighted x - shift and its square, along x only; the backward
+                                       pass then puts the gradients with respect to them here
     grads         (2, B, h, w, C)      gradients of the two moments over both axes
     token_sums    (2, B, H, W, G)      gradients of each token's mean and variance
     rows          (3, V, N, w + h)     1 / Z, mean of (j - p) and of (j - p)^2; x axis first, V = B if `valid` else 1
@@ -71,11 +71,11 @@ def _exponents(i, j, peak, a1, slope):
 
 @triton.jit
 def _weights(i, j, rows_ptr, table, size, a1, slope, cells):
-    """P_ij and the heaviest columns; i and j are a column and a row vector, either way round. Rows end at `size`."""
+    """P_ij; i and j are a column and a row vector, either way round. Rows end at `size`."""
     peak = _peak(i, a1, slope, cells)
     scale = tl.load(rows_ptr + table + i, mask=i < size, other=0)
     exponents = tl.where((j < cells) & (i < size), _exponents(i, j, peak, a1, slope), float('-inf'))
-    return tl.exp(exponents) * scale, peak
+    return tl.exp(exponents) * scale
 
 
 @triton.jit
@@ -87,7 +87,7 @@ def _hull(bands_ptr, plane, table, index, size):
 
 
 @triton.jit
-def _position_terms(weights, grad, i, j, peak, rows_ptr, table, size, plane):
+def _position_terms(weights, grad, i, j, rows_ptr, table, size, plane, a1, slope, cells):
     """What dL/dP of some (i, j) adds to dL/da1 and to dL/da2.
 
     dP_ij / da = P_ij (f_ij - sum_k P_ik f_ik) with f = (j - i)^2 for a1 and j - i for a2. Both are taken relative to
@@ -95,6 +95,7 @@ def _position_terms(weights, grad, i, j, peak, rows_ptr, table, size, plane):
     """
     mean = tl.load(rows_ptr + plane + table + i, mask=i < size, other=0)
     square = tl.load(rows_ptr + 2 * plane + table + i, mask=i < size, other=0)
+    peak = _peak(i, a1, slope, cells)
     u = (j - peak).to(tl.float32)
     linear = u - mean
     quadratic = 2 * (peak - i).to(tl.float32) * linear + u * u - square
@@ -348,7 +349,7 @@ def along_x_kernel(
     first, last = _hull(bands_ptr, plane, table, i, w)
     for k0 in range(first, last + 1, BLOCK_K):
         k = k0 + tl.arange(0, BLOCK_K)
-        weights, _ = _weights(i[:, None], k[None, :], rows_ptr, table, w, a1, slope, columns)
+        weights = _weights(i[:, None], k[None, :], rows_ptr, table, w, a1, slope, columns)
         mask = (k < columns)[:, None] & real_c[None, :]
         x = _load_shifted(cells_ptr + start + k[:, None] * C + c[None, :], mask, shift, POOL)
         mean = tl.dot(weights, x, mean, input_precision=PRECISION)
@@ -395,7 +396,7 @@ def _apply_along_y(
     square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     for k0 in range(first, last + 1, BLOCK_K):
         k = k0 + tl.arange(0, BLOCK_K)
-        weights, _ = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
+        weights = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
         mask = (k < rows)[:, None] & real_c[None, :]
         pointers = moments_ptr + k.to(tl.int64)[:, None] * (w * C) + c[None, :]
         mean = tl.dot(weights, tl.load(pointers, mask=mask, other=0), mean, input_precision=PRECISION)
@@ -609,9 +610,9 @@ def normalize_backward_kernel(
     d_square = tl.where(raw_var >= 0, (1 - var_ratio) * d_vars, 0)
     d_mean = (1 - mean_ratio) * d_means - 2 * mean * d_square
     out = grads_ptr + start + i.to(tl.int64)[:, None] * (w * C) + c[None, :]
-    mask = (i < h)[:, None] & real_c[None, :]
-    tl.store(out, d_mean, mask=mask)
-    tl.store(out + size, d_square, mask=mask)
+    real_i = (i < h)[:, None] & real_c[None, :]
+    tl.store(out, d_mean, mask=real_i)
+    tl.store(out + size, d_square, mask=real_i)
 
     d_a1 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
     d_a3 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
@@ -623,8 +624,10 @@ def normalize_backward_kernel(
         squares = tl.load(pointers + size, mask=mask, other=0)
         d_p = tl.dot(d_mean, tl.trans(means), input_precision=PRECISION)
         d_p = tl.dot(d_square, tl.trans(squares), d_p, input_precision=PRECISION)
-        weights, peak = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
-        quadratic, linear = _position_terms(weights, d_p, i[:, None], k[None, :], peak, rows_ptr, table, h, plane)
+        weights = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
+        quadratic, linear = _position_terms(
+            weights, d_p, i[:, None], k[None, :], rows_ptr, table, h, plane, a1, slope, rows
+        )
         d_a1 += quadratic
         d_a3 += linear
 
@@ -675,7 +678,7 @@ def back_along_y_kernel(
     d_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     for i0 in range(first, last + 1, BLOCK_K):
         i = i0 + tl.arange(0, BLOCK_K)
-        weights, _ = _weights(i[None, :], j[:, None], rows_ptr, table, h, a1, slope, rows)
+        weights = _weights(i[None, :], j[:, None], rows_ptr, table, h, a1, slope, rows)
         mask = (i < h)[:, None] & real_c[None, :]
         pointers = grads_ptr + start + i.to(tl.int64)[:, None] * (w * C) + c[None, :]
         d_mean = tl.dot(weights, tl.load(pointers, mask=mask, other=0), d_mean, input_precision=PRECISION)
@@ -715,7 +718,7 @@ def back_along_x_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_G: tl.constexpr,
 ):
-    """Px^T times `moments` (gradients by now), and all that adds up to dx. A program: BLOCK_I cells of one row, one chunk.
+    """Px^T times `moments` (gradients by now), and the sum dx. A program: BLOCK_I cells of one row, one chunk.
 
     Its sums for a1 (of the x axis) and a2 are a row of `partial` (programs, G, 2).
     """
@@ -735,8 +738,8 @@ def back_along_x_kernel(
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     start = line.to(tl.int64) * w * C
     size = B.to(tl.int64) * h * w * C
-    mask = (j < columns)[:, None] & real_c[None, :]
-    cells = _load_shifted(cells_ptr + start + j[:, None] * C + c[None, :], mask, shift, POOL)
+    real_j = (j < columns)[:, None] & real_c[None, :]
+    cells = _load_shifted(cells_ptr + start + j[:, None] * C + c[None, :], real_j, shift, POOL)
 
     d_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     d_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
@@ -745,7 +748,7 @@ def back_along_x_kernel(
     first, last = _hull(bands_ptr + 2 * plane, plane, table, j, w)
     for i0 in range(first, last + 1, BLOCK_K):
         i = i0 + tl.arange(0, BLOCK_K)
-        weights, peak = _weights(i[None, :], j[:, None], rows_ptr, table, w, a1, slope, columns)
+        weights = _weights(i[None, :], j[:, None], rows_ptr, table, w, a1, slope, columns)
         mask = (i < w)[:, None] & real_c[None, :]
         pointers = moments_ptr + start + i[:, None] * C + c[None, :]
         d_means = tl.load(pointers, mask=mask, other=0)
@@ -754,7 +757,9 @@ def back_along_x_kernel(
         d_square = tl.dot(weights, d_squares, d_square, input_precision=PRECISION)
         d_p = tl.dot(cells, tl.trans(d_means), input_precision=PRECISION)
         d_p = tl.dot(cells * cells, tl.trans(d_squares), d_p, input_precision=PRECISION)
-        quadratic, linear = _position_terms(weights, d_p, i[None, :], j[:, None], peak, rows_ptr, table, w, plane)
+        quadratic, linear = _position_terms(
+            weights, d_p, i[None, :], j[:, None], rows_ptr, table, w, plane, a1, slope, columns
+        )
         d_a1 += quadratic
         d_a2 += linear
     partial = partial_ptr + tl.program_id(0).to(tl.int64) * 2
