@@ -87,20 +87,18 @@ def _hull(bands_ptr, plane, table, index, size):
 
 
 @triton.jit
-def _position_terms(weights, grad, i, j, rows_ptr, table, size, plane, a1, slope, cells):
-    """What dL/dP of some (i, j) adds to dL/da1 and to dL/da2.
+def _position_factors(i, j, rows_ptr, table, size, plane, a1, slope, cells):
+    """d log P_ij with respect to a1 and to a2: f_ij - sum_k P_ik f_ik with f = (j - i)^2 and f = j - i.
 
-    dP_ij / da = P_ij (f_ij - sum_k P_ik f_ik) with f = (j - i)^2 for a1 and j - i for a2. Both are taken relative to
-    the peak p, where the weights are: with u = j - p, (j - i)^2 = (p - i)^2 + 2 (p - i) u + u^2.
+    Both are taken relative to the peak p, where the weights are: with u = j - p, (j - i)^2 = (p - i)^2 + 2 (p - i) u +
+    u^2.
     """
     mean = tl.load(rows_ptr + plane + table + i, mask=i < size, other=0)
     square = tl.load(rows_ptr + 2 * plane + table + i, mask=i < size, other=0)
     peak = _peak(i, a1, slope, cells)
     u = (j - peak).to(tl.float32)
     linear = u - mean
-    quadratic = 2 * (peak - i).to(tl.float32) * linear + u * u - square
-    grad = weights * grad
-    return grad * quadratic, grad * linear
+    return 2 * (peak - i).to(tl.float32) * linear + (u * u - square), linear
 
 
 @triton.jit
@@ -569,8 +567,8 @@ def normalize_backward_kernel(
     if HAS_MEAN:
         mean_ratio = tl.sigmoid(tl.load(mean_logit_ptr + head).to(tl.float32))
     tokens = B.to(tl.int64) * H * W
-    d_gamma = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
-    d_beta = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    d_gamma = tl.zeros([BLOCK_D], tl.float32)
+    d_beta = tl.zeros([BLOCK_D], tl.float32)
     d_means = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)  # of each cell, summed over its tokens
     d_vars = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     d_mean_ratio = tl.zeros([BLOCK_I], tl.float32)
@@ -593,8 +591,8 @@ def normalize_backward_kernel(
         inverse = tl.rsqrt(var + var_ratio * (token_var - var) + eps)
         normalized = centred * inverse
         # dy is zero outside the mask, and with it everything below.
-        d_gamma += dy * normalized
-        d_beta += dy
+        d_gamma += tl.sum(dy * normalized, axis=0)
+        d_beta += tl.sum(dy, axis=0)
         d_x = dy * gamma[None, :] * inverse
         d_var = -0.5 * d_x * normalized * inverse
         d_means -= d_x
@@ -614,32 +612,33 @@ def normalize_backward_kernel(
     tl.store(out, d_mean, mask=real_i)
     tl.store(out + size, d_square, mask=real_i)
 
-    d_a1 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
-    d_a3 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
+    # dL/da1 and dL/da3: the gradients times dP/da applied to the moments.
+    a1_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a1_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a3_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a3_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     for k0 in range(first, last + 1, BLOCK_K):
         k = k0 + tl.arange(0, BLOCK_K)
+        weights = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
+        quadratic, linear = _position_factors(i[:, None], k[None, :], rows_ptr, table, h, plane, a1, slope, rows)
         mask = (k < rows)[:, None] & real_c[None, :]
         pointers = moments_ptr + start + k.to(tl.int64)[:, None] * (w * C) + c[None, :]
         means = tl.load(pointers, mask=mask, other=0)
         squares = tl.load(pointers + size, mask=mask, other=0)
-        d_p = tl.dot(d_mean, tl.trans(means), input_precision=PRECISION)
-        d_p = tl.dot(d_square, tl.trans(squares), d_p, input_precision=PRECISION)
-        weights = _weights(i[:, None], k[None, :], rows_ptr, table, h, a1, slope, rows)
-        quadratic, linear = _position_terms(
-            weights, d_p, i[:, None], k[None, :], rows_ptr, table, h, plane, a1, slope, rows
-        )
-        d_a1 += quadratic
-        d_a3 += linear
+        a1_mean = tl.dot(weights * quadratic, means, a1_mean, input_precision=PRECISION)
+        a3_mean = tl.dot(weights * linear, means, a3_mean, input_precision=PRECISION)
+        a1_square = tl.dot(weights * quadratic, squares, a1_square, input_precision=PRECISION)
+        a3_square = tl.dot(weights * linear, squares, a3_square, input_precision=PRECISION)
 
     partial = partial_ptr + tl.program_id(0).to(tl.int64) * (2 * BLOCK_D + 4)
     d = tl.arange(0, BLOCK_D)
-    tl.store(partial + d, tl.sum(d_gamma, axis=0))
-    tl.store(partial + BLOCK_D + d, tl.sum(d_beta, axis=0))
+    tl.store(partial + d, d_gamma)
+    tl.store(partial + BLOCK_D + d, d_beta)
     partial += 2 * BLOCK_D
     tl.store(partial, tl.sum(d_mean_ratio, axis=0) * mean_ratio * (1 - mean_ratio))
     tl.store(partial + 1, tl.sum(d_var_ratio, axis=0) * var_ratio * (1 - var_ratio))
-    tl.store(partial + 2, tl.sum(tl.sum(d_a1, axis=1), axis=0))
-    tl.store(partial + 3, tl.sum(tl.sum(d_a3, axis=1), axis=0))
+    tl.store(partial + 2, tl.sum(d_mean * a1_mean + d_square * a1_square))
+    tl.store(partial + 3, tl.sum(d_mean * a3_mean + d_square * a3_square))
 
 
 @triton.jit(do_not_specialize=['B', 'H', 'W', 'plane'])
@@ -743,8 +742,11 @@ def back_along_x_kernel(
 
     d_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     d_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
-    d_a1 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
-    d_a2 = tl.zeros([BLOCK_I, BLOCK_K], tl.float32)
+    # dP/da, transposed, applied to the gradients: with the cells they give dL/da1 and dL/da2.
+    a1_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a1_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a2_mean = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    a2_square = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     first, last = _hull(bands_ptr + 2 * plane, plane, table, j, w)
     for i0 in range(first, last + 1, BLOCK_K):
         i = i0 + tl.arange(0, BLOCK_K)
@@ -755,16 +757,14 @@ def back_along_x_kernel(
         d_squares = tl.load(pointers + size, mask=mask, other=0)
         d_mean = tl.dot(weights, d_means, d_mean, input_precision=PRECISION)
         d_square = tl.dot(weights, d_squares, d_square, input_precision=PRECISION)
-        d_p = tl.dot(cells, tl.trans(d_means), input_precision=PRECISION)
-        d_p = tl.dot(cells * cells, tl.trans(d_squares), d_p, input_precision=PRECISION)
-        quadratic, linear = _position_terms(
-            weights, d_p, i[None, :], j[:, None], rows_ptr, table, w, plane, a1, slope, columns
-        )
-        d_a1 += quadratic
-        d_a2 += linear
+        quadratic, linear = _position_factors(i[None, :], j[:, None], rows_ptr, table, w, plane, a1, slope, columns)
+        a1_mean = tl.dot(weights * quadratic, d_means, a1_mean, input_precision=PRECISION)
+        a2_mean = tl.dot(weights * linear, d_means, a2_mean, input_precision=PRECISION)
+        a1_square = tl.dot(weights * quadratic, d_squares, a1_square, input_precision=PRECISION)
+        a2_square = tl.dot(weights * linear, d_squares, a2_square, input_precision=PRECISION)
     partial = partial_ptr + tl.program_id(0).to(tl.int64) * 2
-    tl.store(partial, tl.sum(tl.sum(d_a1, axis=1), axis=0))
-    tl.store(partial + 1, tl.sum(tl.sum(d_a2, axis=1), axis=0))
+    tl.store(partial, tl.sum(cells * (a1_mean + cells * a1_square)))
+    tl.store(partial + 1, tl.sum(cells * (a2_mean + cells * a2_square)))
 
     height = _valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
     width = _valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
