@@ -108,9 +108,10 @@ def _blocks(n: int, size: int) -> int:
     return -(-n // size)
 
 
-def _block_i(cells: int) -> int:
-    """Cells of an axis that a program takes."""
-    return 32 if cells > 16 else 16
+def _tile(block_d: int, cells: int) -> dict[str, int]:
+    """A program's share of an axis: cells (at least 16, for tensor cores), channels, and the warps for them."""
+    block_i, num_warps = (32, 8) if cells > 16 else (16, 4)
+    return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
 
 
 def _on_device_of(x: Tensor):
@@ -132,8 +133,7 @@ class _Shapes:
         self.plane = self.tables * self.N * (self.h + self.w)
         self.sizes = (self.B, self.H, self.W, self.plane)
         self.constants = dict(C=self.C, N=self.N, POOL=pool, HAS_VALID=valid is not None)
-        self.tile_x = dict(BLOCK_D=self.block_d, BLOCK_I=_block_i(self.w), BLOCK_K=16)
-        self.tile_y = dict(BLOCK_D=self.block_d, BLOCK_I=_block_i(self.h), BLOCK_K=16)
+        self.tile_x, self.tile_y = (_tile(self.block_d, cells) for cells in (self.w, self.h))
         self.programs_x = self.B * self.h * _blocks(self.w, self.tile_x['BLOCK_I']) * self.chunks
         self.programs_y = self.B * self.w * _blocks(self.h, self.tile_y['BLOCK_I']) * self.chunks
 
