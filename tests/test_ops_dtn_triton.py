@@ -150,8 +150,10 @@ def test_every_sign_and_size_of_a1_on_both_axes(a1):
     tensors[5] = torch.tensor([[a1, 0.3, -0.2], [a1, -3.0, 2.0]])
     y, grads = run(tensors, grad_y)
     expected_y, expected_grads = run_reference(tensors, grad_y)
-    assert_near('y', y, expected_y)
-    assert_gradients_near(grads, expected_grads)
+    # At 0.1 a token far away holds all the weight: its variance is what is left of x^2 - x^2.
+    assert_near('y', y, expected_y, 'backward')
+    for name, a, e in zip(NAMES, grads, expected_grads, strict=True):
+        assert_near(f'gradient of {name}', a, e, 'backward')
 
 
 @pytest.mark.parametrize('pool', [1, 2])
@@ -323,7 +325,7 @@ def test_compiles_for_hopper_without_spilling():
     report = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
     assert report.returncode == 0, report.stderr
     lines = [line.split() for line in report.stdout.splitlines()]
-    assert len({line[4] for line in lines}) == 7
+    assert len({line[4] for line in lines}) == 8
     for line in lines:
         stack, shared = int(line[-2]), int(line[-1])
         assert stack <= 64, line

@@ -11,13 +11,14 @@ What a training step reads and writes, in bytes for each element, with 16-bit to
     forward    tokens' statistics 2, along x 2 + 8, along y 8 + 2 + 2                                           = 24
     backward   along x 2 + 8, along y 8 + 2 + 2 + 12, back along y 8 + 8, back along x 8 + 4 + 2 + 2            = 66
 
-A LayerNorm that is limited by memory alone takes 4 and, with a second reading of x and dy for gamma and beta, 10. At
-(2, 200, 334, 64) that is 8.5 million elements, so 770 MB against 120 MB; at 4 TB/s 190 us against 30 us, less what
-stays in a cache of 50 MB. A factor of 2.5 thus needs a LayerNorm that is three times slower than memory allows, as
-one with 64 channels and a block of threads for each token may be. The arithmetic at Eq. 7's a1 = -1 (nine columns weigh
-more than 2^-32: three steps of 16 columns for 32 rows) is about 5 kFLOP of TF32 for each element in a training step,
-the three passes included: some 40 GFLOP. None of this has been measured. Where less memory has to be moved, joining the
-two axes into one kernel with a halo would save the moments' 16 bytes three times, for narrow bands only.
+The backward pass along y reads its moments twice, the second time from a cache. A LayerNorm that is limited by memory
+alone takes 4 and, with a second reading of x and dy for gamma and beta, 10. At (2, 200, 334, 64) that is 8.5 million
+elements, so 770 MB against 120 MB; at 4 TB/s 190 us against 30 us, less what stays in a cache of 50 MB. A factor of 2.5
+thus needs a LayerNorm that is nearly three times slower than memory allows, as one with 64 channels and a block of
+threads for each token may be. The arithmetic at Eq. 7's a1 = -1 (nine columns weigh more than 2^-32: three steps of 16
+columns for 32 rows) is 20 products, 6 kFLOP of TF32 for each element in a training step, the three passes included: 50
+GFLOP. None of this has been measured. To move less memory, both axes would have to be one kernel with a halo, which
+saves the moments' 16 bytes twice or more, for narrow bands only.
 """
 
 import os
