@@ -1,10 +1,15 @@
 """Shared fixtures: seeds, threads, tolerances, and the numeric cases that may lie beside the repository."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    # Triton's kernels run in its interpreter then, which has to be known before anything imports Triton.
+    os.environ.setdefault('TRITON_INTERPRET', '1')
 
 # Relative to the largest entry of the expected tensor.
 TOLERANCE = {

@@ -1,0 +1,314 @@
+"""Dynamic Token Normalization in Triton, forward and backward: `dtn` of the paper's form on a GPU.
+
+The kernels are in `dtn_kernels`. Forward, three launches: what depends on few numbers (each token's mean and variance,
+each channel's shift, each axis' softmax denominators and bands), moments along x, moments along y and the output. For
+the backward pass x is kept and, in float32, 2 numbers a token, C an image and 3 + 4 for each head and cell of an axis;
+the moments are computed again. Every sum over programs is a tensor of partial sums, added in a fixed order: the same
+input gives the same bits.
+
+What a training step reads and writes, in bytes for each element, with 16-bit tokens and pool 1:
+
+    forward    tokens' statistics 2, along x 2 + 8, along y 8 + 2 + 2                                           = 24
+    backward   along x 2 + 8, along y 8 + 2 + 2 + 12, back along y 8 + 8, back along x 8 + 4 + 2 + 2            = 66
+
+The backward pass along y reads its moments twice, the second time from a cache. A LayerNorm that is limited by memory
+alone takes 4 and, with a second reading of x and dy for gamma and beta, 10. At (2, 200, 334, 64) that is 8.5 million
+elements, so 770 MB against 120 MB; at 4 TB/s 190 us against 30 us, less what stays in a cache of 50 MB. A factor of 2.5
+thus needs a LayerNorm that is nearly three times slower than memory allows, as one with 64 channels and a block of
+threads for each token may be. The arithmetic at Eq. 7's a1 = -1 (nine columns weigh more than 2^-32: three steps of 16
+columns for 32 rows) is 20 products, 6 kFLOP of TF32 for each element in a training step, the three passes included: 50
+GFLOP. None of this has been measured. To move less memory, both axes would have to be one kernel with a halo, which
+saves the moments' 16 bytes twice or more, for narrow bands only.
+"""
+
+import os
+from contextlib import nullcontext
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+if find_spec('triton') is not None:
+    from tokennorm.ops import dtn_kernels as kernels
+else:
+    kernels = None
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MAX_CHANNELS = 4096  # a token's statistics are taken in one tile
+
+
+def can_use(x: Tensor) -> bool:
+    """Whether `dtn_triton` can take these tokens.
+
+    True for float32, float16 and bfloat16 tokens of at most 4096 channels on an NVIDIA GPU of compute capability 8.0
+    (Ampere) or later, where Triton is installed. The environment variable TOKENNORM_TRITON=0 makes it False.
+    """
+    return (
+        x.is_cuda
+        and kernels is not None
+        and os.environ.get('TOKENNORM_TRITON', '1') != '0'
+        and torch.version.hip is None
+        and x.dtype in _DTYPES
+        and x.shape[-1] <= _MAX_CHANNELS
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    )
+
+
+def dtn_triton(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """Algorithm 1 of the paper, as `dtn` computes it, with gradients for x and all parameters. Statistics are float32.
+
+    Args:
+        x: Tokens (B, H, W, C) in float32, float16 or bfloat16.
+        weight: gamma (C,).
+        bias: beta (C,).
+        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
+        var_logit: Logits of each head's lambda for the variance (N,).
+        position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
+        eps: Added to the variance.
+        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
+        valid: Height and width in tokens of the part of each image that is not padding, its top left rectangle:
+            integers (B, 2). Inter-token statistics, of padding tokens too, are those of this part alone.
+
+    Returns:
+        Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
+
+    Raises:
+        ValueError: for a dtype or a shape that the kernels do not take.
+    """
+    if x.dtype not in _DTYPES:
+        raise ValueError(f'dtn_triton: x is {x.dtype}, must be one of {", ".join(map(str, _DTYPES))}')
+    if x.ndim != 4 or x.shape[-1] % position.shape[0] or x.shape[-1] > _MAX_CHANNELS:
+        raise ValueError(
+            f'dtn_triton: x of shape {tuple(x.shape)} must be (B, H, W, C) with C a multiple of the '
+            f'{position.shape[0]} heads and at most {_MAX_CHANNELS}'
+        )
+    if valid is not None and (valid.shape != (x.shape[0], 2) or valid.dtype not in (torch.int32, torch.int64)):
+        raise ValueError(
+            f'dtn_triton: valid of shape {tuple(valid.shape)}, {valid.dtype} must be integers ({x.shape[0]}, 2)'
+        )
+    out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled('cuda') else x.dtype
+    return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _blocks(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+def _tile(block_d: int, cells: int) -> dict[str, int]:
+    """A program's share of an axis: cells (at least 16, for tensor cores), channels, and the warps for them."""
+    block_i, num_warps = (32, 8) if cells > 16 else (16, 4)
+    return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
+
+
+def _on_device_of(x: Tensor):
+    """Triton launches on the current device."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+class _Shapes:
+    """The numbers that every launch needs."""
+
+    def __init__(self, x: Tensor, position: Tensor, valid: Tensor | None, pool: int) -> None:
+        self.B, self.H, self.W, self.C = x.shape
+        self.N = position.shape[0]
+        self.h, self.w = _blocks(self.H, pool), _blocks(self.W, pool)
+        head_dim = self.C // self.N
+        self.block_d = min(max(_power_of_two(head_dim), 16), 64)
+        self.chunks = self.N * _blocks(head_dim, self.block_d)
+        self.tables = self.B if valid is not None else 1
+        self.plane = self.tables * self.N * (self.h + self.w)
+        self.sizes = (self.B, self.H, self.W, self.plane)
+        self.constants = dict(C=self.C, N=self.N, POOL=pool, HAS_VALID=valid is not None)
+        self.tile_x, self.tile_y = (_tile(self.block_d, cells) for cells in (self.w, self.h))
+        self.programs_x = self.B * self.h * _blocks(self.w, self.tile_x['BLOCK_I']) * self.chunks
+        self.programs_y = self.B * self.w * _blocks(self.h, self.tile_y['BLOCK_I']) * self.chunks
+
+
+def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The tokens' statistics, the axes' tables and the channels' shifts: intra, shift, rows, bands."""
+    intra = x.new_empty(2, s.B, s.H, s.W, dtype=torch.float32)
+    shift = x.new_empty(s.B, s.C, dtype=torch.float32)
+    rows = x.new_empty(3, s.tables, s.N, s.w + s.h, dtype=torch.float32)
+    bands = x.new_empty(4, s.tables, s.N, s.w + s.h, dtype=torch.int32)
+    block_c, block_s = _power_of_two(s.C), 32
+    block_t = max(4096 // block_c, 1)
+    programs = (
+        _blocks(s.B * s.H * s.W, block_t)
+        + s.tables * s.N * (_blocks(s.w, block_s) + _blocks(s.h, block_s))
+        + s.B * _blocks(s.C, block_s)
+    )
+    kernels.prepare_kernel[(programs,)](
+        x,
+        position,
+        valid,
+        intra,
+        rows,
+        bands,
+        shift,
+        *s.sizes,
+        **s.constants,
+        BLOCK_T=block_t,
+        BLOCK_C=block_c,
+        BLOCK_S=block_s,
+    )
+    return intra, shift, rows, bands
+
+
+def _cells(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes) -> Tensor:
+    """What the moments are taken of: the tokens themselves, or the shifted means of pool x pool of them."""
+    if pool == 1:
+        return x
+    pooled = x.new_empty(s.B, s.h, s.w, s.C, dtype=torch.float32)
+    block_c = _power_of_two(s.C)
+    block_i = max(4096 // block_c, 1)
+    programs = s.B * s.h * _blocks(s.w, block_i)
+    kernels.pool_kernel[(programs,)](
+        x,
+        valid,
+        shift,
+        pooled,
+        s.H,
+        s.W,
+        C=s.C,
+        POOL=pool,
+        HAS_VALID=valid is not None,
+        BLOCK_I=block_i,
+        BLOCK_C=block_c,
+    )
+    return pooled
+
+
+def _moments_along_x(
+    cells: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
+) -> Tensor:
+    moments = cells.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
+    kernels.along_x_kernel[(s.programs_x,)](
+        cells, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
+    )
+    return moments
+
+
+class _DTN(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype):
+        x, weight, bias, var_logit, position = (t.contiguous() for t in (x, weight, bias, var_logit, position))
+        mean_logit = mean_logit.contiguous() if mean_logit is not None else None
+        valid = valid.contiguous() if valid is not None else None
+        s = _Shapes(x, position, valid, pool)
+        y = torch.empty_like(x, dtype=out_dtype)
+        with _on_device_of(x):
+            intra, shift, rows, bands = _prepare(x, position, valid, s)
+            cells = _cells(x, valid, shift, pool, s)
+            moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
+            kernels.normalize_kernel[(s.programs_y,)](
+                x,
+                weight,
+                bias,
+                mean_logit,
+                var_logit,
+                position,
+                valid,
+                intra,
+                shift,
+                rows,
+                bands,
+                moments,
+                y,
+                *s.sizes,
+                eps,
+                **s.constants,
+                **s.tile_y,
+                HAS_MEAN=mean_logit is not None,
+            )
+        ctx.save_for_backward(x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands)
+        ctx.eps, ctx.pool = eps, pool
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands = ctx.saved_tensors
+        has_mean = mean_logit is not None
+        s = _Shapes(x, position, valid, ctx.pool)
+        dy = dy.contiguous()
+        dx = torch.empty_like(x)
+        gradients = [torch.empty_like(t) if t is not None else None for t in (weight, bias, mean_logit, var_logit)]
+        gradients.append(torch.empty_like(position))
+        direct = torch.empty_like(x, dtype=torch.float32)
+        token_sums = x.new_empty(2, s.B, s.H, s.W, s.chunks, dtype=torch.float32)
+        partial_y = x.new_empty(s.programs_y // s.chunks, s.chunks, 2 * s.block_d + 4, dtype=torch.float32)
+        partial_x = x.new_empty(s.programs_x // s.chunks, s.chunks, 2, dtype=torch.float32)
+        with _on_device_of(x):
+            cells = _cells(x, valid, shift, ctx.pool, s)
+            moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
+            grads = torch.empty_like(moments)
+            kernels.normalize_backward_kernel[(s.programs_y,)](
+                x,
+                dy,
+                weight,
+                mean_logit,
+                var_logit,
+                position,
+                valid,
+                intra,
+                shift,
+                rows,
+                bands,
+                moments,
+                grads,
+                direct,
+                token_sums,
+                partial_y,
+                *s.sizes,
+                ctx.eps,
+                **s.constants,
+                **s.tile_y,
+                HAS_MEAN=has_mean,
+            )
+            kernels.back_along_y_kernel[(s.programs_y,)](
+                grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
+            )
+            kernels.back_along_x_kernel[(s.programs_x,)](
+                x,
+                cells,
+                position,
+                valid,
+                intra,
+                shift,
+                rows,
+                bands,
+                moments,
+                direct,
+                token_sums,
+                dx,
+                partial_x,
+                *s.sizes,
+                **s.constants,
+                **s.tile_x,
+                BLOCK_G=_power_of_two(s.chunks),
+            )
+            kernels.parameters_kernel[(s.N,)](
+                partial_y.sum(dim=0),
+                partial_x.sum(dim=0),
+                *gradients,
+                C=s.C,
+                N=s.N,
+                HAS_MEAN=has_mean,
+                BLOCK_D=s.block_d,
+            )
+        return dx, *gradients, None, None, None, None
