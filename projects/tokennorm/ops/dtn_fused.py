@@ -1,12 +1,15 @@
 """DTN with a hand-made gradient, for float32 and half-precision tokens on a CPU.
 
-The same arithmetic as the plain form in `tokennorm.ops.dtn`, with P applied by `tokennorm.ops.positional` and maps written
-in place wherever they are ours. It keeps its inputs and each token's mean and variance for the backward pass, as
-LayerNorm does, and computes the inter-token statistics there again. Statistics and gradients are float32.
+The same arithmetic as the plain form in `tokennorm.ops.dtn`, with P applied by `tokennorm.ops.positional`. It keeps its
+inputs and each token's mean and variance for the backward pass, as LayerNorm does, and computes the inter-token
+statistics there again. The work goes strip by strip: a few images, or some rows of one and the rows around them that P
+reaches, so that all maps in between are small, stay in the cache and are written in place.
 
 Letters of the shapes: B batch, H x W grid, C channels, N heads, h x w the grid averaged over pool x pool tokens.
+Statistics and gradients are float32.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.ops.positional import BandedWeights, DenseWeights, new_pair, positional_weights, split_pair
+from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_weights
 
-# A batch of more bytes goes image by image: the maps in between then stay near the cache and out of the peak memory.
-_MAX_BATCH_BYTES = 8 * 2**20
+# Bytes of float32 tokens in a strip: about the second-level caches of two cores.
+_STRIP_BYTES = 2 * 2**20
 
 
 class FusedDTN(torch.autograd.Function):
@@ -37,52 +40,31 @@ class FusedDTN(torch.autograd.Function):
         pool: int,
         valid: Tensor | None,
     ) -> Tensor:
-        tokens = x.float().contiguous()
         # Its result is the place for ours, and what tokens outside `valid` get.
-        y, mean, rstd = torch.native_layer_norm(tokens, weight.shape, weight, bias, eps)
+        y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
         var = rstd.square().reciprocal_().sub_(eps).clamp_(min=0)
         params = _Parameters.of(weight, bias, mean_ratio, var_ratio, position, eps, pool)
-        for region, p in _regions(tokens, params, valid):
-            _normalize(tokens[region], mean[region], var[region], p, params, y[region])
+        for strip in _strips(x, params, valid):
+            _normalize(strip, x, mean, var, params, y)
         ctx.save_for_backward(x, mean, var, weight, bias, mean_ratio, var_ratio, position)
         ctx.eps, ctx.pool, ctx.valid = eps, pool, valid
-        return y.to(x.dtype)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, var, *parameters = ctx.saved_tensors
         params = _Parameters.of(*parameters, ctx.eps, ctx.pool)
-        tokens, grad_y = x.float().contiguous(), grad_y.float().contiguous()
-        grad_x = torch.empty_like(tokens)
+        strips = list(_strips(x, params, ctx.valid))
         grads = _Parameters(*(torch.zeros_like(p) for p in params[:5]), ctx.eps, ctx.pool)
-        regions = list(_regions(tokens, params, ctx.valid))
+        grad_x = torch.zeros(x.shape)
         if ctx.valid is not None:
-            outside = grad_y.clone()
-            for region, _ in regions:
-                outside[region] = 0
-            rstd = (var + ctx.eps).rsqrt_()
-            grad_x, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
-                outside, tokens, params.weight.shape, mean, rstd, params.weight, params.bias, (True, True, True)
-            )
-            grads.weight.add_(grad_weight)
-            grads.bias.add_(grad_bias)
-        for region, p in regions:
-            _normalize_backward(
-                tokens[region], mean[region], var[region], grad_y[region], p, params, grad_x[region], grads
-            )
+            _layer_norm_backward_outside(strips, x, mean, var, params, grad_y, grad_x, grads)
+        for strip in strips:
+            _normalize_backward(strip, x, mean, var, params, grad_y, grad_x, grads)
         num_heads = len(grads.position)
-        return (
-            grad_x.to(x.dtype),
-            grads.weight,
-            grads.bias,
-            grads.mean_ratio.view(num_heads, -1).sum(dim=1),
-            grads.var_ratio.view(num_heads, -1).sum(dim=1),
-            grads.position,
-            None,
-            None,
-            None,
-        )
+        ratios = (ratio.view(num_heads, -1).sum(dim=1) for ratio in (grads.mean_ratio, grads.var_ratio))
+        return grad_x.to(x.dtype), grads.weight, grads.bias, *ratios, grads.position, None, None, None
 
 
 class _Parameters(NamedTuple):
@@ -103,56 +85,88 @@ class _Parameters(NamedTuple):
         return cls(weight, bias, *ratios, position, eps, pool)
 
 
-def _regions(tokens: Tensor, params: _Parameters, valid: Tensor | None):
-    """Index of (B, H, W, C) and P for each part that is normalized on its own: the batch, an image, or its valid part."""
-    batch, height, width = tokens.shape[:3]
-    if valid is not None:
-        sizes = [(min(max(h, 1), height), min(max(w, 1), width)) for h, w in valid.tolist()]
-    elif tokens.numel() * tokens.element_size() > _MAX_BATCH_BYTES:
-        sizes = [(height, width)] * batch
+class _Strip(NamedTuple):
+    """Tokens that are normalized together.
+
+    Attributes:
+        tokens: Their index into (B, H, W, C).
+        window: That of those whose statistics they need: the same and, cut by cut, the rows that P reaches.
+        cells: The tokens' rows among those of the averaged window.
+        p: P of the averaged window.
+    """
+
+    tokens: tuple[slice, slice, slice]
+    window: tuple[slice, slice, slice]
+    cells: slice
+    p: BandedWeights | DenseWeights
+
+
+def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_Strip]:
+    """The strips of tokens (B, H, W, C); those outside `valid` (B, 2) are in none."""
+    batch, height, width, channels = x.shape
+    pool = params.pool
+    images_a_strip = max(1, _STRIP_BYTES // (4 * height * width * channels))
+    if valid is None:
+        areas = [(slice(i, i + images_a_strip), height, width) for i in range(0, batch, images_a_strip)]
     else:
-        yield (), _weights(height, width, params)
-        return
+        sizes = [(min(max(h, 1), height), min(max(w, 1), width)) for h, w in valid.tolist()]
+        areas = [(slice(i, i + 1), *size) for i, size in enumerate(sizes)]
     known = {}
-    for image, size in enumerate(sizes):
-        if size not in known:
-            known[size] = _weights(*size, params)
-        yield (slice(image, image + 1), slice(size[0]), slice(size[1])), known[size]
+    for images, height, width in areas:
+        rows, columns = -(-height // pool), -(-width // pool)  # of averaged cells
+        if (rows, columns) not in known:
+            known[rows, columns] = positional_weights(params.position, rows, columns)
+        p = known[rows, columns]
+        step = rows
+        if p.halo is not None:
+            step = max(_STRIP_BYTES // (4 * pool * width * channels) // pool, 2 * p.halo, 1)
+        for start in range(0, rows, step):
+            if step >= rows:
+                low, stop, high, p_window = 0, rows, rows, p
+            else:
+                stop = min(start + step, rows)
+                low, high = max(start - p.halo, 0), min(stop + p.halo, rows)
+                p_window = p.rows(low, high)
+            yield _Strip(
+                (images, slice(start * pool, min(stop * pool, height)), slice(width)),
+                (images, slice(low * pool, min(high * pool, height)), slice(width)),
+                slice(start - low, stop - low),
+                p_window,
+            )
 
 
-def _weights(height: int, width: int, params: _Parameters) -> BandedWeights | DenseWeights:
-    return positional_weights(params.position, -(-height // params.pool), -(-width // params.pool))
-
-
-def _normalize(
-    x: Tensor, mean: Tensor, var: Tensor, p: BandedWeights | DenseWeights, params: _Parameters, out: Tensor
-) -> None:
-    """Lines 9 to 13 of Algorithm 1 for tokens (B, H, W, C) with their own mean and variance (B, H, W, 1)."""
-    shift, _, inter_mean, inter_var, _ = _inter_token_stats(_average(x, params.pool), p)
-    scale = _mixed_scale(var, inter_var, params, x.shape)
-    _subtract_mixed_mean(x, mean, shift, inter_mean, params, out)
+def _normalize(strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Parameters, y: Tensor) -> None:
+    """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean` and `var` are the tokens' own, (B, H, W, 1)."""
+    shift, _, inter_mean, inter_var, _ = _inter_token_stats(strip, x, params)
+    x, mean, var, y = (t[strip.tokens] for t in (x, mean, var, y))
+    out = y if y.dtype == torch.float32 else torch.empty(y.shape)
+    scale = _mixed_scale(var, inter_var, params)
+    _subtract_mixed_mean(x.float(), mean, shift, inter_mean, params, out)
     out.mul_(scale)
     torch.addcmul(params.bias, out, params.weight, out=out)
+    if out is not y:
+        y.copy_(out)
 
 
 def _normalize_backward(
+    strip: _Strip,
     x: Tensor,
     mean: Tensor,
     var: Tensor,
-    grad_y: Tensor,
-    p: BandedWeights | DenseWeights,
     params: _Parameters,
+    grad_y: Tensor,
     grad_x: Tensor,
     grads: _Parameters,
 ) -> None:
-    """Gradients of `_normalize`: writes that of x into `grad_x` and adds those of the parameters to `grads`.
+    """Gradients of `_normalize`, added to `grad_x` and `grads`.
 
-    With z = (x - mu) r, the normalized tokens: d mu = -grad_y weight r, d v = -1/2 grad_y weight z r^2.
+    With z = (x - mu) r, the normalized tokens: d mu = -grad_y weight r and d v = -1/2 grad_y weight z r^2.
     """
-    channels = x.shape[-1]
-    cells = _average(x, params.pool)
-    shift, moments, inter_mean, inter_var, half = _inter_token_stats(cells, p)
-    scale = _mixed_scale(var, inter_var, params, x.shape)
+    shift, moments, inter_mean, inter_var, half = _inter_token_stats(strip, x, params)
+    grad_window = grad_x[strip.window]
+    x, mean, var, grad_y, grad_x = (t[strip.tokens] for t in (x, mean, var, grad_y, grad_x))
+    x, grad_y = x.float(), grad_y.float()
+    scale = _mixed_scale(var, inter_var, params)
     normalized = torch.empty_like(scale)
     _subtract_mixed_mean(x, mean, shift, inter_mean, params, normalized)
     normalized.mul_(scale)
@@ -163,10 +177,9 @@ def _normalize_backward(
     minus_grad_mean = scale.mul_(grad_y).mul_(params.weight)
 
     # Through the tokens themselves, and their own mean and variance.
-    grad_own_mean = (minus_grad_mean @ params.mean_ratio).unsqueeze(-1).div_(channels)
-    grad_own_var = (grad_var @ params.var_ratio).unsqueeze(-1).mul_(2 / channels)
-    torch.sub(x, mean, out=grad_x)
-    grad_x.mul_(grad_own_var).sub_(grad_own_mean).add_(minus_grad_mean)
+    grad_own_mean = (minus_grad_mean @ params.mean_ratio).unsqueeze(-1).div_(x.shape[-1])
+    grad_own_var = (grad_var @ params.var_ratio).unsqueeze(-1).mul_(2 / x.shape[-1])
+    grad_x.add_(torch.sub(x, mean).mul_(grad_own_var).sub_(grad_own_mean).add_(minus_grad_mean))
 
     # Through the ratios. Means are taken relative to a level of the image, so that a large offset cancels nothing.
     level = shift.mean(dim=-1, keepdim=True)
@@ -175,48 +188,75 @@ def _normalize_backward(
 
     # Through the inter-token statistics, on the averaged grid from here on.
     minus_grad_mean, grad_var = _sum_cells(minus_grad_mean, params.pool), _sum_cells(grad_var, params.pool)
+    mean_product, var_product = minus_grad_mean * inter_mean, grad_var * inter_var
+    grads.mean_ratio.add_(_sum_tokens(mean_product))
     grads.mean_ratio.add_((minus_grad_mean.sum(dim=(1, 2)) * (shift - level)[:, 0, 0]).sum(dim=0))
-    grad_pair = new_pair(inter_mean)
-    grad_first, grad_second = split_pair(grad_pair)
-    torch.mul(minus_grad_mean, inter_mean, out=grad_first)
-    torch.mul(grad_var, inter_var, out=grad_second)
-    grads.mean_ratio.add_(_sum_tokens(grad_first))
-    grads.var_ratio.sub_(_sum_tokens(grad_second))
-    # The variance is the second product minus the square of the first, hence the gradients of the two products, and
-    # `dots`, the sum of each times its product: -(1 - lambda) h M + (1 - lambda) dv (V - M^2).
+    grads.var_ratio.sub_(_sum_tokens(var_product))
+    # The variance is S - M^2 with M and S the two products of P; `dots` is the sum of each times its gradient.
     mean_share, var_share = 1 - params.mean_ratio, 1 - params.var_ratio
-    dots = grad_second.mul_(var_share).addcmul_(grad_first, mean_share, value=-1)
-    torch.mul(grad_var, var_share, out=grad_var)
-    cross = torch.mul(grad_var, inter_mean, out=grad_first)
-    dots = dots.addcmul(cross, inter_mean, value=-1)
+    grad_moments = torch.zeros_like(moments) if strip.tokens != strip.window else torch.empty_like(moments)
+    grad_first, grad_second = grad_moments[:, :, strip.cells]
+    torch.mul(grad_var, var_share, out=grad_second)
+    cross = grad_second * inter_mean
+    dots = var_product.mul_(var_share).addcmul_(mean_product, mean_share, value=-1)
+    dots.addcmul_(cross, inter_mean, value=-1)
     torch.add(minus_grad_mean.mul_(-mean_share), cross, alpha=-2, out=grad_first)
-    grad_second.copy_(grad_var)
-    del minus_grad_mean, grad_var, inter_mean, inter_var, cross, normalized, scale
-    grad_pair, grad_position = p.backward(moments, half, grad_pair, dots)
+    dots = _sum_heads(dots, len(params.position))
+    dots = F.pad(dots, (0, 0, strip.cells.start, moments.shape[2] - strip.cells.stop))
+    grad_moments, grad_position = strip.p.backward(moments.flatten(0, 1), half, grad_moments.flatten(0, 1), dots)
     grads.position.add_(grad_position)
-    grad_first, grad_second = split_pair(grad_pair)
-    grad_cells = grad_first.addcmul_(split_pair(moments)[0], grad_second, value=2)
+    grad_first, grad_second = grad_moments.view(moments.shape)
+    grad_cells = grad_first.addcmul_(moments[0], grad_second, value=2)
     if params.pool > 1:
-        grad_cells = grad_cells / _tokens_a_cell(x, params.pool)
-    _blocks(grad_x, params.pool).add_(_spread(grad_cells, params.pool, x))
+        grad_cells /= _tokens_a_cell(grad_window, params.pool)
+    _blocks(grad_window, params.pool).add_(_spread(grad_cells, params.pool, grad_window))
 
 
-def _inter_token_stats(x: Tensor, p: BandedWeights | DenseWeights) -> tuple:
-    """P x and P (x * x) - (P x) * (P x) of averaged tokens x (B, h, w, C).
+def _layer_norm_backward_outside(
+    strips: list[_Strip],
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    params: _Parameters,
+    grad_y: Tensor,
+    grad_x: Tensor,
+    grads: _Parameters,
+) -> None:
+    """Gradients through the tokens that are in no strip, added to `grad_x` and `grads`."""
+    outside = grad_y.clone()
+    for strip in strips:
+        outside[strip.tokens] = 0
+    through_x, through_weight, through_bias = torch.ops.aten.native_layer_norm_backward(
+        outside,
+        x,
+        params.weight.shape,
+        mean,
+        (var + params.eps).rsqrt_(),
+        params.weight,
+        params.bias,
+        output_mask=(True, True, True),
+    )
+    grad_x.add_(through_x)
+    grads.weight.add_(through_weight)
+    grads.bias.add_(through_bias)
 
-    Each channel is shifted by its mean over the grid, which keeps the digits of the difference.
+
+def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> tuple[Tensor, ...]:
+    """P x and P (x * x) - (P x) * (P x) of averaged tokens.
+
+    Each channel is shifted by its mean over the window, which keeps the digits of the difference.
 
     Returns:
-        The shift (B, 1, 1, C), the pair of moments of x - shift, P (x - shift), the variance, and what `p.backward`
-        wants besides the pair.
+        The shift (B, 1, 1, C), the moments of x - shift (2, B, h, w, C), P (x - shift) and the variance for the strip's
+        rows, and what `p.backward` wants besides the moments.
     """
+    x = _average(x[strip.window].float(), params.pool)
     shift = x.flatten(1, 2).mean(dim=1)[:, None, None]
-    moments = new_pair(x)
-    shifted, square = split_pair(moments)
-    torch.sub(x, shift, out=shifted)
-    torch.mul(shifted, shifted, out=square)
-    product, half = p.apply(moments)
-    mean, var = split_pair(product)
+    moments = x.new_empty(2, *x.shape)
+    torch.sub(x, shift, out=moments[0])
+    torch.mul(moments[0], moments[0], out=moments[1])
+    product, half = strip.p.apply(moments.flatten(0, 1))
+    mean, var = product.view(moments.shape)[:, :, strip.cells]
     var.addcmul_(mean, mean, value=-1).clamp_(min=0)
     return shift, moments, mean, var, half
 
@@ -231,16 +271,21 @@ def _subtract_mixed_mean(
     _blocks(out, params.pool).sub_(_spread(inter_mean, params.pool, x))
 
 
-def _mixed_scale(var: Tensor, inter_var: Tensor, params: _Parameters, shape: torch.Size) -> Tensor:
-    """r = 1 / sqrt(lambda var + (1 - lambda) inter_var + eps) of tokens of `shape` (B, H, W, C)."""
+def _mixed_scale(var: Tensor, inter_var: Tensor, params: _Parameters) -> Tensor:
+    """r = 1 / sqrt(lambda var + (1 - lambda) inter_var + eps), (B, H, W, C)."""
     inter_var = torch.addcmul(params.var_ratio.new_tensor(params.eps), inter_var, 1 - params.var_ratio)
     scale = torch.addcmul(_spread(inter_var, params.pool, var), _blocks(var, params.pool), params.var_ratio)
-    return scale.rsqrt_().view(shape)
+    return scale.rsqrt_().view(*var.shape[:3], -1)
 
 
 def _sum_tokens(x: Tensor) -> Tensor:
     """(B, H, W, C) -> (C,)."""
     return x.sum(dim=(0, 1, 2))
+
+
+def _sum_heads(x: Tensor, num_heads: int) -> Tensor:
+    """(B, H, W, C) -> (N, H, W)."""
+    return x.sum(dim=0).unflatten(-1, (num_heads, -1)).sum(dim=-1).permute(2, 0, 1)
 
 
 def _average(x: Tensor, pool: int) -> Tensor:

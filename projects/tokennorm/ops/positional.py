@@ -1,21 +1,19 @@
 """The positional weights of Eq. 6 (Shao et al., "Dynamic Token Normalization Improves Vision Transformers"), applied to
 token grids axis by axis.
 
-Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N channels a head, K taps.
+Letters of the shapes: B maps, H x W grid, C channels, N heads, D = C / N channels a head, K taps.
 
 P of Eq. 6 is the Kronecker product of Py (H, H) and Px (W, W), see `tokennorm.ops.dtn`. The two classes here apply it to
-pairs of maps, the first and the second moment of the tokens, and know their own gradient. They work without autograd, on
-float32, and are what the hand-made DTN is built on:
+maps of tokens and know their own gradient. They work without autograd, in float32, and are what the hand-made DTN is
+built on:
 
 - `BandedWeights`: up to its rows' denominators P is a convolution. Where the exponents fall off within a few cells, a
   short depthwise convolution per axis followed by a division is exact to float32: O(HW) work.
 - `DenseWeights`: two batched matrix products a head, for everything else. O(HW (H + W)) work.
-
-A pair of maps is a list of chunks: one tensor (2 B, H, W, C), first moments first, or, where that would be large, two
-tensors (B, H, W, C).
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +25,6 @@ _LOWEST_EXPONENT = -20.0
 # Unnormalized sums of weights up to exp(10) stay far inside float32 for both axes together.
 _HIGHEST_EXPONENT = 10.0
 _MAX_TAPS = 27
-# Above this many bytes glibc takes memory from the system anew each time, and touching it costs more than using it.
-_MAX_CHUNK_BYTES = 24 * 2**20
 
 
 def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:
@@ -51,19 +47,6 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
-def new_pair(like: Tensor) -> list[Tensor]:
-    """Memory for a pair of maps of the shape and type of `like`."""
-    if 2 * like.numel() * like.element_size() > _MAX_CHUNK_BYTES:
-        return [torch.empty_like(like), torch.empty_like(like)]
-    return [like.new_empty(2 * like.shape[0], *like.shape[1:])]
-
-
-def split_pair(pair: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The two maps (B, H, W, C) of a pair, as views."""
-    first, second = pair if len(pair) == 2 else pair[0].chunk(2)
-    return first, second
-
-
 def positional_weights(position: Tensor, height: int, width: int) -> 'BandedWeights | DenseWeights':
     """P of `position` (N, 3) on a grid, in the form that is cheaper for it. Reads the parameters' values."""
     rows = position.tolist()
@@ -71,7 +54,8 @@ def positional_weights(position: Tensor, height: int, width: int) -> 'BandedWeig
     reach_x = [_reach(a1, a2, width) for a1, a2, _ in rows]
     if None in reach_y or None in reach_x or 2 * max(reach_y + reach_x) + 1 > _MAX_TAPS:
         return DenseWeights(position, height, width)
-    return BandedWeights(position, height, width, max(reach_y), max(reach_x))
+    a1, a2, a3 = position.unbind(dim=1)
+    return BandedWeights(Taps.of(a1, a3, height, max(reach_y)), Taps.of(a1, a2, width, max(reach_x)))
 
 
 def _reach(square: float, linear: float, size: int) -> int | None:
@@ -96,75 +80,82 @@ class BandedWeights:
     """P as a depthwise convolution along each axis, divided by its rows' sums.
 
     Args:
-        position: [a1, a2, a3] of each head, float32 (N, 3).
-        height, width: Size of the grid.
-        reach_y, reach_x: The largest offsets that count.
+        y, x: Taps along the two axes.
+
+    Attributes:
+        halo: Rows above and below a row of tokens that its row of P reaches.
     """
 
-    def __init__(self, position: Tensor, height: int, width: int, reach_y: int, reach_x: int) -> None:
-        a1, a2, a3 = position.unsqueeze(-1).unbind(dim=1)
-        self.taps_y, self.offset_y, self.inside_y, self.scale_y = _axis(a1, a3, height, reach_y)
-        self.taps_x, self.offset_x, self.inside_x, self.scale_x = _axis(a1, a2, width, reach_x)
-        # (H, W, N, 1): one over the sum of each row's weights, 1 / (Py's sum times Px's).
-        self.scale = (self.scale_y[:, :, None] * self.scale_x[:, None, :]).permute(1, 2, 0).unsqueeze(-1).contiguous()
+    def __init__(self, y: 'Taps', x: 'Taps') -> None:
+        self.y = y
+        self.x = x
+        self.halo = y.weight.shape[1] // 2
+        # (H, W, N, 1): one over the sum of each row's weights.
+        self.scale = (y.scale[:, :, None] * x.scale[:, None, :]).permute(1, 2, 0).unsqueeze(-1).contiguous()
 
-    def apply(self, pair: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """P times both maps, and the pair after the x axis alone, which `backward` wants."""
-        half = [_convolve(chunk, self.taps_x, axis='x') for chunk in pair]
-        product = [_convolve(chunk, self.taps_y, axis='y') for chunk in half]
-        self._divide(product)
-        return product, half
+    def rows(self, start: int, stop: int) -> 'BandedWeights':
+        """P for a window of the grid's rows. What it gives for rows nearer than `halo` to a cut is not to be used."""
+        y = self.y._replace(inside=self.y.inside[:, start:stop], scale=self.y.scale[:, start:stop])
+        return BandedWeights(y, self.x)
 
-    def backward(
-        self, pair: list[Tensor], half: list[Tensor], grad: list[Tensor], dots: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """Gradients of the pair and of `position`. Writes into `grad` and empties `half`.
+    def apply(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """P x for maps (B, H, W, C), and x after the x axis alone, which `backward` wants."""
+        half = _convolve(x, self.x.weight, axis='x')
+        return self._divide(_convolve(half, self.y.weight, axis='y')), half
+
+    def backward(self, x: Tensor, half: Tensor, grad: Tensor, dots: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of x and of `position`.
 
         Args:
-            pair: What `apply` was given.
+            x: What `apply` was given, (B, H, W, C).
             half: What it returned second.
-            grad: Gradient of its first result.
-            dots: Gradient times result, summed over both moments, (B, H, W, C).
+            grad: Gradient of its first result; overwritten.
+            dots: Gradient times result, summed over the maps and each head's channels, (N, H, W).
         """
-        num_heads = self.taps_y.shape[0]
+        num_heads = len(dots)
         self._divide(grad)
-        grad_y = sum(_convolve_grad_taps(h, g, num_heads, self.taps_y.shape[1]) for h, g in zip(half, grad, strict=True))
-        half.clear()
-        grad = [_convolve(grad.pop(0), self.taps_y.flip(1), axis='y') for _ in range(len(grad))]
-        grad_x = sum(
-            # The same memory as (B * H) images of W x 1: a kernel along the first axis has a fast gradient.
-            _convolve_grad_taps(p.flatten(0, 1)[:, :, None], g.flatten(0, 1)[:, :, None], num_heads, self.taps_x.shape[1])
-            for p, g in zip(pair, grad, strict=True)
-        )
-        grad = [_convolve(grad.pop(0), self.taps_x.flip(1), axis='x') for _ in range(len(grad))]
+        grad_y = _convolve_grad_taps(half, grad, num_heads, self.y.weight.shape[1])
+        grad = _convolve(grad, self.y.weight.flip(1), axis='y')
+        # The same memory as B * H images of W x 1: a kernel along the first axis has a fast gradient.
+        columns, grad_columns = (t.flatten(0, 1).unsqueeze(2) for t in (x, grad))
+        grad_x = _convolve_grad_taps(columns, grad_columns, num_heads, self.x.weight.shape[1])
+        grad = _convolve(grad, self.x.weight.flip(1), axis='x')
 
-        # Through the denominators: the row's dot of gradient and result, times each of the row's weights.
-        dots = dots.sum(dim=0).unflatten(-1, (num_heads, -1)).sum(dim=-1).permute(2, 0, 1)  # (N, H, W)
-        grad_y = self.taps_y * (grad_y - (dots.sum(dim=2) * self.scale_y) @ self.inside_y.T)
-        grad_x = self.taps_x * (grad_x - (dots.sum(dim=1) * self.scale_x) @ self.inside_x.T)
-        return grad, torch.stack(
-            [
-                grad_y @ self.offset_y.square() + grad_x @ self.offset_x.square(),
-                grad_x @ self.offset_x,
-                grad_y @ self.offset_y,
-            ],
-            dim=1,
-        )
+        # Through the denominators: each row's dot of gradient and result, times the row's weights.
+        grad_y = self.y.weight * (grad_y - (dots.sum(dim=2) * self.y.scale) @ self.y.inside.T)
+        grad_x = self.x.weight * (grad_x - (dots.sum(dim=1) * self.x.scale) @ self.x.inside.T)
+        square = grad_y @ self.y.offset.square() + grad_x @ self.x.offset.square()
+        return grad, torch.stack([square, grad_x @ self.x.offset, grad_y @ self.y.offset], dim=1)
 
-    def _divide(self, pair: list[Tensor]) -> None:
-        for chunk in pair:
-            chunk.unflatten(-1, (self.scale.shape[2], -1)).mul_(self.scale)
+    def _divide(self, x: Tensor) -> Tensor:
+        x.unflatten(-1, (self.scale.shape[2], -1)).mul_(self.scale)
+        return x
 
 
-def _axis(square: Tensor, linear: Tensor, size: int, reach: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Taps (N, K), their offsets (K,), which of them lie on the grid for each cell (K, size), one over their sum
-    (N, size)."""
-    offset = torch.arange(-reach, reach + 1, device=square.device)
-    cell = offset[:, None] + torch.arange(size, device=square.device)
-    inside = ((cell >= 0) & (cell < size)).to(square.dtype)
-    offset = offset.to(square.dtype)
-    taps = (square * offset.square() + linear * offset).exp()
-    return taps, offset, inside, (taps @ inside).reciprocal()
+class Taps(NamedTuple):
+    """One axis of Eq. 6 as a convolution.
+
+    Attributes:
+        weight: exp of the exponent at each offset, (N, K).
+        offset: The offsets, in cells, (K,).
+        inside: Which of them stay on the grid, for each cell of the axis, 0 or 1, (K, size).
+        scale: One over the sum of those weights, (N, size).
+    """
+
+    weight: Tensor
+    offset: Tensor
+    inside: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, square: Tensor, linear: Tensor, size: int, reach: int) -> 'Taps':
+        """Of factors (N,), on an axis of `size` cells, with offsets up to `reach`."""
+        offset = torch.arange(-reach, reach + 1, device=square.device)
+        cell = offset[:, None] + torch.arange(size, device=square.device)
+        inside = ((cell >= 0) & (cell < size)).to(square.dtype)
+        offset = offset.to(square.dtype)
+        weight = torch.addcmul(square[:, None] * offset.square(), linear[:, None], offset).exp_()
+        return cls(weight, offset, inside, (weight @ inside).reciprocal_())
 
 
 def _convolve(x: Tensor, taps: Tensor, axis: str) -> Tensor:
@@ -205,32 +196,30 @@ class DenseWeights:
         height, width: Size of the grid.
     """
 
+    halo = None  # every row reaches every other
+
     def __init__(self, position: Tensor, height: int, width: int) -> None:
         a1, a2, a3 = position.unbind(dim=1)
         self.p_x = axis_weights(a1, a2, width)
         self.p_y = axis_weights(a1, a3, height)
 
-    def apply(self, pair: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """P times both maps. The second result is empty: `backward` needs nothing but the pair."""
-        product = [torch.empty_like(chunk) for chunk in pair]
-        for chunk, out in zip(pair, product, strict=True):
-            for x, target, p_y, p_x in zip(self._heads(chunk), self._heads(out), self.p_y, self.p_x, strict=True):
-                half = _multiply(p_y, x.flatten(2))
-                target.copy_(_multiply(p_x, half).view(target.shape))
-        return product, []
+    def apply(self, x: Tensor) -> tuple[Tensor, None]:
+        """P x for maps (B, H, W, C). The second result is for `BandedWeights` to use."""
+        product = torch.empty_like(x)
+        for tokens, target, p_y, p_x in zip(self._heads(x), self._heads(product), self.p_y, self.p_x, strict=True):
+            half = _multiply(p_y, tokens.flatten(2))
+            target.copy_(_multiply(p_x, half).view(target.shape))
+        return product, None
 
-    def backward(
-        self, pair: list[Tensor], half: list[Tensor], grad: list[Tensor], dots: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """Gradients of the pair and of `position`. Arguments as in `BandedWeights`; writes into `grad`."""
-        grad_y, grad_x = torch.zeros_like(self.p_y), torch.zeros_like(self.p_x)
-        for chunk, grad_chunk in zip(pair, grad, strict=True):
-            for n, (x, target) in enumerate(zip(self._heads(chunk), self._heads(grad_chunk), strict=True)):
-                x, g = x.flatten(2), target.flatten(2).transpose(0, 1)  # (H, W, B D), (W, H, B D)
-                grad_x[n].addmm_(g.flatten(1), _multiply(self.p_y[n], x).flatten(1).T)
-                g = _multiply(self.p_x[n].T, g)
-                grad_y[n].addmm_(g.flatten(1), x.flatten(1).T)
-                target.copy_(_multiply(self.p_y[n].T, g).transpose(0, 1).view(target.shape))
+    def backward(self, x: Tensor, half: None, grad: Tensor, dots: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of x and of `position`. Arguments as in `BandedWeights`; `grad` becomes the first result."""
+        grad_y, grad_x = torch.empty_like(self.p_y), torch.empty_like(self.p_x)
+        for n, (tokens, target) in enumerate(zip(self._heads(x), self._heads(grad), strict=True)):
+            tokens, g = tokens.flatten(2), target.flatten(2).transpose(0, 1)  # (H, W, B D), (W, H, B D)
+            torch.mm(g.flatten(1), _multiply(self.p_y[n], tokens).flatten(1).T, out=grad_x[n])
+            g = _multiply(self.p_x[n].T, g)
+            torch.mm(g.flatten(1), tokens.flatten(1).T, out=grad_y[n])
+            target.copy_(_multiply(self.p_y[n].T, g).transpose(0, 1).view(target.shape))
         square_x, linear_x = _exponent_grads(self.p_x, grad_x)
         square_y, linear_y = _exponent_grads(self.p_y, grad_y)
         return grad, torch.stack([square_x + square_y, linear_x, linear_y], dim=1)
