@@ -116,9 +116,7 @@ def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor
     return mean, square / (x.shape[-1] - int(unbiased))
 
 
-def inter_token_stats(
-    x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
 
     With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool cells, offsets

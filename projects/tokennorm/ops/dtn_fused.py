@@ -15,12 +15,11 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_weights
 
-# Bytes of float32 tokens in a strip: about the second-level caches of two cores.
-_STRIP_BYTES = 2 * 2**20
+# Bytes of float32 tokens in a strip: small enough for the caches, large enough for the calls to be worth their overhead.
+_STRIP_BYTES = 4 * 2**20
 
 
 class FusedDTN(torch.autograd.Function):
@@ -51,8 +50,12 @@ class FusedDTN(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use '
+                'float64 or tokennorm.ops.dtn.plain_dtn'
+            )
         x, mean, var, *parameters = ctx.saved_tensors
         params = _Parameters.of(*parameters, ctx.eps, ctx.pool)
         strips = list(_strips(x, params, ctx.valid))
