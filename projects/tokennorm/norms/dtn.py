@@ -103,14 +103,14 @@ class DTN(nn.LayerNorm):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C), or rank 3 as `grid` says.
 
-        `valid` is the height and width, in tokens, of the rectangle at the top left of each image's grid that is image
-        and not padding, an int tensor (B, 2): the tokens inside are normalized as if the image were alone, those outside
-        by their own statistics.
+        `valid`, an int tensor (B, 2), is the height and width, in tokens, of the rectangle at the top left of each
+        image's grid that is image and not padding: the tokens inside are normalized as if the image were alone, those
+        outside by their own statistics.
         """
         if valid is not None and (valid.shape != (x.shape[0], 2) or valid.is_floating_point()):
             raise ValueError(
-                f'DTN: valid of shape {tuple(valid.shape)} and {valid.dtype} must be whole numbers (B, 2), a height and '
-                f'a width in tokens for each of the {x.shape[0]} images'
+                f'DTN: valid of shape {tuple(valid.shape)} and {valid.dtype} must be whole numbers (B, 2), a height '
+                f'and a width in tokens for each of the {x.shape[0]} images'
             )
         out = dtn(
             self._as_grid(x),

@@ -16,5 +16,5 @@ class LayerNorm(nn.LayerNorm):
         super().__init__(num_features, eps=eps)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid`, which part of a grid is image, does not matter to statistics within a token."""
+        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter to statistics within tokens."""
         return super().forward(x)

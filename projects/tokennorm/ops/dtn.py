@@ -69,8 +69,8 @@ def dtn(
 
 
 def _is_fused(x: Tensor, published: bool) -> bool:
-    """Whether the hand-made form serves. It reads parameters' values, which costs nothing on a CPU but cannot be traced,
-    and its convolutions would be of reduced precision (TF32) on a GPU."""
+    """Whether the hand-made form serves. It reads parameters' values, which costs nothing on a CPU but cannot be
+    traced, and its convolutions would be of reduced precision (TF32) on a GPU."""
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
     return x.device.type == 'cpu' and x.dtype != torch.float64 and x.numel() > 0 and not published and not traced
 
@@ -87,7 +87,7 @@ def plain_dtn(
     published: bool = False,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """`dtn` as it is written in the paper, all in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
+    """`dtn` as it is written in the paper, in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
     num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
     if published:
         x = _divide_by_head_rms(x, num_heads, eps)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_weights
 
-# Bytes of float32 tokens in a strip: small enough for the caches, large enough for the calls to be worth their overhead.
+# Bytes of float32 tokens in a strip: small enough for the caches, large enough to be worth the calls.
 _STRIP_BYTES = 4 * 2**20
 
 
@@ -139,7 +139,7 @@ def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_S
 
 
 def _normalize(strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Parameters, y: Tensor) -> None:
-    """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean` and `var` are the tokens' own, (B, H, W, 1)."""
+    """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean`, `var`: the tokens' own, (B, H, W, 1)."""
     shift, _, inter_mean, inter_var, _ = _inter_token_stats(strip, x, params)
     x, mean, var, y = (t[strip.tokens] for t in (x, mean, var, y))
     out = y if y.dtype == torch.float32 else torch.empty(y.shape)

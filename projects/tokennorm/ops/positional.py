@@ -3,8 +3,8 @@ token grids axis by axis.
 
 Letters of the shapes: B maps, H x W grid, C channels, N heads, D = C / N channels a head, K taps.
 
-P of Eq. 6 is the Kronecker product of Py (H, H) and Px (W, W), see `tokennorm.ops.dtn`. The two classes here apply it to
-maps of tokens and know their own gradient. They work without autograd, in float32, and are what the hand-made DTN is
+P of Eq. 6 is the Kronecker product of Py (H, H) and Px (W, W), see `tokennorm.ops.dtn`. The two classes here apply it
+to maps of tokens and know their own gradient. They work without autograd, in float32, and are what the hand-made DTN is
 built on:
 
 - `BandedWeights`: up to its rows' denominators P is a convolution. Where the exponents fall off within a few cells, a
