@@ -176,27 +176,29 @@ def _normalize_backward(
     grads.bias.add_(_sum_tokens(grad_y))
     grad_var = normalized.mul_(grad_y)
     grads.weight.add_(_sum_tokens(grad_var))
-    grad_var.mul_(scale).mul_(scale).mul_(-0.5 * params.weight)
-    minus_grad_mean = scale.mul_(grad_y).mul_(params.weight)
+    grad_var.mul_(scale)
+    scale.mul_(params.weight)
+    grad_var.mul_(scale)  # -2 dv: the factor follows with the ratios
+    minus_grad_mean = scale.mul_(grad_y)
 
     # Through the tokens themselves, and their own mean and variance.
-    grad_own_mean = (minus_grad_mean @ params.mean_ratio).unsqueeze(-1).div_(x.shape[-1])
-    grad_own_var = (grad_var @ params.var_ratio).unsqueeze(-1).mul_(2 / x.shape[-1])
-    grad_x.add_(torch.sub(x, mean).mul_(grad_own_var).sub_(grad_own_mean).add_(minus_grad_mean))
+    slope = (grad_var @ params.var_ratio).unsqueeze(-1).mul_(-1 / x.shape[-1])
+    level = (minus_grad_mean @ params.mean_ratio).unsqueeze(-1).div_(x.shape[-1]).addcmul_(mean, slope)
+    grad_x.add_(torch.addcmul(minus_grad_mean, x, slope).sub_(level))
 
     # Through the ratios. Means are taken relative to a level of the image, so that a large offset cancels nothing.
     level = shift.mean(dim=-1, keepdim=True)
     grads.mean_ratio.sub_((mean - level).flatten() @ minus_grad_mean.flatten(0, 2))
-    grads.var_ratio.add_(var.flatten() @ grad_var.flatten(0, 2))
+    grads.var_ratio.sub_(var.flatten() @ grad_var.flatten(0, 2), alpha=0.5)
 
     # Through the inter-token statistics, on the averaged grid from here on.
     minus_grad_mean, grad_var = _sum_cells(minus_grad_mean, params.pool), _sum_cells(grad_var, params.pool)
     mean_product, var_product = minus_grad_mean * inter_mean, grad_var * inter_var
     grads.mean_ratio.add_(_sum_tokens(mean_product))
     grads.mean_ratio.add_((minus_grad_mean.sum(dim=(1, 2)) * (shift - level)[:, 0, 0]).sum(dim=0))
-    grads.var_ratio.sub_(_sum_tokens(var_product))
+    grads.var_ratio.add_(_sum_tokens(var_product), alpha=0.5)
     # The variance is S - M^2 with M and S the two products of P; `dots` is the sum of each times its gradient.
-    mean_share, var_share = 1 - params.mean_ratio, 1 - params.var_ratio
+    mean_share, var_share = 1 - params.mean_ratio, -0.5 * (1 - params.var_ratio)
     grad_moments = torch.zeros_like(moments) if strip.tokens != strip.window else torch.empty_like(moments)
     grad_first, grad_second = grad_moments[:, :, strip.cells]
     torch.mul(grad_var, var_share, out=grad_second)
@@ -206,6 +208,7 @@ def _normalize_backward(
     torch.add(minus_grad_mean.mul_(-mean_share), cross, alpha=-2, out=grad_first)
     dots = _sum_heads(dots, len(params.position))
     dots = F.pad(dots, (0, 0, strip.cells.start, moments.shape[2] - strip.cells.stop))
+    del scale, normalized, minus_grad_mean, grad_var, mean_product, var_product, cross, inter_mean, inter_var
     grad_moments, grad_position = strip.p.backward(moments.flatten(0, 1), half, grad_moments.flatten(0, 1), dots)
     grads.position.add_(grad_position)
     grad_first, grad_second = grad_moments.view(moments.shape)

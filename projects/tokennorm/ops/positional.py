@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Every row of P holds its own token with weight exp(0) = 1, so an offset whose exponent is below -20 changes a row by
-# less than 2e-9 of it: float32 resolves 6e-8.
-_LOWEST_EXPONENT = -20.0
+# Every row of P holds its own token with weight exp(0) = 1, so an offset whose exponent is below -19.9 changes a row by
+# less than 3e-9 of it: float32 resolves 6e-8.
+_LOWEST_EXPONENT = -19.9
 # Unnormalized sums of weights up to exp(10) stay far inside float32 for both axes together.
 _HIGHEST_EXPONENT = 10.0
 _MAX_TAPS = 27
