@@ -100,8 +100,18 @@ class DTN(nn.LayerNorm):
             if self.form == 'published':
                 nn.init.trunc_normal_(self.position[math.isqrt(self.num_heads) ** 2 :], std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C), or rank 3 as `grid` says."""
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C), or rank 3 as `grid` says.
+
+        `valid`, an int tensor (B, 2), is the height and width, in tokens, of the rectangle at the top left of each
+        image's grid that is image and not padding: the tokens inside are normalized as if the image were alone, those
+        outside by their own statistics.
+        """
+        if valid is not None and (valid.shape != (x.shape[0], 2) or valid.is_floating_point()):
+            raise ValueError(
+                f'DTN: valid of shape {tuple(valid.shape)} and {valid.dtype} must be whole numbers (B, 2), a height '
+                f'and a width in tokens for each of the {x.shape[0]} images'
+            )
         out = dtn(
             self._as_grid(x),
             self.weight,
@@ -112,6 +122,7 @@ class DTN(nn.LayerNorm):
             eps=self.eps,
             pool=self.pool,
             published=self.form == 'published',
+            valid=valid,
         )
         return out.view(x.shape)
 

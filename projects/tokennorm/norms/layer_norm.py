@@ -1,6 +1,6 @@
 """LayerNorm with the constructor that all normalizers of token grids share."""
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class LayerNorm(nn.LayerNorm):
@@ -14,3 +14,7 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter to statistics within tokens."""
+        return super().forward(x)

@@ -7,6 +7,9 @@ j minus position i. The exponent is a function of dx plus a function of dy, and 
 denominator factorises as well, so that P is the Kronecker product of Py (H, H) and Px (W, W), exactly:
 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
+
+`dtn` is the function to call. `plain_dtn` is the arithmetic to read: differentiable any number of times, in any
+precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_fused` is the same by hand, for speed.
 """
 
 import torch
@@ -14,21 +17,96 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
 
+from tokennorm.ops.dtn_fused import FusedDTN
+from tokennorm.ops.positional import axis_weights
 
-def axis_weights(square: Tensor, linear: Tensor, size: int) -> Tensor:
-    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)).
+
+def dtn(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    published: bool = False,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """Algorithm 1 of the paper. Statistics are float32 (float64 for float64 tokens), whatever the dtype and autocast.
 
     Args:
-        square: a1 of each head, (N,).
-        linear: a2 (x axis) or a3 (y axis) of each head, (N,).
-        size: cells along the axis.
+        x: Tokens (B, H, W, C).
+        weight: gamma (C,).
+        bias: beta (C,).
+        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
+        var_logit: Logits of each head's lambda for the variance (N,).
+        position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
+        eps: Added to the variance.
+        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
+        published: Follow the authors' code where it differs from Algorithm 1: every head of x is first divided by its
+            root mean square, and the intra-token variance is unbiased.
+        valid: Height and width, in tokens, of the rectangle at the top left of each image's grid that is image and not
+            padding, int (B, 2), at least 1. The tokens inside are normalized as if the image were alone: P runs over
+            them only. Those outside have no neighbours and are normalized by their own statistics, lambda = 1. None is
+            the whole grid.
 
     Returns:
-        Weights (N, size, size); every row sums to 1.
+        Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
-    cells = torch.arange(size, dtype=square.dtype, device=square.device)
-    offset = cells[None, :] - cells[:, None]
-    return (square[:, None, None] * offset**2 + linear[:, None, None] * offset).softmax(dim=-1)
+    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
+    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        weight, bias, var_ratio, position = (t.to(dtype) for t in (weight, bias, var_logit, position))
+        var_ratio = var_ratio.sigmoid()
+        mean_ratio = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
+        if _is_fused(x, published):
+            mean_ratio = torch.ones_like(var_ratio) if mean_ratio is None else mean_ratio
+            return FusedDTN.apply(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, valid)
+        x = x.to(dtype)
+        return plain_dtn(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, published, valid).to(out_dtype)
+
+
+def _is_fused(x: Tensor, published: bool) -> bool:
+    """Whether the hand-made form serves. It reads parameters' values, which costs nothing on a CPU but cannot be
+    traced, and its convolutions would be of reduced precision (TF32) on a GPU."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
+    return x.device.type == 'cpu' and x.dtype != torch.float64 and x.numel() > 0 and not published and not traced
+
+
+def plain_dtn(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_ratio: Tensor | None,
+    var_ratio: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    published: bool = False,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """`dtn` as it is written in the paper, in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
+    num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
+    if published:
+        x = _divide_by_head_rms(x, num_heads, eps)
+    own_mean, own_var = mean, var = intra_token_stats(x, unbiased=published)
+    inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
+    if mean_ratio is not None:
+        mean = torch.lerp(inter_mean, mean, mean_ratio.repeat_interleave(head_dim))
+    var = torch.lerp(inter_var, var, var_ratio.repeat_interleave(head_dim))
+    if valid is not None:
+        inside = inside_of(valid, *x.shape[1:3])
+        mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
+    return (x - mean) * (var + eps).rsqrt() * weight + bias
+
+
+def inside_of(valid: Tensor, height: int, width: int) -> Tensor:
+    """Which tokens of each image's grid lie in its rectangle at the top left, (B, 2) -> bool (B, H, W, 1)."""
+    rows = torch.arange(height, device=valid.device) < valid[:, :1].clamp(min=1)
+    columns = torch.arange(width, device=valid.device) < valid[:, 1:].clamp(min=1)
+    return (rows[:, :, None] & columns[:, None])[..., None]
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
@@ -38,7 +116,7 @@ def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor
     return mean, square / (x.shape[-1] - int(unbiased))
 
 
-def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tensor, Tensor]:
+def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
 
     With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool cells, offsets
@@ -48,26 +126,43 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tenso
         x: Tokens (B, H, W, C).
         position: [a1, a2, a3] of each head, (N, 3).
         pool: Side of the averaged cells, in tokens.
+        valid: Height and width of each image's valid rectangle, (B, 2). Only tokens inside count; P of a token outside
+            runs over those inside too.
 
     Returns:
         Mean and variance, each (B, H, W, C).
     """
     height, width = x.shape[1:3]
     num_heads = position.shape[0]
+    counts = (None, None)
+    if valid is not None:
+        valid = valid.clamp(min=1)
+        inside = inside_of(valid, height, width)
+        x = x.where(inside, 0)
     if pool > 1:
         x = _average_cells(x, pool)
+    if valid is not None:
+        # The share of valid tokens in each cell: partial cells average those alone.
+        share = inside.to(x.dtype) if pool == 1 else _average_cells(inside.to(x.dtype), pool)
+        x = x / share.where(share > 0, 1)
+        valid = -(-valid // pool)
+        counts = valid[:, 1], valid[:, 0]
     # Rows of P sum to 1, so a constant taken off each channel comes back in the mean and changes no variance, but
     # E[x^2] - E[x]^2 then no longer cancels where channels have a large offset. It still does where a channel varies
     # far more over the grid than around a token.
-    shift = x.mean(dim=(1, 2), keepdim=True).detach()
+    if valid is None:
+        shift = x.mean(dim=(1, 2), keepdim=True).detach()
+    else:
+        shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
     x = rearrange(x - shift, 'b y x (n d) -> b y x n d', n=num_heads)
 
     a1, a2, a3 = position.unbind(dim=-1)
-    p_x = axis_weights(a1, a2, x.shape[2])
-    p_y = axis_weights(a1, a3, x.shape[1])
+    images = '' if valid is None else 'b'
+    p_x = axis_weights(a1, a2, x.shape[2], counts[0])
+    p_y = axis_weights(a1, a3, x.shape[1], counts[1])
     moments = torch.cat([x, x * x], dim=-1)
-    moments = torch.einsum('nij,byjnd->byind', p_x, moments)
-    moments = torch.einsum('nij,bjxnd->bixnd', p_y, moments)
+    moments = torch.einsum(f'{images}nij,byjnd->byind', p_x, moments)
+    moments = torch.einsum(f'{images}nij,bjxnd->bixnd', p_y, moments)
     mean, square = moments.chunk(2, dim=-1)
     var = (square - mean * mean).clamp(min=0)
 
@@ -95,50 +190,3 @@ def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:
     heads = rearrange(x, 'b h w (n d) -> b h w n d', n=num_heads)
     heads = heads / (heads.square().mean(dim=-1, keepdim=True) + eps).sqrt()
     return rearrange(heads, 'b h w n d -> b h w (n d)')
-
-
-def dtn(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
-    eps: float = 1e-5,
-    pool: int = 1,
-    published: bool = False,
-) -> Tensor:
-    """Algorithm 1 of the paper. Statistics are float32 (float64 for float64 tokens), whatever the dtype and autocast.
-
-    Args:
-        x: Tokens (B, H, W, C).
-        weight: gamma (C,).
-        bias: beta (C,).
-        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
-        var_logit: Logits of each head's lambda for the variance (N,).
-        position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
-        eps: Added to the variance.
-        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
-        published: Follow the authors' code where it differs from Algorithm 1: every head of x is first divided by its
-            root mean square, and the intra-token variance is unbiased.
-
-    Returns:
-        Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
-    """
-    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
-    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
-
-    with torch.autocast(x.device.type, enabled=False):
-        x, weight, bias, var_logit, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
-        if published:
-            x = _divide_by_head_rms(x, num_heads, eps)
-        mean, var = intra_token_stats(x, unbiased=published)
-        inter_mean, inter_var = inter_token_stats(x, position, pool)
-        if mean_logit is not None:
-            mean_ratio = mean_logit.to(dtype).sigmoid().repeat_interleave(head_dim)
-            mean = torch.lerp(inter_mean, mean, mean_ratio)
-        var_ratio = var_logit.sigmoid().repeat_interleave(head_dim)
-        var = torch.lerp(inter_var, var, var_ratio)
-        return ((x - mean) * (var + eps).rsqrt() * weight + bias).to(out_dtype)

@@ -1,0 +1,258 @@
+"""DTN as a function: the hand-made form and the plain one against the dense float64 transcription, at the limits."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import assert_near
+from tests.reference import dense_dtn
+from tokennorm.ops import dtn_fused
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.positional import BandedWeights, DenseWeights, axis_weights, positional_weights
+
+NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
+# Of the result and of each gradient, relative to the largest entry.
+ERRORS = {torch.float32: (2e-6, 1e-4), torch.float16: (1e-3, 5e-3), torch.bfloat16: (8e-3, 4e-2)}
+
+
+def arguments(batch, height, width, channels, heads, a1=None):
+    """Random tokens and parameters in float64; positions as large as learned ones, or all with the given a1."""
+    position = 0.5 * torch.randn(heads, 3) - torch.tensor([0.5, 0, 0])
+    if a1 is not None:
+        position[:, 0] = a1
+    x = 2 * torch.randn(batch, height, width, channels) + 1
+    rest = torch.rand(channels) + 0.5, torch.randn(channels), torch.randn(heads), torch.randn(heads), position
+    return [t.double() for t in (x, *rest)]
+
+
+def dense(x, weight, bias, mean_logit, var_logit, position, pool=1, valid=None):
+    """The transcription, image by image on its valid part; LayerNorm outside."""
+    if valid is None:
+        height, width, channels = x.shape[1:]
+        tokens = x.reshape(len(x), -1, channels)
+        return dense_dtn(tokens, (height, width), weight, bias, mean_logit, var_logit, position, pool=pool).view(
+            x.shape
+        )
+    rows = []
+    for image, (height, width) in zip(x, valid.tolist(), strict=True):
+        inside = dense(image[None, :height, :width], weight, bias, mean_logit, var_logit, position, pool)
+        outside = F.layer_norm(image, image.shape[-1:], weight, bias)
+        row = torch.cat([inside[0], outside[:height, width:]], dim=1)
+        rows.append(torch.cat([row, outside[height:]], dim=0))
+    return torch.stack(rows)
+
+
+def forward_and_gradients(function, args, dtype, grad_y, **kwargs):
+    """The result and the gradients of all arguments; tokens in `dtype`, parameters in float32 at least."""
+    wide = torch.promote_types(dtype, torch.float32)
+    args = [t.to(dtype if i == 0 else wide).detach().requires_grad_() for i, t in enumerate(args)]
+    y = function(*args, **kwargs)
+    return y, *torch.autograd.grad(y, args, grad_y.to(y.dtype))
+
+
+def assert_equals_dense(args, dtype=torch.float32, grad_y=None, **kwargs):
+    grad_y = torch.randn(args[0].shape).double() if grad_y is None else grad_y
+    args = [args[0].to(dtype).double(), *args[1:]]
+    actual = forward_and_gradients(dtn, args, dtype, grad_y, **kwargs)
+    expected = forward_and_gradients(dense, args, torch.float64, grad_y.to(dtype).double(), **kwargs)
+    assert actual[0].dtype == dtype
+    for name, a, e in zip(('y', *NAMES), actual, expected, strict=True):
+        assert a.isfinite().all(), name
+        allowed = ERRORS[dtype][0 if name == 'y' else 1]
+        # Some gradients vanish, as that of the position of a single token: compare with the gradients at large.
+        error = ((a - e).abs().max() / e.abs().max().clamp(min=1e-2 * grad_y.abs().max())).item()
+        assert error <= allowed, f'{name}: relative error {error:.1e}'
+
+
+# batch, height, width, channels, heads, pool: why
+CASES = [
+    (2, 8, 8, 12, 4, 1),  # a square neighbourhood of heads
+    (2, 5, 9, 12, 3, 1),  # heads that form no square
+    (3, 1, 11, 6, 2, 1),  # one row
+    (2, 13, 1, 6, 2, 1),  # one column
+    (2, 1, 1, 6, 2, 1),  # one token
+    (2, 6, 7, 5, 5, 1),  # one channel a head
+    (2, 8, 12, 8, 2, 4),  # pooled, whole cells
+    (3, 9, 7, 8, 2, 2),  # pooled, partial cells
+    (1, 3, 2, 8, 2, 4),  # pooled into one cell
+]
+
+
+@pytest.mark.parametrize('a1', [-100, -1, -0.02, 0, 0.02, 0.1])
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_float32_equals_the_dense_transcription(batch, height, width, channels, heads, pool, a1):
+    assert_equals_dense(arguments(batch, height, width, channels, heads, a1), pool=pool)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES[:2] + CASES[6:8])
+def test_half_precision_loses_only_its_own_digits(batch, height, width, channels, heads, pool, dtype):
+    assert_equals_dense(arguments(batch, height, width, channels, heads), dtype, pool=pool)
+
+
+@pytest.mark.parametrize('pool', [1, 2])
+@pytest.mark.parametrize('batch', [1, 3])
+def test_strips_add_up(batch, pool, monkeypatch):
+    """Strips of a few rows, as large maps are cut into, give what one piece gives."""
+    args = arguments(batch, 41, 17, 8, 2, a1=-1)
+    grad_y = torch.randn(args[0].shape).double()
+    whole = forward_and_gradients(dtn, args, torch.float32, grad_y, pool=pool)
+    monkeypatch.setattr(dtn_fused, '_STRIP_BYTES', 2**10)
+    params = dtn_fused._Parameters.of(*(t.float() for t in args[1:]), 1e-5, pool)
+    assert len(list(dtn_fused._strips(args[0].float(), params, None))) > batch
+    for name, a, e in zip(
+        ('y', *NAMES), forward_and_gradients(dtn, args, torch.float32, grad_y, pool=pool), whole, strict=True
+    ):
+        assert_near(name, a, e, 'backward')
+    assert_equals_dense(args, pool=pool)
+
+
+@pytest.mark.parametrize('a1', [-1, 0.02])
+@pytest.mark.parametrize('pool', [1, 2, 4])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_an_image_in_a_padded_batch_is_as_alone(pool, a1, dtype):
+    args = arguments(4, 11, 14, 8, 2, a1)
+    valid = torch.tensor([[11, 14], [5, 14], [7, 3], [1, 1]])
+    assert_equals_dense(args, dtype, pool=pool, valid=valid)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_nothing_crosses_the_edge_of_the_valid_rectangle(dtype):
+    x, *rest = (t.to(dtype) for t in arguments(2, 9, 8, 6, 3))
+    valid = torch.tensor([[4, 5], [9, 2]])
+    for image, (height, width) in enumerate(valid.tolist()):
+        other = x.clone()
+        other[image, height:] = 1e4
+        other[image, :, width:] = -3e3
+        same, changed = (dtn(t, *rest, valid=valid)[image, :height, :width] for t in (x, other))
+        assert_near('y', changed, same, dtype=x.dtype)
+        leaf = other.requires_grad_()
+        dtn(leaf, *rest, valid=valid)[image, :height, :width].sum().backward()
+        assert leaf.grad[image, height:].abs().sum() == 0
+        assert leaf.grad[image, :height, width:].abs().sum() == 0
+
+
+def test_the_plain_form_takes_valid_too():
+    args = arguments(4, 11, 14, 8, 2)
+    valid = torch.tensor([[11, 14], [5, 14], [7, 3], [1, 1]])
+    for pool in (1, 2, 4):
+        actual = dtn(*args, pool=pool, valid=valid)
+        assert_near('y', actual, dense(*args, pool=pool, valid=valid), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(('pool', 'valid'), [(1, None), (2, None), (2, [[4, 3], [2, 5]])])
+def test_gradients_of_the_plain_form(pool, valid):
+    """First and second derivatives, in double."""
+    args = [t.requires_grad_() for t in arguments(2, 4, 5, 4, 2)]
+    valid = None if valid is None else torch.tensor(valid)
+    assert torch.autograd.gradcheck(lambda *a: dtn(*a, pool=pool, valid=valid), args)
+    assert torch.autograd.gradgradcheck(lambda *a: dtn(*a, pool=pool, valid=valid), args, atol=1e-4)
+
+
+def test_the_hand_made_form_says_that_it_differentiates_once():
+    args = [t.float().requires_grad_() for t in arguments(1, 3, 3, 4, 2)]
+    with pytest.raises(RuntimeError, match='differentiable once'):
+        torch.autograd.grad(dtn(*args).sum(), args[:1], create_graph=True)
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.sampled_from([(4, 1), (6, 3), (3, 3), (10, 5), (8, 2)]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([-100.0, -1.0, -0.02, 0.0, 0.02, 0.1]),
+    st.floats(-3, 3, width=32),
+    st.sampled_from(['random', 'constant', 'zero', 'offset', 'huge', 'tiny']),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+)
+@settings(max_examples=60, deadline=None)
+def test_finite_tokens_give_finite_results(height, width, shape, pool, a1, linear, kind, dtype):
+    channels, heads = shape
+    torch.manual_seed(height * 64 + width)
+    x, *rest = arguments(2, height, width, channels, heads, a1)
+    rest[-1][:, 1:] = linear
+    x = {
+        'random': lambda: x,
+        'constant': lambda: torch.full_like(x, 3),
+        'zero': lambda: torch.zeros_like(x),
+        'offset': lambda: x + 1e4,
+        'huge': lambda: x * 1e3,
+        'tiny': lambda: x * 1e-6,
+    }[kind]()
+    grad_y = torch.randn(x.shape).double()
+    y, *grads = forward_and_gradients(dtn, [x, *rest], dtype, grad_y, pool=pool)
+    for name, t in zip(('y', *NAMES), (y, *grads), strict=True):
+        assert t.isfinite().all(), name
+    if kind in ('constant', 'zero'):
+        bias = rest[1].to(dtype).expand_as(y)
+        torch.testing.assert_close(y, bias, rtol=0, atol=2e-2 if dtype == torch.bfloat16 else 3e-3)
+
+
+def test_a_channel_constant_over_the_grid_has_no_variance_across_it():
+    x, *rest = (t.float() for t in arguments(1, 12, 12, 4, 2, a1=-1))
+    x = x[:, :1, :1].expand(1, 12, 12, 4).contiguous()
+    rest[2][:], rest[3][:] = -100, -100  # lambda = 0: statistics across tokens alone
+    assert torch.equal(dtn(x, *rest), rest[1].expand_as(x))
+
+
+@pytest.mark.parametrize('a1', [-1, -0.02, 0.02])
+def test_a_common_offset_costs_no_more_digits_than_in_layer_norm(a1):
+    x, *rest = arguments(2, 24, 20, 8, 2, a1)
+    x = (x + 1e4).float().double()
+    rest = [t.float().double() for t in rest]
+    expected = dense(x, *rest)
+    error = (dtn(x.float(), *(t.float() for t in rest)) - expected).abs().max()
+    weight, bias = rest[:2]
+    layer_norm = F.layer_norm(x, (8,), weight, bias)
+    allowed = (F.layer_norm(x.float(), (8,), weight.float(), bias.float()) - layer_norm).abs().max()
+    assert error < 3 * allowed + 1e-4, f'{error:.1e} where LayerNorm has {allowed:.1e}'
+
+
+@pytest.mark.parametrize('size', [1, 2, 7, 30])
+@pytest.mark.parametrize('position', [[-1, 2, -2], [-1, 0, 0], [-100, 0, 3], [-0.4, 1.5, 0.1], [0.02, 0.1, 0]])
+def test_banded_weights_are_the_dense_ones(size, position):
+    """Bands drop nothing that float32 could hold: the worst row of P against float64."""
+    position = torch.tensor([position]).float()
+    p = positional_weights(position, size, size)
+    identity = torch.eye(size * size).view(size * size, size, size).permute(1, 2, 0)[None].contiguous()
+    actual = p.apply(identity)[0].view(size * size, size * size)
+    a1, a2, a3 = position.double().unbind(dim=1)
+    expected = torch.kron(axis_weights(a1, a3, size)[0], axis_weights(a1, a2, size)[0])
+    assert (actual - expected).abs().max() < 3e-7
+    assert (actual.double().sum(dim=1) - 1).abs().max() < 1e-6
+
+
+def test_which_weights_are_banded():
+    equation_7 = torch.tensor([[-1.0, 2.0, -2.0]])
+    assert positional_weights(equation_7, 224, 224).y.weight.shape == (1, 11)
+    assert positional_weights(torch.tensor([[-100.0, 0, 0]]), 224, 224).x.weight.shape == (1, 1)
+    assert isinstance(positional_weights(torch.tensor([[0.1, 0, 0]]), 9, 9), BandedWeights)  # all offsets are 17 taps
+    for position in ([0.0, 0, 0], [0.02, 0, 0], [-0.02, 0, 0], [-0.5, 20.0, 0], [float('nan'), 0, 0], [-1e-30, 1, 0]):
+        assert isinstance(positional_weights(torch.tensor([position]), 224, 224), DenseWeights), position
+
+
+def test_tokens_and_gradients_need_not_be_contiguous():
+    x, *rest = (t.float() for t in arguments(2, 6, 8, 4, 2))
+    grad_y = torch.randn(2, 6, 8, 4)
+    results = []
+    for layout in (torch.contiguous_format, 'transposed', 'expanded'):
+        leaf = x.clone().requires_grad_()
+        tokens = leaf if layout != 'transposed' else leaf.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
+        y = dtn(tokens, *rest)
+        grad = grad_y.sum(dim=0, keepdim=True).expand_as(y)
+        y.backward(grad if layout == 'expanded' else grad.contiguous())
+        results.append((y, leaf.grad))
+    for y, grad in results[1:]:
+        assert_near('y', y, results[0][0])
+        assert_near('gradient', grad, results[0][1], 'backward')
+
+
+def test_only_the_wanted_gradients():
+    x, *rest = (t.float() for t in arguments(1, 4, 4, 4, 2))
+    rest[-1].requires_grad_()
+    dtn(x, *rest).sum().backward()
+    assert rest[-1].grad is not None
+    assert dtn(x, rest[0], rest[1], None, *rest[3:]).shape == x.shape  # no mixed mean
+    assert dtn(x[:0], *rest).shape == (0, 4, 4, 4)
