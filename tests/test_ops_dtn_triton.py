@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.conftest import assert_near
 from tests.reference import dense_dtn, relative_positions
+from tokennorm.ops.dtn import inside_of
 
 pytest.importorskip('triton')
 from tokennorm.ops.dtn_triton import can_use, dtn_triton
@@ -201,14 +203,15 @@ def valid_weights(position, height, width, valid):
 
 
 def test_padding_has_no_weight():
-    """Every token, padding too, takes its inter-token statistics from the valid rectangle."""
+    """Tokens of the image take inter-token statistics from it alone, and padding is normalized by its own."""
     valid = torch.tensor([[3, 2], [2, 4]])
     tensors, grad_y = inputs(2, 3, 4, 4, 1)
 
     def padded(x, *parameters):
         weights = [valid_weights(parameters[-1], 3, 4, v) for v in valid]
         images = [reference(x[b : b + 1], *parameters, positional_weights=weights[b]) for b in range(2)]
-        return torch.cat(images)
+        outside = F.layer_norm(x, x.shape[-1:], *parameters[:2])
+        return torch.where(inside_of(valid, 3, 4), torch.cat(images), outside)
 
     y, grads = run(tensors, grad_y, valid=valid)
     expected_y, expected_grads = gradients(padded, [t.double() for t in tensors], grad_y.double())

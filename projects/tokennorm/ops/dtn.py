@@ -9,7 +9,8 @@ denominator factorises as well, so that P is the Kronecker product of Py (H, H) 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
 `dtn` is the function to call. `plain_dtn` is the arithmetic to read: differentiable any number of times, in any
-precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_fused` is the same by hand, for speed.
+precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_fused` is the same by hand for CPUs, and
+`tokennorm.ops.dtn_triton` for GPUs.
 """
 
 import torch
@@ -18,6 +19,8 @@ from einops import rearrange, repeat
 from torch import Tensor
 
 from tokennorm.ops.dtn_fused import FusedDTN
+from tokennorm.ops.dtn_triton import can_use as can_use_triton
+from tokennorm.ops.dtn_triton import dtn_triton
 from tokennorm.ops.positional import axis_weights
 
 
@@ -54,6 +57,9 @@ def dtn(
     Returns:
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
+    if not published and not traced and x.numel() > 0 and can_use_triton(x):
+        return dtn_triton(x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -61,18 +67,12 @@ def dtn(
         weight, bias, var_ratio, position = (t.to(dtype) for t in (weight, bias, var_logit, position))
         var_ratio = var_ratio.sigmoid()
         mean_ratio = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
-        if _is_fused(x, published):
+        # By hand, parameters' values are read, which costs nothing on a CPU but cannot be traced.
+        if x.device.type == 'cpu' and x.dtype != torch.float64 and x.numel() > 0 and not published and not traced:
             mean_ratio = torch.ones_like(var_ratio) if mean_ratio is None else mean_ratio
             return FusedDTN.apply(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, valid)
         x = x.to(dtype)
         return plain_dtn(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, published, valid).to(out_dtype)
-
-
-def _is_fused(x: Tensor, published: bool) -> bool:
-    """Whether the hand-made form serves. It reads parameters' values, which costs nothing on a CPU but cannot be
-    traced, and its convolutions would be of reduced precision (TF32) on a GPU."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
-    return x.device.type == 'cpu' and x.dtype != torch.float64 and x.numel() > 0 and not published and not traced
 
 
 def plain_dtn(

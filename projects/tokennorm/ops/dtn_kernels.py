@@ -469,6 +469,8 @@ def normalize_kernel(
     var_ratio = tl.sigmoid(tl.load(var_logit_ptr + head).to(tl.float32))
     if HAS_MEAN:
         mean_ratio = tl.sigmoid(tl.load(mean_logit_ptr + head).to(tl.float32))
+    height = _valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
+    width = _valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
     for t in range(POOL * POOL):
         row = i * POOL + t // POOL
         token_x = column * POOL + t % POOL
@@ -478,12 +480,14 @@ def normalize_kernel(
         x = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
         token_mean = tl.load(intra_ptr + token, mask=real, other=0)[:, None]
         token_var = tl.load(intra_ptr + B.to(tl.int64) * H * W + token, mask=real, other=1)[:, None]
+        inside = ((row < height) & (token_x < width))[:, None]
         if HAS_MEAN:
             # The difference first: what is left of a large offset is small.
-            centred = (x - shift[None, :]) - mean - mean_ratio * ((token_mean - shift[None, :]) - mean)
+            mixed = (x - shift[None, :]) - mean - mean_ratio * ((token_mean - shift[None, :]) - mean)
+            centred = tl.where(inside, mixed, x - token_mean)
         else:
             centred = x - token_mean
-        spread = var + var_ratio * (token_var - var)
+        spread = tl.where(inside, var + var_ratio * (token_var - var), token_var)
         y = centred * tl.rsqrt(spread + eps) * gamma[None, :] + beta[None, :]
         tl.store(y_ptr + token[:, None] * C + c[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -566,6 +570,8 @@ def normalize_backward_kernel(
     mean_ratio = 1.0
     if HAS_MEAN:
         mean_ratio = tl.sigmoid(tl.load(mean_logit_ptr + head).to(tl.float32))
+    height = _valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
+    width = _valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
     tokens = B.to(tl.int64) * H * W
     d_gamma = tl.zeros([BLOCK_D], tl.float32)
     d_beta = tl.zeros([BLOCK_D], tl.float32)
@@ -583,27 +589,31 @@ def normalize_backward_kernel(
         dy = tl.load(dy_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
         token_mean = tl.load(intra_ptr + token, mask=real, other=0)[:, None]
         token_var = tl.load(intra_ptr + tokens + token, mask=real, other=1)[:, None]
+        # Tokens outside the image take their own statistics: lambda = 1, whatever the ratios are.
+        inside = ((row < height) & (token_x < width))[:, None]
         if HAS_MEAN:
-            mean_step = (token_mean - shift[None, :]) - mean
-            centred = (x - shift[None, :]) - mean - mean_ratio * mean_step
+            mean_step = tl.where(inside, (token_mean - shift[None, :]) - mean, 0)
+            mixed = (x - shift[None, :]) - mean - mean_ratio * mean_step
+            centred = tl.where(inside, mixed, x - token_mean)
         else:
             centred = x - token_mean
-        inverse = tl.rsqrt(var + var_ratio * (token_var - var) + eps)
+        var_step = tl.where(inside, token_var - var, 0)
+        inverse = tl.rsqrt(tl.where(inside, var + var_ratio * var_step, token_var) + eps)
         normalized = centred * inverse
         # dy is zero outside the mask, and with it everything below.
         d_gamma += tl.sum(dy * normalized, axis=0)
         d_beta += tl.sum(dy, axis=0)
         d_x = dy * gamma[None, :] * inverse
         d_var = -0.5 * d_x * normalized * inverse
-        d_means -= d_x
-        d_vars += d_var
+        d_means -= tl.where(inside, d_x, 0)
+        d_vars += tl.where(inside, d_var, 0)
         if HAS_MEAN:
             d_mean_ratio -= tl.sum(d_x * mean_step, axis=1)
-        d_var_ratio += tl.sum(d_var * (token_var - var), axis=1)
+        d_var_ratio += tl.sum(d_var * var_step, axis=1)
         tl.store(direct_ptr + token[:, None] * C + c[None, :], d_x, mask=mask)
         sums = token_sums_ptr + token * CHUNKS + chunk
-        tl.store(sums, -mean_ratio * tl.sum(d_x, axis=1), mask=real)
-        tl.store(sums + tokens * CHUNKS, var_ratio * tl.sum(d_var, axis=1), mask=real)
+        tl.store(sums, -tl.sum(tl.where(inside, mean_ratio, 1.0) * d_x, axis=1), mask=real)
+        tl.store(sums + tokens * CHUNKS, tl.sum(tl.where(inside, var_ratio, 1.0) * d_var, axis=1), mask=real)
 
     d_square = tl.where(raw_var >= 0, (1 - var_ratio) * d_vars, 0)
     d_mean = (1 - mean_ratio) * d_means - 2 * mean * d_square

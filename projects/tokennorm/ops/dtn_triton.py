@@ -78,7 +78,7 @@ def dtn_triton(
         eps: Added to the variance.
         pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
         valid: Height and width in tokens of the part of each image that is not padding, its top left rectangle:
-            integers (B, 2). Inter-token statistics, of padding tokens too, are those of this part alone.
+            integers (B, 2). As in `dtn`, tokens outside are normalized by their own statistics.
 
     Returns:
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
