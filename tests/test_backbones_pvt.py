@@ -14,7 +14,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import PVT, pvt
+from tokennorm.backbones import PVT, layers
 from tokennorm.backbones.layers import DropPath
 from tokennorm.checkpoints import from_published_pvt
 from tokennorm.norms import DTN, LayerNorm
@@ -220,7 +220,7 @@ def test_start_is_the_published_one():
 
 def test_blocks_are_recomputed_in_training_alone(monkeypatch):
     calls = []
-    monkeypatch.setattr(pvt, 'checkpoint', lambda block, x, use_reentrant: calls.append(use_reentrant) or block(x))
+    monkeypatch.setattr(layers, 'checkpoint', lambda block, *x, use_reentrant: calls.append(use_reentrant) or block(*x))
     image = torch.randn(1, 3, 32, 32)
     small_pvt()(image)
     small_pvt(with_cp=True).eval()(image)

@@ -10,6 +10,6 @@ MODELS = host.Registry(
     'model',
     parent=host.MODELS,
     scope='tokennorm',
-    locations=['tokennorm.builder', 'tokennorm.stems', 'tokennorm.backbones'],
+    locations=['tokennorm.builder', 'tokennorm.stems', 'tokennorm.backbones', 'tokennorm.data_preprocessors'],
 )
 HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])

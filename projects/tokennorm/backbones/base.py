@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.padding import image_sizes_of, valid_cells
 
 MAX_STAGES = 4
 Arch = Mapping[str, Any]
@@ -100,6 +101,11 @@ class Pyramid(BaseModule):
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
         return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
+
+    def valid_cells(self, images: Tensor) -> list[Tensor | None]:
+        """For each stage, height and width in tokens of what is image, (B, 2); None for a batch without padding."""
+        sizes = image_sizes_of(images)
+        return [valid_cells(sizes, 4 * 2**i) for i in range(len(self.stages))]
 
     def init_weights(self) -> None:
         """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.

@@ -1,10 +1,12 @@
 """What the blocks of several backbones share."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
@@ -36,6 +38,11 @@ def pad_grid(x: Tensor, size: int) -> Tensor:
     if height % size == 0 and width % size == 0:
         return x  # F.pad would copy
     return F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
+
+
+def run_block(block: nn.Module, *args: Any, recompute: bool) -> Tensor:
+    """The block's result; with `recompute` the backward pass computes it again, for less memory."""
+    return checkpoint(block, *args, use_reentrant=False) if recompute else block(*args)
 
 
 class Mlp(nn.Module):

@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates
+from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt, without_class_token
 from tokennorm.registry import MODELS
@@ -85,10 +84,10 @@ class Block(nn.Module):
         self.mlp = Mlp(dims, mlp_ratio * dims)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        x = x + self.drop_path(self.attn(self.norm1(x)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
+        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 class Stage(nn.Module):
@@ -120,7 +119,7 @@ class Stage(nn.Module):
         self.pos_shape = pos_shape
         self.with_cp = with_cp
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, H, W, C), or (B, 1, 1 + H * W, C) with the class token first."""
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
@@ -128,7 +127,7 @@ class Stage(nn.Module):
             cls_token = (self.cls_token + self.pos_embed[:, :1]).expand(x.shape[0], -1, -1)
             x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.with_cp and self.training else block(x)
+            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
         return x
 
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
@@ -260,8 +259,9 @@ class PVT(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
         outs = []
+        valid = self.valid_cells(x)
         for i, stage in enumerate(self.stages):
-            grid = stage(x)
+            grid = stage(x, valid[i])
             x = rearrange(grid, 'b h w c -> b c h w')
             if i in self.out_indices:
                 outs.append(x)

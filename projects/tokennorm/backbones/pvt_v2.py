@@ -13,10 +13,9 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, drop_path_rates
+from tokennorm.backbones.layers import DropPath, drop_path_rates, run_block
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
@@ -97,10 +96,10 @@ class Block(nn.Module):
         self.mlp = ConvMlp(dims, mlp_ratio * dims, first_act=nn.ReLU() if linear else nn.Identity())
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        x = x + self.drop_path(self.attn(self.norm1(x)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
+        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 class Stage(nn.Module):
@@ -120,12 +119,12 @@ class Stage(nn.Module):
         self.norm = norm
         self.with_cp = with_cp
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, H, W, C)."""
         x = self.patch_embed(x)
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.with_cp and self.training else block(x)
-        return self.norm(x)
+            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
+        return self.norm(x, valid)
 
 
 @MODELS.register_module()
@@ -226,8 +225,9 @@ class PVTv2(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []
+        valid = self.valid_cells(x)
         for i, stage in enumerate(self.stages):
-            x = rearrange(stage(x), 'b h w c -> b c h w')
+            x = rearrange(stage(x, valid[i]), 'b h w c -> b c h w')
             if i in self.out_indices:
                 outs.append(x)
             if self.out_type == 'featmap' and i == max(self.out_indices):

@@ -14,10 +14,9 @@ from typing import Any, Literal
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid
+from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_swin
 from tokennorm.registry import MODELS
@@ -123,10 +122,10 @@ class Block(nn.Module):
         self.mlp = Mlp(dims, mlp_ratio * dims)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        x = x + self.drop_path(self.attn(self.norm1(x), shift, mask))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
+        x = x + self.drop_path(self.attn(self.norm1(x, valid), shift, mask))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 class PatchMerging(nn.Module):
@@ -171,13 +170,13 @@ class Stage(nn.Module):
         self.shift_single_windows = shift_single_windows
         self.with_cp = with_cp
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Image or grid -> (B, H, W, C)."""
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Image or grid -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
         x = self.patch_embed(x)
         shift, mask = self.shift_of(x)
         for i, block in enumerate(self.blocks):
-            args = (x, shift, mask) if i % 2 else (x, (0, 0), None)
-            x = checkpoint(block, *args, use_reentrant=False) if self.with_cp and self.training else block(*args)
+            window = (shift, mask) if i % 2 else ((0, 0), None)
+            x = run_block(block, x, *window, valid, recompute=self.with_cp and self.training)
         return x
 
     def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
@@ -294,10 +293,11 @@ class Swin(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []
+        valid = self.valid_cells(x)
         for i, stage in enumerate(self.stages):
-            x = stage(x)
+            x = stage(x, valid[i])
             if self.out_type == 'featmap' and i in self.out_indices:
-                outs.append(rearrange(stage.norm(x), 'b h w c -> b c h w'))
+                outs.append(rearrange(stage.norm(x, valid[i]), 'b h w c -> b c h w'))
                 if i == max(self.out_indices):
                     return tuple(outs)
         return (stage.norm(x).mean(dim=(1, 2)),)

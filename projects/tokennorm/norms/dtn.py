@@ -105,7 +105,7 @@ class DTN(nn.LayerNorm):
 
         `valid`, an int tensor (B, 2), is the height and width, in tokens, of the rectangle at the top left of each
         image's grid that is image and not padding: the tokens inside are normalized as if the image were alone, those
-        outside by their own statistics.
+        outside by their own statistics. The published form has no such thing and ignores it.
         """
         if valid is not None and (valid.shape != (x.shape[0], 2) or valid.is_floating_point()):
             raise ValueError(
@@ -122,7 +122,7 @@ class DTN(nn.LayerNorm):
             eps=self.eps,
             pool=self.pool,
             published=self.form == 'published',
-            valid=valid,
+            valid=valid if self.form == 'paper' else None,
         )
         return out.view(x.shape)
 

@@ -1,0 +1,40 @@
+"""Which part of each image in a padded batch is image, from the data preprocessor to the normalizers.
+
+Detectors batch images of different sizes with zeros at the right and the bottom. Statistics over tokens must not see
+them, so a data preprocessor notes the sizes on the batch itself, a backbone reads them there, and its normalizers get
+the rectangle of each image in their own cells. On the batch, a note cannot outlive it or meet another one.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor:
+    """Notes the height and width of each image on the batch that holds them, and returns the batch.
+
+    Where every image fills the batch nothing is noted.
+
+    Args:
+        images: Batch (B, C, H, W).
+        sizes: Height and width of each image, in pixels.
+    """
+    if len(sizes) != len(images):
+        raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
+    if any(tuple(size) != tuple(images.shape[-2:]) for size in sizes):
+        images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)
+    return images
+
+
+def image_sizes_of(images: Tensor) -> Tensor | None:
+    """What `note_image_sizes` noted on a batch, int (B, 2) in pixels; None for a batch without padding."""
+    return getattr(images, 'image_sizes', None)
+
+
+def valid_cells(sizes: Tensor | None, stride: int) -> Tensor | None:
+    """Image sizes in whole cells of `stride` pixels, int (B, 2), at least 1. A cell that is partly padding is left out.
+
+    The cells inside are those that hold nothing but image, whatever the batch was padded to.
+    """
+    return None if sizes is None else (sizes // stride).clamp(min=1)

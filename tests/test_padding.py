@@ -1,0 +1,118 @@
+"""What is image in a padded batch reaches the normalizers, and padding changes nothing that it need not."""
+
+import pytest
+import torch
+from mmdet.structures import DetDataSample
+from torch import nn
+
+from tests.conftest import assert_near
+from tests.test_backbones_pvt import ARCH, randomise
+from tokennorm.backbones import PVT, PVTv2, Swin
+from tokennorm.data_preprocessors import DetDataPreprocessor
+from tokennorm.padding import image_sizes_of, note_image_sizes, valid_cells
+from tokennorm.registry import MODELS
+
+SWIN = dict(embed_dims=(16, 32, 64, 128), depths=(1, 1, 1, 1), num_heads=(1, 2, 4, 8), mlp_ratios=(2, 2, 2, 2))
+SIZES = [(96, 64), (64, 128)]  # multiples of 32, so that every stage has whole cells alone as well
+
+
+class NoAttention(nn.Module):
+    """In place of an attention, through which hosts let padding in."""
+
+    def forward(self, x, *args):
+        return torch.zeros_like(x)
+
+
+def backbone(kind, **kwargs):
+    arch = {PVT: ARCH, PVTv2: ARCH, Swin: SWIN}[kind]
+    if kind is Swin:
+        kwargs |= dict(window_size=2)
+    return randomise(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()
+
+
+def batch(images, height=128, width=160):
+    """Images in a padded batch, as a data preprocessor makes it."""
+    padded = torch.zeros(len(images), 3, height, width)
+    for i, image in enumerate(images):
+        padded[i, :, : image.shape[1], : image.shape[2]] = image
+    return note_image_sizes(padded, [image.shape[1:] for image in images])
+
+
+def alone_and_in_a_batch(model):
+    """The maps of each image alone, and the part of the padded batch's maps that is that image."""
+    images = [torch.randn(3, *size) for size in SIZES]
+    together = model(batch(images))
+    for i, image in enumerate(images):
+        for stage, alone in zip(model.out_indices, model(image[None]), strict=True):
+            height, width = alone.shape[2:]
+            yield f'image {i}, stage {stage}', together[model.out_indices.index(stage)][i, :, :height, :width], alone[0]
+
+
+def test_the_preprocessor_notes_the_sizes():
+    preprocessor = MODELS.build(
+        dict(type='tokennorm.DetDataPreprocessor', mean=[1, 2, 3], std=[4, 5, 6], pad_size_divisor=32)
+    )
+    assert isinstance(preprocessor, DetDataPreprocessor)
+    samples = [DetDataSample(metainfo=dict(img_shape=shape)) for shape in ((50, 60), (33, 70))]
+    data = dict(inputs=[torch.zeros(3, 50, 60, dtype=torch.uint8), torch.zeros(3, 33, 70, dtype=torch.uint8)])
+    processed = preprocessor(data | dict(data_samples=samples))
+    inputs = processed['inputs']
+    assert inputs.shape == (2, 3, 64, 96)
+    assert image_sizes_of(inputs).tolist() == [[50, 60], [33, 70]]
+    assert processed['data_samples'][0].batch_input_shape == (64, 96), 'what mmdet does is done'
+
+
+def test_a_batch_without_padding_is_left_alone():
+    assert image_sizes_of(note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9), (8, 9)])) is None
+    assert valid_cells(None, 4) is None
+    with pytest.raises(ValueError, match='1 sizes for a batch of 2 images'):
+        note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9)])
+
+
+def test_cells_that_are_partly_padding_are_left_out():
+    assert valid_cells(torch.tensor([[50, 60], [3, 32]]), 4).tolist() == [[12, 15], [1, 8]]
+
+
+@pytest.mark.parametrize('pool', [(1, 1, 1, 1), (4, 2, 1, 1)])
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+def test_without_attention_an_image_is_as_alone(kind, pool):
+    """Norms and stems. Convolutions over tokens (PVTv2) and resized position embeddings (PVT) are left out as well."""
+    model = backbone(kind, norm=dict(pool=pool))
+    for module in model.modules():
+        if hasattr(module, 'attn'):
+            module.attn = NoAttention()
+        if isinstance(module, nn.Conv2d) and module.groups > 1:
+            nn.init.zeros_(module.weight)
+        if hasattr(module, 'pos_embed'):
+            nn.init.zeros_(module.pos_embed)
+    if kind is PVTv2:
+        model.out_indices = (0,)  # its later stems overlap, and see tokens beyond the image
+    for name, actual, alone in alone_and_in_a_batch(model):
+        assert_near(name, actual, alone)
+
+
+def test_windows_that_do_not_cross_the_edge_keep_an_image_as_alone():
+    """Attention included. Shifted windows, and windows across the edge, let padding in."""
+    for name, actual, alone in alone_and_in_a_batch(backbone(Swin, out_indices=(0, 1, 2))):
+        assert_near(name, actual, alone)
+
+
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+def test_the_note_is_what_keeps_padding_out(kind):
+    model = backbone(kind)
+    padded = batch([torch.randn(3, *size) for size in SIZES])
+    noted, plain = model(padded)[0], model(padded.clone())[0]
+    assert (noted - plain).abs().max() > 1e-2 * plain.abs().max()
+    published = backbone(kind, norm=dict(form='published'))
+    assert torch.equal(published(padded)[0], published(padded.clone())[0])
+
+
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+def test_recomputed_blocks_see_it_too(kind):
+    model = backbone(kind, drop_path_rate=0.0).train()
+    padded = batch([torch.randn(3, *size) for size in SIZES])
+    expected = model(padded)[-1]
+    for module in model.modules():
+        if hasattr(module, 'with_cp'):
+            module.with_cp = True
+    assert torch.equal(model(padded)[-1], expected)
