@@ -1,4 +1,4 @@
-"""The largest errors of DTN and LayerNorm against float64, relative to the largest entry, forward and for each gradient.
+"""The largest errors of DTN and LayerNorm against float64, relative to the largest entry: result and gradients.
 
 python benchmarks/dtn_errors.py
 """
@@ -41,7 +41,8 @@ def errors(name: str, dtype: torch.dtype, offset: float, a1: float | None) -> di
         return [y, *torch.autograd.grad(y, inputs, grad_y.to(y.dtype))]
 
     figures = [
-        ((a.double() - e).abs().max() / e.abs().max()).item() for a, e in zip(run(False), run(True), strict=True)
+        ((a.double() - e).abs().max() / e.abs().max().clamp(min=1e-6)).item()
+        for a, e in zip(run(False), run(True), strict=True)
     ]
     cells = {key: f'{value:.0e}' for key, value in zip(NAMES, figures, strict=False)}
     return {'norm': name, 'dtype': str(dtype)[6:], 'offset': f'{offset:g}'} | {n: cells.get(n, '-') for n in NAMES}
