@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument('--dtype', default='float32', choices=['float32', 'float16', 'bfloat16'])
     parser.add_argument('--threads', type=int, default=2, help='of a CPU (default: 2)')
     parser.add_argument('--clock', default='wall', choices=list(CLOCKS), help='cpu: the processor time of this process')
-    parser.add_argument('--only', default='', help='shapes whose name contains this')
+    parser.add_argument('--only', default='', help="shapes whose name contains this, or 'growth'")
     parser.add_argument('--seconds', type=float, default=3, help='for each row and direction (default: 3)')
     parser.add_argument('--memory-limit', type=float, default=8, help='GiB that a contender may take (default: 8)')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/benchmarks'))
@@ -64,9 +64,10 @@ def main() -> None:
 
     print(f'{args.device}, {args.dtype}, {args.threads} threads, {args.clock} clock, torch {torch.__version__}')
     rows = [measure(args, *shape, growth=False) for shape in SHAPES if args.only in shape[0]]
-    print_table(rows)
-    write_csv(args.out / f'dtn_shapes_{args.device}_{args.dtype}.csv', rows)
-    if not args.only:
+    if rows:
+        print_table(rows)
+        write_csv(args.out / f'dtn_shapes_{args.device}_{args.dtype}.csv', rows)
+    if args.only in ('', 'growth'):
         rows = [
             measure(args, name, 1, side, side, 64, 1, 1, a1=a1, growth=True)
             for name, a1 in (('Eq. 7', None), ('a1 = 0', 0.0))

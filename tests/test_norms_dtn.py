@@ -8,7 +8,7 @@ from torch import nn
 from tests.conftest import assert_near
 from tests.reference import dense_dtn, relative_positions
 from tokennorm.checkpoints import from_published_dtn
-from tokennorm.norms import DTN
+from tokennorm.norms import DTN, LayerNorm
 from tokennorm.norms.dtn import attention_centres
 from tokennorm.ops.dtn import inter_token_stats
 
@@ -308,3 +308,30 @@ def test_traces_for_flop_counters_and_export():
     traced = torch.jit.trace(norm, torch.randn(1, 6, 8, 12))
     x = torch.randn(2, 6, 8, 12)
     assert_near('y', traced(x), norm(x))
+
+
+def test_valid_reaches_the_arithmetic_and_means_nothing_to_layer_norm():
+    norm = randomise(DTN(12, 4))
+    x = torch.randn(2, 6, 8, 12)
+    valid = torch.tensor([[6, 8], [3, 5]])
+    y = norm(x, valid)
+    assert_near('whole image', y[:1], norm(x[:1]))
+    assert_near('padded image', y[1:, :3, :5], norm(x[1:, :3, :5]))
+    layer_norm = LayerNorm(12)
+    assert torch.equal(layer_norm(x, valid), F.layer_norm(x, (12,)))
+    for wrong in (valid[:1], valid.float(), valid[0]):
+        with pytest.raises(ValueError, match='valid of shape'):
+            norm(x, wrong)
+
+
+@pytest.mark.slow
+def test_compiles_without_graph_breaks():
+    norm = randomise(DTN(12, 4, pool=2))
+    compiled = torch.compile(norm, fullgraph=True, dynamic=True)
+    for height, width in ((6, 8), (7, 11), (16, 10)):
+        x = torch.randn(2, height, width, 12, requires_grad=True)
+        y = compiled(x)
+        assert_near('y', y, norm(x))
+        (grad,) = torch.autograd.grad(y.square().sum(), [x])
+        (expected,) = torch.autograd.grad(norm(x).square().sum(), [x])
+        assert_near('gradient', grad, expected, 'backward')

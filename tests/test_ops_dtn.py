@@ -228,7 +228,8 @@ def test_which_weights_are_banded():
     equation_7 = torch.tensor([[-1.0, 2.0, -2.0]])
     assert positional_weights(equation_7, 224, 224).y.weight.shape == (1, 11)
     assert positional_weights(torch.tensor([[-100.0, 0, 0]]), 224, 224).x.weight.shape == (1, 1)
-    assert isinstance(positional_weights(torch.tensor([[0.1, 0, 0]]), 9, 9), BandedWeights)  # all offsets are 17 taps
+    assert isinstance(positional_weights(equation_7, 14, 14), BandedWeights)
+    assert isinstance(positional_weights(equation_7, 7, 7), DenseWeights)  # more taps than cells
     for position in ([0.0, 0, 0], [0.02, 0, 0], [-0.02, 0, 0], [-0.5, 20.0, 0], [float('nan'), 0, 0], [-1e-30, 1, 0]):
         assert isinstance(positional_weights(torch.tensor([position]), 224, 224), DenseWeights), position
 

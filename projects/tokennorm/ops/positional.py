@@ -52,7 +52,10 @@ def positional_weights(position: Tensor, height: int, width: int) -> 'BandedWeig
     rows = position.tolist()
     reach_y = [_reach(a1, a3, height) for a1, _, a3 in rows]
     reach_x = [_reach(a1, a2, width) for a1, a2, _ in rows]
-    if None in reach_y or None in reach_x or 2 * max(reach_y + reach_x) + 1 > _MAX_TAPS:
+    if None in reach_y or None in reach_x:
+        return DenseWeights(position, height, width)
+    taps_y, taps_x = 2 * max(reach_y) + 1, 2 * max(reach_x) + 1
+    if max(taps_y, taps_x) > _MAX_TAPS or taps_y > height or taps_x > width:  # taps beyond the grid are slow
         return DenseWeights(position, height, width)
     a1, a2, a3 = position.unbind(dim=1)
     return BandedWeights(Taps.of(a1, a3, height, max(reach_y)), Taps.of(a1, a2, width, max(reach_x)))
