@@ -7,6 +7,7 @@ positions are not decayed.
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
 model = dict(
+    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
         _delete_=True,
         type='tokennorm.PVT',

@@ -4,6 +4,7 @@ _base_ = 'mmdet::_base_/models/retinanet_r50_fpn.py'
 
 norm_cfg = dict(type='GN', num_groups=8)
 model = dict(
+    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
         _delete_=True,
         type='tokennorm.PVT',
