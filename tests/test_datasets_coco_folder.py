@@ -60,6 +60,19 @@ def test_of_several_files_the_plainest_name_is_taken(tmp_path):
     }
 
 
+def test_a_test_file_that_cannot_be_read_is_no_missing_one(tmp_path):
+    for split in ('train', 'val', 'test'):
+        write(tmp_path, f'{split}.json', ['a.jpg'], '.')
+    (tmp_path / 'test.json').write_text('{"images": [')
+    with pytest.raises(ValueError, match=r'test.json cannot be read as JSON'):
+        find_coco_splits(tmp_path)
+
+
+def test_for_an_evaluation_one_split_is_enough(tmp_path):
+    write(tmp_path, 'val.json', ['a.jpg'], '.')
+    assert list(find_coco_splits(tmp_path, needed=())) == ['val']
+
+
 def test_two_files_that_fit_alike_are_an_error(tmp_path):
     for folder in ('a', 'b'):
         for split in ('train', 'val'):

@@ -110,6 +110,19 @@ def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
     assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
 
 
+def test_a_checkpoint_is_not_scored_on_other_classes(data, trained, tmp_path):
+    own = shutil.copytree(data, tmp_path / 'own')
+    for split in ('train', 'val'):
+        path = own / 'annotations' / f'{split}.json'
+        content = json.loads(path.read_text())
+        content['categories'].reverse()
+        path.write_text(json.dumps(content))
+    (checkpoint,) = trained.glob('epoch_*.pth')
+    arguments = [CONFIG, str(checkpoint), '--data', str(own), '--work-dir', str(tmp_path)]
+    with pytest.raises(SystemExit, match=r'(?s)are in another order: 4 \(disk, .*star, triangle, square, disk\)'):
+        tool('test')(arguments)
+
+
 def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):
     control = CONFIG.replace('-dtn-dpn', '')
     (checkpoint,) = trained.glob('epoch_*.pth')

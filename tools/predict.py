@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import mmcv
 import numpy as np
+import torch
 from mmengine.config import Config, DictAction
 from mmengine.utils import ProgressBar
 
@@ -29,7 +30,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('path', type=Path, help='image, folder of images, or video')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='folder for what is written')
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score of what is drawn; the json has all')
-    parser.add_argument('--batch-size', type=int, default=1, help='images at a time')
+    parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images at a time')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best there is')
     parser.add_argument('--no-pictures', action='store_true', help='write the json alone')
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, help='entries of the config, as key=value')
@@ -41,6 +42,10 @@ def main(argv: list[str] | None = None) -> None:
     for path in (args.config, args.path):
         if not path.exists():
             raise SystemExit(f'error: {path} is not there')
+    if args.batch_size < 1:
+        raise SystemExit(f'error: --batch-size {args.batch_size} must be at least 1')
+    if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
+        raise SystemExit(f'error: --device {args.device}: PyTorch sees no GPU')
     try:
         require_mmcv_ops()
         cfg = Config.fromfile(args.config)

@@ -6,8 +6,9 @@ from pathlib import Path
 from mmdet.engine.hooks.utils import trigger_visualization_hook
 from mmdet.evaluation import DumpDetResults
 
-from tokennorm.checkpoints import check_fit, read_state_dict
+from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import add_runner_arguments, build_runner, load_config
+from tokennorm.datasets.checks import check_classes
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -27,14 +28,17 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
     if not args.checkpoint.startswith(('http://', 'https://')) and not Path(args.checkpoint).is_file():
         raise SystemExit(f'error: checkpoint {args.checkpoint} is not there')
-    cfg = load_config(args)
+    cfg = load_config(args, needed=())
     cfg.load_from = args.checkpoint
     if args.show or args.show_dir:
         cfg = trigger_visualization_hook(cfg, args)
     runner = build_runner(cfg, splits=('test',))
     try:
+        trained = trained_classes(args.checkpoint)
+        if trained is not None:
+            check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
         check_fit(getattr(runner.model, 'module', runner.model), read_state_dict(args.checkpoint), args.checkpoint)
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     if args.out is not None:
         runner.test_evaluator.metrics.append(DumpDetResults(out_file_path=str(args.out)))

@@ -1,6 +1,7 @@
 """Trains a detector: `python tools/train.py CONFIG`, with the usual arguments of mmdet's tool."""
 
 import argparse
+from pathlib import Path
 
 from tokennorm.cli import add_runner_arguments, build_runner, load_config, train
 
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> None:
         cfg.auto_scale_lr.enable = True
     if args.resume is not None:
         cfg.resume = True
+        if args.resume != 'auto' and not Path(args.resume).is_file():
+            raise SystemExit(f'error: --resume: checkpoint {args.resume} is not there')
         cfg.load_from = None if args.resume == 'auto' else args.resume
     train(build_runner(cfg, splits=('train', 'val')), to_go_on='--resume goes on from the latest.')
 

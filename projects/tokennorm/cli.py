@@ -38,8 +38,12 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
 
 
-def load_config(args: argparse.Namespace) -> Config:
+def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'val')) -> Config:
     """The config that the arguments name, with their data, their overrides and a work folder.
+
+    Args:
+        args: Parsed `add_runner_arguments`.
+        needed: Splits that the data must have.
 
     Raises:
         SystemExit: with what to do, where the config is not there or the data would break it.
@@ -50,7 +54,7 @@ def load_config(args: argparse.Namespace) -> Config:
     cfg = Config.fromfile(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:
-        use_data(cfg, args.data)
+        use_data(cfg, args.data, needed)
     if args.cfg_options is not None:
         cfg.merge_from_dict(args.cfg_options)
     if args.work_dir is not None:
@@ -60,14 +64,14 @@ def load_config(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def use_data(cfg: Config, folder: str) -> None:
+def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
     """Points a config at a COCO-format folder, after an inspection whose findings are printed.
 
     Raises:
         SystemExit: where something in the folder would break training or evaluation.
     """
     try:
-        splits = find_coco_splits(folder)
+        splits = find_coco_splits(folder, needed)
         found = inspect_splits(splits)
         if is_main_process():
             print(f'{folder}\n\n{found}\n', flush=True)

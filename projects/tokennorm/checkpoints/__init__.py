@@ -7,6 +7,7 @@ from tokennorm.checkpoints.loading import (
     load_from_init_cfg,
     load_pretrained,
     read_state_dict,
+    trained_classes,
 )
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
@@ -23,5 +24,6 @@ __all__ = [
     'load_from_init_cfg',
     'load_pretrained',
     'read_state_dict',
+    'trained_classes',
     'without_class_token',
 ]

@@ -45,6 +45,18 @@ def read_checkpoint(checkpoint: str | Path) -> Any:
     return content
 
 
+def trained_classes(checkpoint: str | Path) -> list[str] | None:
+    """The class names that a checkpoint of a runner was trained with; None where it does not say.
+
+    Raises:
+        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
+    """
+    content = read_checkpoint(checkpoint)
+    meta = content.get('meta') if isinstance(content, dict) else None
+    dataset_meta = (meta or {}).get('dataset_meta') or {}
+    return list(dataset_meta['classes']) if dataset_meta.get('classes') else None
+
+
 def read_state_dict(checkpoint: str | Path) -> StateDict:
     """The state dict in a file or behind an http(s) address.
 

@@ -1,7 +1,7 @@
 """Compares a detector's config with its annotation files before training or testing begins."""
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,22 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
                 f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {role} has {num_classes}: '
                 f'set it to {num_classes}'
             )
+
+
+def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: str) -> None:
+    """The classes of the data are those that a checkpoint was trained with, in the same order.
+
+    Raises:
+        ValueError: where they are not; a detector would be scored on the wrong classes.
+    """
+    if list(trained) == list(classes):
+        return
+    reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'
+    raise ValueError(
+        f'the classes of {checkpoint} and of the data are {reason}: {len(trained)} ({", ".join(trained)}) '
+        f'and {len(classes)} ({", ".join(classes)}). Give the data that it was trained for, with --data or the config '
+        'in its work folder, and its categories in that order'
+    )
 
 
 def set_num_classes(model: Any, num_classes: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,22 @@ class CocoSplit:
     content: Mapping[str, Any]
 
 
-def find_coco_splits(root: str | Path) -> dict[str, CocoSplit]:
+def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
     """The splits of a folder: json files of COCO's structure named after a split, or in a folder named after one.
 
     `annotations/instances_train2017.json`, `train.json`, `train/_annotations.coco.json` and the like are found. Where
     several files fit a split, the one with the fewest other words in its name is taken. The images are looked for in
     every folder down to the second level.
 
+    Args:
+        root: The folder.
+        needed: Splits that must be there.
+
     Returns:
-        Splits by name, in the order of `SPLITS`; 'train' and 'val' are among them.
+        Splits by name, in the order of `SPLITS`. A test file of images without annotations, as COCO's own, is no split.
 
     Raises:
-        FileNotFoundError: where the folder, or the annotations of train or val, are not there.
+        FileNotFoundError: where the folder, or the annotations of a needed split, are not there.
         ValueError: for an annotation file that is not valid, or where two fit a split equally well.
     """
     root = Path(root)
@@ -61,35 +65,36 @@ def find_coco_splits(root: str | Path) -> dict[str, CocoSplit]:
     splits = {}
     for name in (name for name in SPLITS if name in candidates):
         path = _best_of(candidates[name], name)
-        try:
-            content = read_coco_file(path)
-        except ValueError:
-            if name == 'test':
-                continue  # COCO's own test files, for one, have no annotations
-            raise
+        content = read_coco_file(path, with_annotations=name != 'test')
+        if 'annotations' not in content:
+            continue
         splits[name] = CocoSplit(name, path, _image_dir(content, path, name, folders), content)
-    for name in ('train', 'val'):
+    for name in needed:
         if name not in splits:
             found = [str(path.relative_to(root)) for paths in candidates.values() for _, path in paths] + others
             raise FileNotFoundError(
                 f'{root} has no annotation file for {name}: none of {", ".join(found) or "no json files"} is named '
                 f'like annotations/{name}.json, instances_{name}2017.json or {name}/_annotations.coco.json. '
-                'A single file is split by `python tools/analysis.py split_coco`.'
+                'One file without splits is divided by `python tools/split_dataset.py FILE`.'
             )
     return splits
 
 
-def read_coco_file(path: Path) -> dict[str, Any]:
+def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """A COCO annotation file: an object with the lists images, annotations and categories, each of objects.
+
+    Without `with_annotations` that list may be missing.
 
     Raises:
         ValueError: for anything else, with what is wrong.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_text(encoding='utf-8'))
     except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f'{path} cannot be read as JSON: {error}') from error
     for key in ('images', 'annotations', 'categories'):
+        if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
+            continue
         entries = content.get(key) if isinstance(content, dict) else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ValueError(f'{path} is not a COCO annotation file: it has no list of objects named {key!r}')

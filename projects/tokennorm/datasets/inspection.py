@@ -72,7 +72,7 @@ def inspect_splits(splits: Mapping[str, CocoSplit]) -> Inspection:
     Every image file is opened, for its size and its end; only those that do not end as their format does are decoded.
 
     Args:
-        splits: Splits by name, with 'train' among them.
+        splits: Splits by name; the others are compared with the first.
     """
     found = Inspection()
     for split in splits.values():
@@ -117,6 +117,9 @@ def _inspect_entries(split: CocoSplit, found: Inspection) -> None:
             twice = [value for value, count in counts.items() if count > 1]
             if twice:
                 found.errors.append(f'{split.name}: {kind} with the same {key}: {_list(twice)}')
+    image_ids = {type(image.get('id')) for image in split.content['images']}
+    if not {type(annotation.get('image_id')) for annotation in split.content['annotations']} <= image_ids:
+        found.errors.append(f'{split.name}: the id of images and the image_id of annotations are not of one type')
     if not split.content['categories'] or not split.content['images']:
         found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
 
@@ -145,12 +148,26 @@ def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
             if min(x, y) < -1 or x + w > image['width'] + 1 or y + h > image['height'] + 1:
                 problems['boxes partly outside their image'].append(label)
     found.warnings += [f'{split.name}: {what}: {_list(labels)}' for what, labels in problems.items()]
+    beyond = len(problems['boxes partly outside their image'])
+    annotations = split.content['annotations']
+    if beyond > len(annotations) / 4 and all(_fits_as_corners(annotation, images) for annotation in annotations):
+        found.errors.append(
+            f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
+            'COCO has [x, y, width, height]'
+        )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not +objects:
         found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on')
     unused = [name for name, count in objects_by_class(split).items() if not count]
     if unused:
         found.warnings.append(f'{split.name}: classes without an example: {_list(unused)}')
+
+
+def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether a box could be two corners inside its image."""
+    x1, y1, x2, y2 = annotation['bbox']
+    image = images.get(annotation['image_id'])
+    return image is not None and x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
 
 
 def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
@@ -197,41 +214,41 @@ def _inspect_images(split: CocoSplit, found: Inspection) -> None:
             problems['size'].append(f'{image["file_name"]} ({size[0]}x{size[1]}, in the json {listed})')
     differing = problems.pop('size', [])
     if differing:
-        # Masks are made in the json's size and cut in the file's, which fails; boxes merely lie elsewhere.
-        masked = any(annotation.get('segmentation') for annotation in split.content['annotations'])
-        (found.errors if masked else found.warnings).append(
-            f'{split.name}: image files of another size than in the json: {_list(differing)}'
+        found.errors.append(
+            f'{split.name}: image files of another size than in the json, as training reads them, turned as EXIF says; '
+            f'their boxes lie elsewhere: {_list(differing)}'
         )
     found.errors += [f'{split.name}: image files {p} in {split.image_dir}: {_list(n)}' for p, n in problems.items()]
 
 
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
     """mmdet numbers classes by their position in each file, so names must come in one order in all splits."""
-    train = splits['train'].content['categories']
+    first = next(iter(splits))
+    train = splits[first].content['categories']
     names = [category['name'] for category in train]
     ids = {category['name']: category['id'] for category in train}
-    for split in (split for name, split in splits.items() if name != 'train'):
+    for split in (split for name, split in splits.items() if name != first):
         theirs = [c['name'] for c in split.content['categories']]
         missing = [name for name in names if name not in theirs]
         extra = [name for name in theirs if name not in names]
         other_ids = [
-            f'{c["name"]} ({c["id"]}, in train {ids[c["name"]]})'
+            f'{c["name"]} ({c["id"]}, in {first} {ids[c["name"]]})'
             for c in split.content['categories']
             if ids.get(c['name'], c['id']) != c['id']
         ]
         if missing:
-            found.errors.append(f'{split.name}: categories of train that are not listed: {_list(missing)}')
+            found.errors.append(f'{split.name}: categories of {first} that are not listed: {_list(missing)}')
         elif [name for name in theirs if name in names] != names:
             found.errors.append(
-                f'{split.name}: the categories come in another order than in train, which exchanges classes: '
-                f'{_list(theirs)}; in train {_list(names)}'
+                f'{split.name}: the categories come in another order than in {first}, which exchanges classes: '
+                f'{_list(theirs)}; in {first} {_list(names)}'
             )
         if other_ids:
-            found.warnings.append(f'{split.name}: categories with another id than in train: {_list(other_ids)}')
+            found.warnings.append(f'{split.name}: categories with another id than in {first}: {_list(other_ids)}')
         if extra:
             counts = objects_by_class(split)
             found.warnings.append(
-                f'{split.name}: categories that train has not, with their objects ignored: '
+                f'{split.name}: categories that {first} has not, with their objects ignored: '
                 f'{_list(f"{name} ({counts[name]} objects)" for name in extra)}'
             )
 
@@ -277,7 +294,7 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
         rows.append('| ' + ' | '.join(map(str, cells)) + ' |')
     counts = {name: objects_by_class(split) for name, split in splits.items()}
     rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
-    rows += [f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in counts['train']]
+    rows += [f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in list(counts.values())[0]]
     return '\n'.join(rows)
 
 

@@ -14,12 +14,12 @@ from tokennorm.drawing import palette
 def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
     """Sets the datasets, class names, every head's number of classes, the evaluators and the limits on detections.
 
-    Classes come in the order of the train file's categories; their ids go along as `metainfo.category_ids`. Where there
+    Classes come in the order of the first file's categories; their ids go along as `metainfo.category_ids`. Where there
     is no test split, testing uses val. Where images have more objects than the config keeps detections, it keeps more.
 
     Args:
         cfg: A detector's config, changed in place.
-        splits: Splits by name, 'train' and 'val' among them.
+        splits: Splits by name, in the order of `SPLITS`.
         found: What their inspection found.
 
     Returns:
@@ -28,15 +28,18 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     Raises:
         ValueError: for a config that does not train on one COCO dataset, or learns masks that the data does not have.
     """
-    categories = splits['train'].content['categories']
+    if 'test' not in splits and 'val' not in splits:
+        raise ValueError('--data: the folder has annotations of neither val nor test')
+    categories = next(iter(splits.values())).content['categories']
     metainfo = dict(
         classes=tuple(category['name'] for category in categories),
         palette=palette(len(categories)),
         category_ids=tuple(category['id'] for category in categories),
     )
     for name in SPLITS:
-        if cfg.get(f'{name}_dataloader') is not None:
-            _use_split(cfg, name, splits.get(name, splits['val']), metainfo)
+        split = splits.get(name, splits.get('val'))
+        if cfg.get(f'{name}_dataloader') is not None and split is not None:
+            _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
     if not found.has_masks and any('segm' in evaluator['metric'] for evaluator in _evaluators(cfg, 'val')):
         raise ValueError(
