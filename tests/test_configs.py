@@ -12,7 +12,8 @@ from mmengine.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 CONFIGS = sorted(path for path in ROOT.glob('*/*.py') if not path.parent.name.startswith('_'))
-TWINS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name)]
+LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
+TWINS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']
 NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
 QUICK = re.compile('pvt-mini|pvt-t|pvt-tiny')  # the slow tests build the others as well
@@ -81,6 +82,20 @@ def test_twins_differ_in_norm_stem_and_starting_weights_alone(path):
         assert twin['model.backbone.token_norm_cfg.type'] == 'DTN'
     if '-dpn' in path.name:
         assert twin['model.backbone.stem_cfg.type'] == 'DualPatchEmbed'
+
+
+@pytest.mark.parametrize('path', LN_STARTS, ids=name_of)
+def test_the_layer_norm_start_differs_from_its_baseline_in_norm_and_lambda_s_rate(path):
+    start = flatten(Config.fromfile(path).to_dict())
+    control = flatten(Config.fromfile(path.with_name(path.name.replace('-dtn-lnstart', ''))).to_dict())
+    rate = 'optim_wrapper.paramwise_cfg.custom_keys.'
+    assert {key: value for key, value in start.items() if control.get(key) != value} == {
+        'model.backbone.token_norm_cfg.type': 'DTN',
+        'model.backbone.token_norm_cfg.start': 'layer_norm',
+        'model.backbone.token_norm_cfg.eps': 1e-6,
+        **{f'{rate}{logit}.lr_mult': 10 for logit in ('mean_logit', 'var_logit')},
+        **{f'{rate}{logit}.decay_mult': 0 for logit in ('mean_logit', 'var_logit')},
+    }
 
 
 @pytest.mark.parametrize('path', sorted((ROOT / 'pvt').glob('*.py')), ids=name_of)

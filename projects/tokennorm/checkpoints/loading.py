@@ -9,6 +9,8 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
+from tokennorm.checkpoints.layer_norm_start import with_layer_norm_start
+
 StateDict = dict[str, Tensor]
 
 
@@ -95,13 +97,17 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[
     state_dict = read_state_dict(checkpoint)
     backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
     state_dict = backbone or state_dict
-    converted = convert(state_dict)
+    published = convert(state_dict)
+    converted = with_layer_norm_start(model, published)
     check_fit(model, converted, checkpoint)
     model.load_state_dict(converted)
     as_they_were = {id(value) for value in converted.values()}
     changed = [key for key, value in state_dict.items() if id(value) not in as_they_were]
+    started = (
+        f', {len(converted) - len(published)} of DTN at its LayerNorm start' if len(converted) > len(published) else ''
+    )
     print_log(
-        f'{type(model).__name__}: all {len(converted)} tensors loaded from {checkpoint}. '
+        f'{type(model).__name__}: all {len(published)} tensors loaded from {checkpoint}{started}. '
         f'Left out of the file, or changed: {_shorten(changed) if changed else "nothing"}',
         logger='current',
     )

@@ -8,6 +8,11 @@ from torch import Tensor, nn
 
 from tokennorm.ops.dtn import dtn
 
+# lambda = 0.9997. PVT to -Large, PVTv2 to b5 and Swin to -S at their random start, and a small trained detector, keep
+# their maps to 1e-3 of the largest entry (2e-4; with 7 to 5e-4, with 6 not), and so do PVT and PVTv2 with large random
+# weights throughout (5e-4; with 7 not).
+LAYER_NORM_LOGIT = 8.0
+
 
 def attention_centres(num_heads: int) -> Tensor:
     """Eq. 7: the offset Delta = (x, y) that each head's weights P start centred on, in tokens.
@@ -40,11 +45,14 @@ class DTN(nn.LayerNorm):
         form: 'paper' is Algorithm 1. 'published' is the arithmetic of the authors' code, for their checkpoints: each
             head of x is first divided by its root mean square, and the intra-token variance is unbiased.
         only_var: Take the intra-token mean alone; there is then no `mean_logit`.
+        start: 'paper' starts with lambda = 0.5. 'layer_norm' starts with lambda so close to 1 that a network trained
+            with LayerNorm goes on where it was; with the same `eps` its maps stay within 1e-3. lambda then moves
+            slowly: give its logits a higher learning rate.
         grid: What a rank-3 input is: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
 
     Attributes:
         weight, bias: gamma and beta (C,).
-        mean_logit, var_logit: Logits of lambda for mean and variance, (N,); zero at the start, lambda = 0.5.
+        mean_logit, var_logit: Logits of lambda for mean and variance, (N,); zero at the paper's start, lambda = 0.5.
         position: [a1, a2, a3] of Eq. 6, the factors of dx^2 + dy^2, dx and dy, (N, 3); Eq. 7 at the start.
 
     Raises:
@@ -59,6 +67,7 @@ class DTN(nn.LayerNorm):
         pool: int = 1,
         form: Literal['paper', 'published'] = 'paper',
         only_var: bool = False,
+        start: Literal['paper', 'layer_norm'] = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
     ) -> None:
         if num_heads < 1 or num_features % num_heads:
@@ -67,6 +76,12 @@ class DTN(nn.LayerNorm):
             raise ValueError(f'DTN: pool={pool} must be a whole number of tokens, at least 1')
         if form not in ('paper', 'published'):
             raise ValueError(f"DTN: form={form!r} must be 'paper' or 'published'")
+        if start not in ('paper', 'layer_norm'):
+            raise ValueError(f"DTN: start={start!r} must be 'paper' or 'layer_norm'")
+        if start == 'layer_norm' and form != 'paper':
+            raise ValueError(
+                "DTN: start='layer_norm' needs form='paper': the published form divides tokens by their RMS"
+            )
         if form == 'published' and num_features == 1:
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
@@ -75,6 +90,7 @@ class DTN(nn.LayerNorm):
         self.num_heads = num_heads
         self.pool = pool
         self.form = form
+        self.start = start
         self.grid = grid
         self.register_parameter('mean_logit', None if only_var else nn.Parameter(torch.empty(num_heads)))
         self.var_logit = nn.Parameter(torch.empty(num_heads))
@@ -82,7 +98,7 @@ class DTN(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """LayerNorm's gamma and beta, lambda = 0.5, and Eq. 7 for the positions.
+        """LayerNorm's gamma and beta, lambda as `start` says, and Eq. 7 for the positions.
 
         Heads beyond a square number, of which the paper says nothing, start at [-1, 0, 0]; in the published form at a
         truncated normal with standard deviation 0.02, as in the authors' code. (A random a1 > 0 would fix the head on a
@@ -93,7 +109,7 @@ class DTN(nn.LayerNorm):
             return  # called by nn.LayerNorm's constructor, before the other parameters exist
         for logit in (self.mean_logit, self.var_logit):
             if logit is not None:
-                nn.init.zeros_(logit)
+                nn.init.constant_(logit, LAYER_NORM_LOGIT if self.start == 'layer_norm' else 0.0)
         with torch.no_grad():
             self.position[:, 0] = -1
             self.position[:, 1:] = 2 * attention_centres(self.num_heads)
@@ -143,8 +159,9 @@ class DTN(nn.LayerNorm):
 
     def extra_repr(self) -> str:
         only_var = ', only_var=True' if self.mean_logit is None else ''
+        start = f', start={self.start!r}' if self.start != 'paper' else ''
         grid = f', grid={self.grid!r}' if self.grid is not None else ''
         return (
             f'{self.normalized_shape[0]}, num_heads={self.num_heads}, eps={self.eps}, pool={self.pool}, '
-            f'form={self.form!r}{only_var}{grid}'
+            f'form={self.form!r}{only_var}{start}{grid}'
         )

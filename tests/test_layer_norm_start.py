@@ -1,0 +1,75 @@
+"""A network that was trained with LayerNorm goes on with DTN from where it was."""
+
+import pytest
+import torch
+
+from tests.test_backbones_pvt import ARCH, published_layout, randomise
+from tests.test_padding import SWIN
+from tokennorm.backbones import PVT, PVTv2, Swin
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.norms import DTN
+
+LN_START = dict(type='DTN', start='layer_norm')
+KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, SWIN, 1e-5)]
+
+
+@pytest.mark.parametrize(('kind', 'arch', 'eps'), KINDS, ids=lambda value: getattr(value, '__name__', ''))
+def test_the_maps_are_those_of_layer_norm(kind, arch, eps, tmp_path):
+    source = kind(arch).eval()
+    torch.save(source.state_dict(), tmp_path / 'ln.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
+    model = kind(arch, token_norm_cfg=LN_START | dict(eps=eps), init_cfg=init_cfg).eval()
+    model.init_weights()
+    image = torch.randn(2, 3, 96, 128)
+    for i, (actual, expected) in enumerate(zip(model(image), source(image), strict=True)):
+        error = (actual - expected).abs().max() / expected.abs().max()
+        assert 0 < error < 1e-3, f'stage {i}: {error:.1e}'
+
+
+def test_a_published_checkpoint_does(tmp_path):
+    source = randomise(PVT(ARCH)).eval()
+    torch.save(published_layout(source), tmp_path / 'pvt.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt.pth'))
+    model = PVT(ARCH, token_norm_cfg=LN_START | dict(eps=1e-6), init_cfg=init_cfg).eval()
+    model.init_weights()
+    norms = [module for module in model.modules() if isinstance(module, DTN)]
+    assert all((logit == 8).all() for norm in norms for logit in (norm.mean_logit, norm.var_logit))
+    assert norms[0].position.tolist() == [[-1, 0, 0]]
+    assert torch.equal(norms[0].weight, source.stages[0].blocks[0].norm1.weight)
+
+
+def test_the_papers_start_does_not_take_layer_norm_weights(tmp_path):
+    torch.save(PVT(ARCH).state_dict(), tmp_path / 'ln.pth')
+    model = PVT(
+        ARCH, token_norm_cfg=dict(type='DTN'), init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
+    )
+    with pytest.raises(CheckpointError, match='missing'):
+        model.init_weights()
+
+
+def test_trained_lambdas_are_kept(tmp_path):
+    source = PVT(ARCH, token_norm_cfg=LN_START)
+    torch.nn.init.constant_(source.stages[0].blocks[0].norm1.mean_logit, 3.0)
+    torch.save(source.state_dict(), tmp_path / 'dtn.pth')
+    model = PVT(ARCH, token_norm_cfg=LN_START, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'dtn.pth')))
+    model.init_weights()
+    assert (model.stages[0].blocks[0].norm1.mean_logit == 3).all()
+    state_dict = source.state_dict()
+    del state_dict['stages.0.blocks.0.norm1.mean_logit']
+    torch.save(state_dict, tmp_path / 'dtn.pth')
+    with pytest.raises(CheckpointError, match=r'1 missing: stages.0.blocks.0.norm1.mean_logit'):
+        model.init_weights()
+
+
+def test_lambda_learns_from_there():
+    norm = DTN(8, 2, start='layer_norm')
+    norm(torch.randn(2, 5, 6, 8)).square().sum().backward()
+    assert (norm.mean_logit.grad != 0).all()
+    assert (norm.var_logit.grad != 0).all()
+
+
+def test_wrong_starts():
+    with pytest.raises(ValueError, match="start='warm' must be 'paper' or 'layer_norm'"):
+        DTN(8, 2, start='warm')
+    with pytest.raises(ValueError, match="needs form='paper'"):
+        DTN(8, 2, start='layer_norm', form='published')
