@@ -47,8 +47,8 @@ class PowerNorm(nn.LayerNorm):
 
     As in the authors' code, tokens are first divided by their root mean square, and during a warm-up channels are by
     the batch's own quadratic mean. The backward pass is the paper's approximate one, divided by the psi of the forward
-    pass (the authors' code divides by the batch's). Statistics are each process's own; recomputed blocks (`with_cp`)
-    update the running one twice.
+    pass (the authors' code divides by the batch's). Statistics are each process's own. Blocks that are recomputed
+    (`with_cp`) count every iteration twice, and their backward pass has the quadratic mean of after the forward pass.
 
     Args:
         num_features: Channels C.
