@@ -81,3 +81,47 @@ def dense_dtn(
         mean, var = torch.cat(means, dim=-1), torch.cat(variances, dim=-1)  # line 12
         out.append(weight * (tokens - mean) / torch.sqrt(var + eps) + bias)  # line 13
     return torch.stack(out)
+
+
+def channels_first(norm, x: Tensor) -> Tensor:
+    """A norm of maps (B, C, H, W) on a grid (B, H, W, C)."""
+    return norm(x.movedim(-1, 1)).movedim(1, -1)
+
+
+def switchable_norm(x: Tensor, weight: Tensor, bias: Tensor, mean_weight: Tensor, var_weight: Tensor, eps: float):
+    """Switchable Normalization of (B, H, W, C) in training (Luo et al., 2019, Eqs. 2 to 5), Ω = (in, ln, bn)."""
+    axes = [(1, 2), (1, 2, 3), (0, 1, 2)]
+    means = [x.mean(axis, keepdim=True) for axis in axes]
+    variances = [((x - mean) ** 2).mean(axis, keepdim=True) for mean, axis in zip(means, axes, strict=True)]
+    mean_ratios, var_ratios = (logits.exp() / logits.exp().sum() for logits in (mean_weight, var_weight))
+    mean = sum(ratio * value for ratio, value in zip(mean_ratios, means, strict=True))
+    var = sum(ratio * value for ratio, value in zip(var_ratios, variances, strict=True))
+    return weight * (x - mean) / (var + eps) ** 0.5 + bias
+
+
+def power_norm_step(x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias: Tensor, eps: float, warmup: int):
+    """One training step of PowerNorm (Shen et al., 2020, Algorithms 1 and 2, alpha = 0.9), on tokens (T, C).
+
+    The warm-up and the division of tokens by their root mean square are the authors' code's.
+
+    Args:
+        state: `phi` (psi squared) and `nu`, both (C,), and the number `t` of steps so far; changed.
+
+    Returns:
+        Output, and gradients of x, weight and bias.
+    """
+    power = (x**2).mean(1, keepdim=True) + eps
+    scaled = x / power.sqrt()
+    batch_phi = (scaled**2).mean(0)
+    state['t'] += 1
+    psi = ((batch_phi if state['t'] <= warmup else state['phi']) + eps).sqrt()
+    if state['t'] < warmup:
+        state['phi'] = ((state['t'] - 1) * state['phi'] + batch_phi) / state['t']
+    state['phi'] = 0.9 * state['phi'] + 0.1 * batch_phi
+    z = scaled / psi
+    grad_z = weight * grad_y
+    grad_scaled = (grad_z - state['nu'] * z) / psi
+    gamma, mean_grad = (z * z).mean(0), (grad_z * z).mean(0)
+    state['nu'] = (1 - 0.1 * gamma) * state['nu'] + 0.1 * mean_grad
+    grad_x = grad_scaled / power.sqrt() - x * (grad_scaled * x).mean(1, keepdim=True) / power**1.5
+    return weight * z + bias, grad_x, (grad_y * z).sum(0), grad_y.sum(0)

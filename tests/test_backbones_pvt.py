@@ -304,7 +304,7 @@ def test_drop_path_grows_with_depth_and_keeps_the_mean():
         (dict(token_norm_cfg=dict(type='DTN', pool=(4, 2))), 'pool='),
         (dict(stem_cfg=dict(type='DualPatch')), "stem_cfg: no type 'DualPatch'"),
         (dict(norm_cfg=dict(eps=1e-6)), 'norm_cfg'),
-        (dict(norm_cfg=dict(type='BN')), 'BatchNorm2d does not normalize token grids'),
+        (dict(norm_cfg=dict(type='BN2d')), 'BatchNorm2d does not normalize token grids'),
         (dict(arch=dict(ARCH, sr_ratios=[8, 4, 2, 0])), 'sr_ratios'),
         (dict(arch=dict(ARCH, mlp_ratios=[4, 4, 2, 2.5])), 'mlp_ratios'),
         (dict(out_indices=()), 'out_indices'),

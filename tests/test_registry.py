@@ -85,7 +85,24 @@ def test_build_norm_injects_heads_and_only_the_options_a_norm_has():
     assert (norm.num_heads, norm.eps, norm.pool) == (3, 1e-3, 2)
     assert build_norm(dict(type='DTN', pool=4), 12, 3, pool=2).pool == 4
     assert build_norm(dict(type='LN', eps=1e-3), 12, 3, pool=2).eps == 1e-3
-    assert build_norm(dict(type=torch.nn.LayerNorm), 12, 3).eps == 1e-5
+    assert build_norm(dict(type='GN', num_groups=4), 12, 3, pool=2).num_groups == 4
+
+
+@pytest.mark.parametrize('kind', [torch.nn.LayerNorm, torch.nn.BatchNorm2d, DualPatchEmbed])
+def test_build_norm_takes_what_is_called_like_a_token_norm_alone(kind):
+    with pytest.raises(ValueError, match=f'norm_cfg: {kind.__name__} does not normalize token grids'):
+        build_norm(dict(type=kind), 12)
+
+
+def test_build_norm_takes_norms_of_others_that_keep_the_contract():
+    class Theirs(torch.nn.Module):
+        def __init__(self, num_features):
+            super().__init__()
+
+        def forward(self, x, valid=None):
+            return x
+
+    assert type(build_norm(dict(type=Theirs), 12, 3, pool=2)) is Theirs
 
 
 def test_our_names_do_not_leak_into_other_scopes():

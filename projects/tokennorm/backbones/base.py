@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Literal
 
+import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import image_sizes_of, valid_cells
 
 MAX_STAGES = 4
+WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
 Arch = Mapping[str, Any]
 
 
@@ -48,6 +51,20 @@ def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **opti
     return optional | dict(arch) | lists
 
 
+def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
+    """A backbone's forward that computes under autocast where its `autocast_dtype` says so, and returns float32."""
+
+    @wraps(forward)
+    def wrapped(self: Any, x: Tensor) -> tuple[Tensor, ...]:
+        if self.autocast_dtype is None:
+            return forward(self, x)
+        with torch.autocast(x.device.type, dtype=getattr(torch, self.autocast_dtype)):
+            outs = forward(self, x)
+        return tuple(out.float() for out in outs)
+
+    return wrapped
+
+
 class Pyramid(BaseModule):
     """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
 
@@ -60,9 +77,10 @@ class Pyramid(BaseModule):
         out_type: 'featmap' or `vector_type`.
         vector_type: The backbone's other `out_type`, which returns one vector an image.
         frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
-        norm_eval: Keep batch norms, where there are any, in eval mode.
+        norm_eval: Keep norms with running statistics, where there are any, in eval mode.
         drop_path_rate: Checked here alone.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` or None.
+        autocast_dtype: What `in_autocast_dtype` computes in; None leaves it to the caller's autocast.
 
     Raises:
         ValueError: for arguments out of range.
@@ -78,6 +96,7 @@ class Pyramid(BaseModule):
         norm_eval: bool,
         drop_path_rate: float,
         init_cfg: Mapping[str, Any] | None,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         num_stages = len(arch['depths'])
@@ -89,11 +108,16 @@ class Pyramid(BaseModule):
             raise ValueError(f'{self._get_name()}: out_indices={out_indices} must be at least one stage')
         if out_type not in ('featmap', vector_type):
             raise ValueError(f"{self._get_name()}: out_type={out_type!r} must be 'featmap' or {vector_type!r}")
+        if autocast_dtype not in (None, 'bfloat16', 'float16'):
+            raise ValueError(
+                f"{self._get_name()}: autocast_dtype={autocast_dtype!r} must be 'bfloat16', 'float16' or None"
+            )
         self.embed_dims = tuple(arch['embed_dims'])
         self.out_indices = tuple(out_indices)
         self.out_type = out_type
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
+        self.autocast_dtype = autocast_dtype
         self.stages = nn.ModuleList()
 
     @property
@@ -121,7 +145,7 @@ class Pyramid(BaseModule):
         self._freeze_stages()
         if self.norm_eval:
             for module in self.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                if isinstance(module, WITH_RUNNING_STATISTICS):
                     module.eval()
         return self
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt, without_class_token
@@ -160,8 +160,11 @@ class PVT(Pyramid):
         out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'cls_token'
             returns the class token (B, C), which joins in the last stage, alone.
         frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
-        norm_eval: Keep batch norms, where there are any, in eval mode.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
         with_cp: Recompute blocks in the backward pass, for less memory.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
+            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout or ours.
 
@@ -183,11 +186,22 @@ class PVT(Pyramid):
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
-        super().__init__(arch, out_indices, out_type, 'cls_token', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        super().__init__(
+            arch,
+            out_indices,
+            out_type,
+            'cls_token',
+            frozen_stages,
+            norm_eval,
+            drop_path_rate,
+            init_cfg,
+            autocast_dtype,
+        )
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
         if isinstance(pretrain_img_size, int):
@@ -256,6 +270,7 @@ class PVT(Pyramid):
             state_dict = without_class_token(state_dict)
         return from_published_dtn(state_dict)
 
+    @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
         outs = []

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, drop_path_rates, run_block
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
@@ -149,8 +149,11 @@ class PVTv2(Pyramid):
         out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'avg_featmap'
             returns the mean of the last one, (B, C), alone.
         frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
-        norm_eval: Keep batch norms, where there are any, in eval mode.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
         with_cp: Recompute blocks in the backward pass, for less memory.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
+            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
             mmdet's or ours.
@@ -172,11 +175,22 @@ class PVTv2(Pyramid):
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
-        super().__init__(arch, out_indices, out_type, 'avg_featmap', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        super().__init__(
+            arch,
+            out_indices,
+            out_type,
+            'avg_featmap',
+            frozen_stages,
+            norm_eval,
+            drop_path_rate,
+            init_cfg,
+            autocast_dtype,
+        )
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
@@ -222,6 +236,7 @@ class PVTv2(Pyramid):
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         return from_published_dtn(from_published_pvt_v2(state_dict))
 
+    @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []

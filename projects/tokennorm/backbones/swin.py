@@ -15,7 +15,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_swin
@@ -210,8 +210,11 @@ class Swin(Pyramid):
             own norm. 'avg_featmap' returns the mean of the normalized last one, (B, C), alone.
         frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing. (In mmdet
             the patch merging behind the last frozen blocks is frozen too.)
-        norm_eval: Keep batch norms, where there are any, in eval mode.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
         with_cp: Recompute blocks in the backward pass, for less memory.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
+            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
             mmdet's, mmpretrain's or ours. Output norms, which a classifier has not, then keep weight 1 and bias 0.
@@ -234,11 +237,22 @@ class Swin(Pyramid):
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
-        super().__init__(arch, out_indices, out_type, 'avg_featmap', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        super().__init__(
+            arch,
+            out_indices,
+            out_type,
+            'avg_featmap',
+            frozen_stages,
+            norm_eval,
+            drop_path_rate,
+            init_cfg,
+            autocast_dtype,
+        )
         self._check_range('window_size', [window_size], 2)
         num_stages = len(self.embed_dims)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
@@ -290,6 +304,7 @@ class Swin(Pyramid):
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         return from_published_dtn(from_published_swin(state_dict, self.out_type))
 
+    @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []

@@ -1,6 +1,26 @@
 """Normalizers of token grids (B, H, W, C). They need torch and einops alone."""
 
+from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm
 from tokennorm.norms.dtn import DTN
+from tokennorm.norms.dynamic_tanh import DynamicTanh
+from tokennorm.norms.group_norm import GroupNorm
+from tokennorm.norms.instance_norm import InstanceNorm
 from tokennorm.norms.layer_norm import LayerNorm
+from tokennorm.norms.power_norm import PowerNorm
+from tokennorm.norms.rms_norm import RMSNorm
+from tokennorm.norms.scale_norm import ScaleNorm
+from tokennorm.norms.switchable_norm import SwitchableNorm
 
-__all__ = ['DTN', 'LayerNorm']
+__all__ = [
+    'DTN',
+    'BatchNorm',
+    'DynamicTanh',
+    'GroupNorm',
+    'InstanceNorm',
+    'LayerNorm',
+    'PowerNorm',
+    'RMSNorm',
+    'ScaleNorm',
+    'SwitchableNorm',
+    'SyncBatchNorm',
+]

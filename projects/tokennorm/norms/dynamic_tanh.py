@@ -1,0 +1,42 @@
+"""Dynamic Tanh (Zhu et al., "Transformers without Normalization", 2025)."""
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.ops.precision import in_float32
+
+
+class DynamicTanh(nn.LayerNorm):
+    """weight * tanh(alpha * x) + bias, for each value, of tensors (..., C): no statistics at all.
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used, as is `eps`: places for them in the signature that token normalizers share.
+        eps: Not used.
+        alpha_init_value: alpha at the start.
+
+    Attributes:
+        alpha: (1,).
+        weight, bias: gamma and beta (C,).
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
+        super().__init__(num_features, eps=eps)
+        self.alpha_init_value = alpha_init_value
+        self.alpha = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if hasattr(self, 'alpha'):  # nn.LayerNorm's constructor calls before it exists
+            nn.init.constant_(self.alpha, self.alpha_init_value)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter."""
+        return in_float32(self._normalize, x)
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.alpha * x) * self.weight + self.bias
+
+    def extra_repr(self) -> str:
+        return f'{self.normalized_shape[0]}, alpha_init_value={self.alpha_init_value}'

@@ -1,0 +1,42 @@
+"""Group normalization (Wu and He, "Group Normalization", 2018) of token grids."""
+
+from torch import Tensor, nn
+
+from tokennorm.norms.grid import check_grid
+from tokennorm.ops.moments import image_moments, merge_moments, normalize, tokens_inside
+from tokennorm.ops.precision import in_float32
+
+
+class GroupNorm(nn.GroupNorm):
+    """Normalizes each group of channels of an image by its mean and variance over the image's tokens.
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to the variance.
+        num_groups: Groups of consecutive channels; divides C.
+
+    Raises:
+        ValueError: where `num_groups` does not divide C.
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, num_groups: int = 32) -> None:
+        if num_groups < 1 or num_features % num_groups:
+            raise ValueError(f'GroupNorm: num_groups={num_groups} must divide num_features={num_features}')
+        super().__init__(num_groups, num_features, eps=eps)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C).
+
+        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
+        (B, 2); tokens outside are normalized by them too.
+        """
+        check_grid('GroupNorm', x, self.num_channels, valid)
+        return in_float32(self._normalize, x, valid)
+
+    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        of_channels = image_moments(x, tokens_inside(x, valid))
+        of_groups = merge_moments(*(m.unflatten(-1, (self.num_groups, -1)) for m in of_channels), dim=-1)
+        channels = self.num_channels // self.num_groups
+        mean, var = (m.expand(*m.shape[:-1], channels).flatten(-2) for m in of_groups)
+        return normalize(x, mean, var, self.eps, self.weight, self.bias)

@@ -1,0 +1,36 @@
+"""Instance normalization (Ulyanov et al., "Instance Normalization: The Missing Ingredient for Fast Stylization", 2016)
+of token grids."""
+
+from torch import Tensor, nn
+
+from tokennorm.norms.grid import check_grid
+from tokennorm.ops.moments import image_moments, normalize, tokens_inside
+from tokennorm.ops.precision import in_float32
+
+
+class InstanceNorm(nn.InstanceNorm2d):
+    """Normalizes each channel of an image by its mean and variance over the image's tokens.
+
+    With weight and bias, unlike torch's default. A grid of one token gives the bias.
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to the variance.
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+        super().__init__(num_features, eps=eps, affine=True)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C).
+
+        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
+        (B, 2); tokens outside are normalized by them too.
+        """
+        check_grid('InstanceNorm', x, self.num_features, valid)
+        return in_float32(self._normalize, x, valid)
+
+    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        mean, var = image_moments(x, tokens_inside(x, valid))
+        return normalize(x, mean, var, self.eps, self.weight, self.bias)

@@ -1,0 +1,126 @@
+"""PowerNorm (Shen et al., "PowerNorm: Rethinking Batch Normalization in Transformers", 2020) of token grids."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from tokennorm.norms.grid import check_grid
+from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.precision import in_float32
+
+
+def batch_mean(x: Tensor, inside: Tensor | None) -> Tensor:
+    """The mean of (B, H, W, C) over the tokens of the batch that are `inside`, (C,)."""
+    if inside is None:
+        return x.mean(dim=(0, 1, 2))
+    return (x * inside).sum(dim=(0, 1, 2)) / inside.sum()
+
+
+class DivideByPower(torch.autograd.Function):
+    """z = x / psi, whose backward pass stands in for the derivative through the running psi.
+
+    A batch's own psi has the gradient (g - mean(g z) z) / psi. A running one has only g / psi, which lets the gradient
+    grow along z; the paper takes (g - nu z) / psi with a running nu of mean(g z).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, psi: Tensor, nu: Tensor, alpha: float, inside: Tensor | None) -> Tensor:
+        """(B, H, W, C), psi and nu (C,). The backward pass updates nu in place, with a weight of 1 - alpha."""
+        z = x / psi
+        ctx.save_for_backward(z, psi, inside)
+        ctx.nu, ctx.alpha = nu, alpha
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, psi, inside = ctx.saved_tensors
+        grad = grad - ctx.nu * z
+        ctx.nu += (1 - ctx.alpha) * batch_mean(grad * z, inside)
+        return grad / psi, None, None, None, None
+
+
+class PowerNorm(nn.LayerNorm):
+    """Divides each channel by the root of its running quadratic mean over the batches' tokens, in training too.
+
+    As in the authors' code, tokens are first divided by their root mean square, and during a warm-up channels are by
+    the batch's own quadratic mean. The backward pass is the paper's approximate one, divided by the psi of the forward
+    pass (the authors' code divides by the batch's). Statistics are each process's own. Blocks that are recomputed
+    (`with_cp`) count every iteration twice, and their backward pass has the quadratic mean of after the forward pass.
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to quadratic means.
+        alpha_fwd: Weight of the past in the running quadratic mean.
+        alpha_bkw: Weight of the past in the running statistic of the backward pass.
+        warmup_iters: Training iterations with the batch's own quadratic mean.
+
+    Attributes:
+        weight, bias: gamma and beta (C,).
+        running_phi: psi^2, the running quadratic mean (C,).
+        running_nu: nu (C,), the running mean of gradient times output.
+        iters: Training iterations so far.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_heads: int = 1,
+        eps: float = 1e-5,
+        alpha_fwd: float = 0.9,
+        alpha_bkw: float = 0.9,
+        warmup_iters: int = 10000,
+    ) -> None:
+        super().__init__(num_features, eps=eps)
+        self.alpha_fwd = alpha_fwd
+        self.alpha_bkw = alpha_bkw
+        self.warmup_iters = warmup_iters
+        self.register_buffer('running_phi', torch.empty(num_features))
+        self.register_buffer('running_nu', torch.empty(num_features))
+        self.register_buffer('iters', torch.empty((), dtype=torch.long))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if not hasattr(self, 'iters'):
+            return  # called by nn.LayerNorm's constructor, before the rest exists
+        self.running_phi.fill_(1)
+        self.running_nu.zero_()
+        self.iters.zero_()
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C).
+
+        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
+        (B, 2); tokens outside are normalized by them too.
+        """
+        check_grid('PowerNorm', x, self.normalized_shape[0], valid)
+        return in_float32(self._normalize, x, valid)
+
+    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps)
+        if not self.training:
+            return x * torch.rsqrt(self.running_phi + self.eps) * self.weight + self.bias
+        inside = tokens_inside(x, valid)
+        psi = self._next_psi(batch_mean(x.detach().square(), inside))
+        return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias
+
+    def _next_psi(self, phi: Tensor) -> Tensor:
+        """What a batch of the quadratic mean `phi` is divided by; the running one then takes it in."""
+        self.iters += 1
+        in_warmup = self.iters <= self.warmup_iters
+        psi = torch.where(in_warmup, phi, self.running_phi).add(self.eps).sqrt()
+        # The mean of all batches first, and then, as ever, a step towards this one.
+        average = self.running_phi + (phi - self.running_phi) / self.iters
+        running = torch.where(self.iters < self.warmup_iters, average, self.running_phi)
+        self.running_phi.copy_(running.lerp(phi.to(running.dtype), 1 - self.alpha_fwd))
+        return psi
+
+    def extra_repr(self) -> str:
+        return (
+            f'{self.normalized_shape[0]}, eps={self.eps}, alpha_fwd={self.alpha_fwd}, alpha_bkw={self.alpha_bkw}, '
+            f'warmup_iters={self.warmup_iters}'
+        )

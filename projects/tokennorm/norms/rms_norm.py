@@ -1,0 +1,29 @@
+"""RMSNorm (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019)."""
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.ops.precision import in_float32
+
+
+class RMSNorm(nn.LayerNorm):
+    """weight * x / sqrt(mean(x^2) + eps), for each token (Eq. 4), of tensors (..., C).
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to the mean of the squares.
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+        super().__init__(num_features, eps=eps, bias=False)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter to statistics within tokens."""
+        return in_float32(self._normalize, x)
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps) * self.weight
+
+    def extra_repr(self) -> str:
+        return f'{self.normalized_shape[0]}, eps={self.eps}'

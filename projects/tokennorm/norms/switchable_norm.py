@@ -1,0 +1,82 @@
+"""Switchable Normalization (Luo et al., "Switchable Normalization for Learning-to-Normalize Deep Representation", 2019)
+of token grids."""
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.norms.grid import check_grid
+from tokennorm.ops.moments import image_moments, merge_moments, normalize, tokens_inside
+from tokennorm.ops.precision import in_float32
+
+
+class SwitchableNorm(nn.LayerNorm):
+    """Normalizes by a learned mixture of the statistics of instance, layer and batch normalization (Eqs. 3 to 5).
+
+    Layer normalization's are the paper's: over all tokens and channels of an image. In eval mode those of batch
+    normalization are moving averages over the training, as in the authors' code (the paper's batch average takes the
+    mean over some batches with frozen weights instead). They are each process's own.
+
+    Args:
+        num_features: Channels C.
+        num_heads: Not used: a place for it in the signature that token normalizers share.
+        eps: Added to the variance.
+        momentum: Weight of a batch in the moving averages.
+
+    Attributes:
+        weight, bias: gamma and beta (C,).
+        mean_weight, var_weight: Logits of the three, in the order above, (3,); equal at the start.
+        running_mean, running_var: Moving averages of the batches' mean and (biased) variance, (C,).
+    """
+
+    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(num_features, eps=eps)
+        self.momentum = momentum
+        self.mean_weight = nn.Parameter(torch.empty(3))
+        self.var_weight = nn.Parameter(torch.empty(3))
+        self.register_buffer('running_mean', torch.empty(num_features))
+        self.register_buffer('running_var', torch.empty(num_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if not hasattr(self, 'running_var'):
+            return  # called by nn.LayerNorm's constructor, before the rest exists
+        nn.init.ones_(self.mean_weight)
+        nn.init.ones_(self.var_weight)
+        self.running_mean.zero_()
+        self.running_var.fill_(1)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C).
+
+        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
+        (B, 2); tokens outside are normalized by them too.
+        """
+        check_grid('SwitchableNorm', x, self.normalized_shape[0], valid)
+        return in_float32(self._normalize, x, valid)
+
+    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        inside = tokens_inside(x, valid)
+        of_image = image_moments(x, inside)
+        of_layer = merge_moments(*of_image, dim=-1)
+        if self.training:
+            count = None if inside is None else inside.sum(dim=(1, 2), keepdim=True)
+            of_batch = merge_moments(*of_image, dim=0, share=None if count is None else count / count.sum())
+            self._track(*of_batch)
+        else:
+            of_batch = self.running_mean, self.running_var
+        mean, var = (
+            sum(share * moment for share, moment in zip(logits.softmax(dim=0), moments, strict=True))
+            for logits, moments in zip(
+                (self.mean_weight, self.var_weight), zip(of_image, of_layer, of_batch, strict=True), strict=True
+            )
+        )
+        return normalize(x, mean, var, self.eps, self.weight, self.bias)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, var: Tensor) -> None:
+        self.running_mean.lerp_(mean.flatten().to(self.running_mean.dtype), self.momentum)
+        self.running_var.lerp_(var.flatten().to(self.running_var.dtype), self.momentum)
+
+    def extra_repr(self) -> str:
+        return f'{self.normalized_shape[0]}, eps={self.eps}, momentum={self.momentum}'

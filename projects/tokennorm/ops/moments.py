@@ -1,0 +1,44 @@
+"""Means and variances over the tokens of grids (B, H, W, C), with padding left out.
+
+Variances are biased (divided by the count), as in the papers of all normalizers here.
+"""
+
+import torch
+from torch import Tensor
+
+
+def tokens_inside(x: Tensor, valid: Tensor | None) -> Tensor | None:
+    """Which tokens of x (B, H, W, C) are image and not padding, bool (B, H, W, 1); None for all.
+
+    `valid`, int (B, 2), is the height and width, in tokens, of the rectangle at the top left that is image.
+    """
+    if valid is None:
+        return None
+    rows, columns = (torch.arange(size, device=x.device) for size in x.shape[1:3])
+    height, width = (side[:, None] for side in valid.unbind(dim=1))
+    return ((rows < height)[:, :, None] & (columns < width)[:, None, :])[..., None]
+
+
+def image_moments(x: Tensor, inside: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each channel over an image's tokens (B, H, W, C): two tensors (B, 1, 1, C)."""
+    if inside is None:
+        var, mean = torch.var_mean(x, dim=(1, 2), correction=0, keepdim=True)
+        return mean, var
+    share = inside / inside.sum(dim=(1, 2), keepdim=True)
+    mean = (x * share).sum(dim=(1, 2), keepdim=True)
+    return mean, ((x - mean).square() * share).sum(dim=(1, 2), keepdim=True)
+
+
+def merge_moments(mean: Tensor, var: Tensor, dim: int, share: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean and variance of sets together, from those of each along `dim`, which is kept with length 1.
+
+    `share`, of each set in the whole, sums to 1 along `dim`; None is sets of equal size.
+    """
+    share = 1 / mean.shape[dim] if share is None else share
+    merged = (mean * share).sum(dim, keepdim=True)
+    return merged, ((var + (mean - merged).square()) * share).sum(dim, keepdim=True)
+
+
+def normalize(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with moments that are smaller than x and broadcast to it."""
+    return (x - mean) * (torch.rsqrt(var + eps) * weight) + bias

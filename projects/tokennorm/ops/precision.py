@@ -1,0 +1,18 @@
+"""The precision that normalizers compute in."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
+    """function(x, ...) with x in float32 (float64 stays) and autocast off, in the dtype that `F.layer_norm` returns.
+
+    That is the dtype of x, and float32 under CUDA's autocast.
+    """
+    to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda') and x.dtype != torch.float64
+    out_dtype = torch.float32 if to_float32 else x.dtype
+    with torch.autocast(x.device.type, enabled=False):
+        return function(x.to(torch.promote_types(x.dtype, torch.float32)), *args).to(out_dtype)

@@ -1,0 +1,102 @@
+"""Backbones that compute in bfloat16 or float16 inside detectors of float32."""
+
+import pytest
+import torch
+from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
+from mmdet.utils import register_all_modules
+from mmengine import DefaultScope
+from mmengine.hub import get_config
+from mmengine.registry import MODELS
+from mmengine.structures import InstanceData
+from torch import nn
+
+from tests.test_backbones_base import BACKBONES, build
+from tests.test_backbones_pvt import ARCH
+
+# Largest difference of a map, relative to its largest entry: some units in the last place of each.
+TOLERANCE = {'bfloat16': 3e-2, 'float16': 4e-3}
+
+
+def record_dtypes(model):
+    """The dtypes that linear layers and convolutions compute in, filled as the model runs."""
+    dtypes = set()
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.register_forward_hook(lambda module, args, out: dtypes.add(out.dtype))
+    return dtypes
+
+
+@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN', 'BN', 'PowerNorm', 'DyT'])
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_maps_are_float32_and_near_those_of_float32(cls, norm, dtype):
+    kwargs = dict(token_norm_cfg=dict(type=norm), norm_cfg=dict(type=norm))
+    exact, fast = build(cls, **kwargs), build(cls, autocast_dtype=dtype, with_cp=True, **kwargs)
+    fast.load_state_dict(exact.state_dict())
+    dtypes = record_dtypes(fast)
+    image = torch.randn(2, 3, 75, 101)
+    actual, expected = fast(image), exact(image)
+    assert dtypes == {getattr(torch, dtype)}
+    for a, e in zip(actual, expected, strict=True):
+        assert a.dtype == torch.float32
+        assert (a - e).abs().max() <= TOLERANCE[dtype] * e.abs().max()
+        assert not torch.equal(a, e)
+    sum(out.square().mean() for out in actual).backward()
+    for name, p in fast.named_parameters():
+        assert p.grad.dtype == torch.float32, name
+        assert p.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_off_it_is_left_to_the_caller(cls):
+    model = build(cls)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        dtypes = record_dtypes(model)
+        model(torch.randn(1, 3, 32, 32))
+    assert dtypes == {torch.bfloat16}
+    with pytest.raises(ValueError, match="autocast_dtype='bf16' must be 'bfloat16', 'float16' or None"):
+        build(cls, autocast_dtype='bf16')
+
+
+def sample_with_two_objects():
+    masks = torch.zeros(2, 96, 128, dtype=torch.uint8)
+    masks[0, 8:60, 10:70], masks[1, 30:90, 64:120] = 1, 1
+    sample = DetDataSample(metainfo=dict(img_shape=(96, 128), batch_input_shape=(96, 128), pad_shape=(96, 128)))
+    sample.gt_instances = InstanceData(
+        bboxes=torch.tensor([[10.0, 8, 70, 60], [64, 30, 120, 90]]),
+        labels=torch.tensor([1, 5]),
+        masks=BitmapMasks(masks.numpy(), 96, 128),
+    )
+    sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
+    return sample
+
+
+@pytest.mark.parametrize(
+    ('base', 'norm'),
+    [('retinanet/retinanet_r50_fpn_1x_coco.py', 'LN'), ('mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'DTN')],
+    ids=['retinanet', 'mask-rcnn'],
+)
+def test_detectors_train_on_a_backbone_of_bfloat16(base, norm):
+    cfg = get_config(f'mmdet::{base}').model
+    cfg.backbone = dict(type='tokennorm.PVT', arch=ARCH, token_norm_cfg=dict(type=norm), drop_path_rate=0.0)
+    cfg.neck.in_channels = ARCH['embed_dims']
+    register_all_modules(init_default_scope=False)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        detector = MODELS.build(cfg).train()
+    image = torch.randn(1, 3, 96, 128)
+    losses = {}
+    for dtype in (None, 'bfloat16'):
+        detector.backbone.autocast_dtype = dtype
+        torch.manual_seed(1)  # the proposals that are sampled
+        parts = detector.loss(image, [sample_with_two_objects()])
+        losses[dtype], logged = detector.parse_losses(parts)
+        assert all(value.isfinite() for value in logged.values())
+    assert losses['bfloat16'].dtype == torch.float32
+    assert losses['bfloat16'].item() == pytest.approx(losses[None].item(), rel=0.02)
+    losses['bfloat16'].backward()
+    for name, p in detector.named_parameters():
+        if p.requires_grad:
+            assert p.grad is not None, name
+            assert p.grad.isfinite().all(), name
+    assert detector.backbone.stages[0].patch_embed.proj.weight.grad.abs().max() > 0

@@ -1,0 +1,145 @@
+"""What all normalizers have in common: their names, their layout and precision, and their place in the backbones."""
+
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tests.conftest import assert_near
+from tests.test_backbones_base import BACKBONES, build
+from tokennorm import norms
+from tokennorm.builder import build_norm
+
+NORMS = {
+    'LN': norms.LayerNorm,
+    'DTN': norms.DTN,
+    'BN': norms.BatchNorm,
+    'SyncBN': norms.SyncBatchNorm,
+    'IN': norms.InstanceNorm,
+    'GN': norms.GroupNorm,
+    'SN': norms.SwitchableNorm,
+    'ScaleNorm': norms.ScaleNorm,
+    'PowerNorm': norms.PowerNorm,
+    'RMSNorm': norms.RMSNorm,
+    'DyT': norms.DynamicTanh,
+}
+OWN_ARGUMENTS = {'GN': dict(num_groups=4)}
+BASES = dict(IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
+ACROSS_TOKENS = ['DTN', 'BN', 'IN', 'GN', 'SN', 'PowerNorm']
+RUNNING = ['BN', 'SyncBN', 'SN', 'PowerNorm']
+of_every_norm = pytest.mark.parametrize('name', NORMS)
+
+
+def cfg_of(name):
+    return dict(type=name, **OWN_ARGUMENTS.get(name, {}))
+
+
+def statistics_of(model):
+    return {name: buffer.clone() for name, buffer in model.named_buffers() if 'running' in name}
+
+
+@of_every_norm
+def test_its_name_builds_it_with_channels_last(name):
+    norm = build_norm(cfg_of(name), 8, 2)
+    assert type(norm) is NORMS[name]
+    assert type(norm).__module__ == f'tokennorm.norms.{type(norm).__module__.rpartition(".")[2]}'
+    assert set(norms.__all__) == {cls.__name__ for cls in NORMS.values()}
+    x = torch.randn(2, 3, 5, 8)
+    assert norm(x).shape == norm(x, torch.tensor([[3, 5], [2, 2]])).shape == x.shape
+    assert norm(x).is_contiguous()
+
+
+@of_every_norm
+def test_torchs_own_class_holds_its_parameters(name):
+    norm = build_norm(cfg_of(name), 8, 2)
+    if name in ('BN', 'SyncBN'):
+        assert isinstance(norm.bn, _BatchNorm)
+        assert list(norm.parameters(recurse=False)) == []
+    else:
+        assert type(norm).__bases__ == (BASES.get(name, nn.LayerNorm),)
+        assert {type(p) for p in norm.parameters()} == {nn.Parameter}
+    cfg = dict(optimizer=dict(type='SGD', lr=1, weight_decay=1), paramwise_cfg=dict(norm_decay_mult=0))
+    groups = build_optim_wrapper(nn.Sequential(norm, nn.Linear(8, 8)), cfg).optimizer.param_groups
+    decayed = [p for group in groups for p in group['params'] if group['weight_decay'] > 0]
+    assert [tuple(p.shape) for p in decayed] == [(8, 8), (8,)]
+
+
+@pytest.mark.parametrize('name', [name for name in NORMS if name != 'DTN'])
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_statistics_are_float32_and_the_output_is_as_the_input(name, dtype):
+    norm = build_norm(cfg_of(name), 8)
+    x = (20 + torch.randn(2, 16, 16, 8)).to(dtype)  # squares that sum up to more than float16 holds
+    with torch.autocast('cpu', dtype=dtype):
+        y = norm(x)
+    assert y.dtype == dtype
+    assert_near('y', y, build_norm(cfg_of(name), 8)(x.float()), dtype=dtype)
+
+
+@pytest.mark.parametrize('name', ACROSS_TOKENS)
+def test_statistics_across_tokens_need_a_grid(name):
+    norm = build_norm(cfg_of(name), 8, 2)
+    for wrong in (torch.randn(2, 15, 8), torch.randn(2, 8, 3, 5)):
+        with pytest.raises(ValueError, match=r'(?i)norm|dtn'):
+            norm(wrong)
+    x = torch.randn(2, 3, 5, 8)
+    for wrong in (torch.tensor([[3, 5]]), torch.ones(2, 2), torch.tensor([3, 5])):
+        with pytest.raises(ValueError, match='valid of shape'):
+            norm(x, wrong)
+
+
+@of_every_norm
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_backbones_run_with_it_everywhere(cls, name):
+    """In blocks and out of them, at an odd size, with padding in the batch, recomputed or not."""
+    model = build(cls, token_norm_cfg=cfg_of(name), norm_cfg=cfg_of(name), token_norm_stages=3)
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(NORMS[name]) >= 13
+    if name != 'LN':
+        assert norms.LayerNorm not in kinds
+    image = torch.randn(2, 3, 75, 101)
+    image.image_sizes = torch.tensor([[75, 101], [60, 70]])
+    outs = model(image)
+    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
+    assert all(out.isfinite().all() for out in outs)
+    for key, p in model.named_parameters():
+        assert p.grad is not None, key
+        assert p.grad.isfinite().all(), key
+        # Zero but for rounding: of a bias in front of a norm that takes channels' means away.
+        assert p.grad.abs().max() > 0 or key.endswith(('proj.bias', 'sr.bias')), key
+    assert model.eval()(image)[-1].isfinite().all()
+
+
+@pytest.mark.parametrize('name', RUNNING)
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_norm_eval_keeps_running_statistics(cls, name):
+    for norm_eval in (True, False):
+        model = build(cls, token_norm_cfg=cfg_of(name), norm_cfg=cfg_of(name), norm_eval=norm_eval).train()
+        before = statistics_of(model)
+        assert before
+        sum(out.square().mean() for out in model(torch.randn(2, 3, 64, 64))).backward()
+        for key, value in statistics_of(model).items():
+            assert torch.equal(value, before[key]) is norm_eval, key
+
+
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_frozen_stages_keep_running_statistics(cls):
+    model = build(cls, token_norm_cfg=dict(type='BN'), norm_cfg=dict(type='BN'), frozen_stages=1).train()
+    before = statistics_of(model)
+    model(torch.randn(2, 3, 64, 64))
+    for key, value in statistics_of(model).items():
+        assert torch.equal(value, before[key]) is key.startswith('stages.0.'), key
+
+
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_batch_norms_of_a_backbone_synchronize(cls):
+    model = build(cls, token_norm_cfg=dict(type='BN'), norm_cfg=dict(type='BN'))
+    image = torch.randn(2, 3, 64, 64)
+    expected = model(image)
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    assert {type(m) for m in converted.modules() if isinstance(m, _BatchNorm)} == {nn.SyncBatchNorm}
+    for actual, out in zip(converted(image), expected, strict=True):
+        assert_near('map', actual, out)
+    assert set(converted.state_dict()) == set(model.state_dict())
+    asked_for = build(cls, token_norm_cfg=dict(type='SyncBN'), norm_cfg=dict(type='SyncBN'))
+    asked_for.load_state_dict(model.state_dict())
