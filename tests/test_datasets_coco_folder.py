@@ -23,6 +23,7 @@ LAYOUTS = {
     'COCO': ('annotations/instances_{}2017.json', '{}2017'),
     'Roboflow': ('{}/_annotations.coco.json', '{}'),
     'side by side': ('{}.json', '.'),
+    'a folder a split': ('{}/annotations/labels.json', '{}/images'),
 }
 
 
@@ -30,13 +31,13 @@ LAYOUTS = {
 def test_layouts(tmp_path, layout):
     ann_file, image_dir = LAYOUTS[layout]
     for split in ('train', 'val', 'test'):
-        write(tmp_path, ann_file.format(split), [f'{split}_1.jpg', f'{split}_2.jpg'], image_dir.format(split))
+        write(tmp_path, ann_file.format(split), ['1.jpg', 'a/2.jpg'], image_dir.format(split))
     splits = find_coco_splits(tmp_path)
     assert list(splits) == ['train', 'val', 'test']
     for name, split in splits.items():
         assert split.ann_file == tmp_path / ann_file.format(name)
         assert split.image_dir.resolve() == (tmp_path / image_dir.format(name)).resolve()
-        assert split.content['images'][0]['file_name'] == f'{name}_1.jpg'
+        assert len(split.content['images']) == 2
 
 
 def test_valid_is_val_and_no_test_is_no_error(tmp_path):
@@ -81,17 +82,24 @@ def test_two_files_that_fit_alike_are_an_error(tmp_path):
         find_coco_splits(tmp_path)
 
 
+def test_files_that_are_not_coco_are_no_rivals(tmp_path):
+    for split in ('train', 'val'):
+        write(tmp_path, f'{split}_v2.json', ['a.jpg'], 'images')
+        (tmp_path / f'{split}_meta.json').write_text('{"written": "by a tool"}')
+    assert find_coco_splits(tmp_path)['train'].ann_file.name == 'train_v2.json'
+
+
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
         find_coco_splits(tmp_path / 'nowhere')
     write(tmp_path, 'annotations/train.json', ['a.jpg'], 'images')
     write(tmp_path, 'annotations/instances_default.json', ['a.jpg'], 'images')
-    with pytest.raises(FileNotFoundError, match=r'no annotation file for val: none of .*instances_default.json'):
+    with pytest.raises(FileNotFoundError, match=r'no annotation file for val, .* it has .*instances_default.json'):
         find_coco_splits(tmp_path)
 
 
 @pytest.mark.parametrize(
-    'content', ['', '{', '[]', '{"images": []}', '{"images": 1, "annotations": [], "categories": []}']
+    'content', ['', '\ufeff{}', '{', '[]', '{"images": []}', '{"images": 1, "annotations": [], "categories": []}']
 )
 def test_files_that_are_not_coco_are_named(tmp_path, content):
     for split in ('train', 'val'):

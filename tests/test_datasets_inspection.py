@@ -48,7 +48,7 @@ def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     assert row in found.table
     disks = sum(a['category_id'] == content['categories'][0]['id'] for a in content['annotations'])
     assert f'| disk | {disks} |' in found.table
-    assert found.has_masks
+    assert found.mask_errors == []
 
 
 def first(content):
@@ -72,10 +72,7 @@ ENTRIES = {
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
     ),
     'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
-    'size of RLE': (
-        lambda c: first(c).update(segmentation=dict(size=[3, 3], counts='0')),
-        r'run-length masks of another size than their image: annotation \d+ \(size=\[3, 3\], the image is \[64, 64\]\)',
-    ),
+    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a \(id='a'\)"),
 }
 
 
@@ -91,12 +88,13 @@ BOXES = {
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
     'negative side': (lambda c: first(c).update(bbox=[5, 5, -4, 9]), r'boxes without area'),
     'no area': (lambda c: first(c).update(area=0), r'boxes without area'),
-    'outside': (lambda c: first(c).update(bbox=[64, 5, 9, 9]), r'boxes outside their image, ignored'),
+    'outside': (lambda c: first(c).update(bbox=[64, 5, 9, 9]), r'boxes outside their image, not trained on'),
+    'above': (lambda c: first(c).update(bbox=[5, -9, 9, 9]), r'boxes outside their image'),
+    'ignore': (lambda c: first(c).update(ignore=1), r'objects marked ignore, not trained on'),
     'partly': (lambda c: first(c).update(bbox=[60, 5, 9, 9]), r'boxes partly outside their image'),
     'image': (lambda c: first(c).update(image_id=10**6), r'annotations of an image that is not listed'),
     'category': (lambda c: first(c).update(category_id=99), r'annotations of a category that is not listed'),
     'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
-    'unmasked': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
     'class': (
         lambda c: [a.update(category_id=1) for a in c['annotations'] if a['category_id'] == 2],
         r'classes without an example: square',
@@ -111,8 +109,49 @@ def test_what_training_passes_over_is_a_warning(data, fault):
     found = inspect(data)
     assert found.errors == []
     (warning,) = found.warnings
-    assert re.search(f'train: {message}', warning), warning
-    assert found.has_masks == (fault != 'unmasked')
+    assert re.match(f'train: {message}', warning), warning
+
+
+MASKS = {
+    'size': (
+        lambda c: first(c).update(segmentation=dict(size=[3, 5], counts='0')),
+        r'run-length masks of another size than their image: annotation \d+ \(size=\[3, 5\], the image is \[64, 64\]\)',
+    ),
+    'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
+    'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
+}
+
+
+@pytest.mark.parametrize('fault', MASKS)
+def test_faults_of_masks_do_not_concern_boxes(data, fault):
+    change, message = MASKS[fault]
+    edit(data, 'val', change)
+    found = inspect(data)
+    assert (found.errors, found.warnings) == ([], [])
+    (error,) = found.mask_errors
+    assert re.match(f'val: {message}', error), error
+    assert 'ERROR for masks: val' in str(found)
+
+
+def test_what_the_evaluation_gets_wrong(data):
+    """pycocotools takes the id 0 for "unmatched", and counts what mmdet passes over in training as missed."""
+    edit(data, 'val', lambda c: first(c).update(id=0))
+    edit(data, 'train', lambda c: first(c).update(id=0))
+    (error,) = inspect(data).errors
+    assert error.startswith('val: an annotation has the id 0')
+    edit(data, 'val', lambda c: first(c).update(id=10_000, bbox=[5, 5, 0, 9]))
+    assert 'val: boxes without area (a side below 1 pixel, or area=0), which the evaluation counts as missed' in str(
+        inspect(data)
+    )
+
+
+def test_crowds_are_counted_apart(data):
+    content = edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations'][:5]])
+    found = inspect(data)
+    objects = len(content['annotations']) - 5
+    assert re.search(rf'\| train \| 24 \| \d+ \| {objects} \| 5 \|', found.table)
+    edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations']])
+    assert inspect(data).errors == ['train: no image has an object to learn from or to evaluate on']
 
 
 def test_image_files(data):

@@ -1,6 +1,7 @@
 """A config follows the data that it is pointed at."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.inspection import inspect_splits
-from tokennorm.datasets.own_data import use_coco_splits
+from tokennorm.datasets.own_data import _fit_limits, use_coco_splits
 
 
 @pytest.fixture
@@ -59,9 +60,40 @@ def test_detections_are_as_many_as_objects(data):
     assert cfg.val_evaluator.use_mp_eval
 
 
+def test_limits_follow_beyond_a_thousand_objects():
+    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
+    changes = _fit_limits(cfg, most_objects=1501)
+    assert cfg.model.test_cfg.max_per_img == cfg.model.test_cfg.nms_pre == 1600
+    assert cfg.val_evaluator.proposal_nums == (100, 300, 1600)
+    assert len(changes) == 3
+    cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')
+    _fit_limits(cfg, most_objects=1501)
+    assert cfg.model.test_cfg.rpn.max_per_img == cfg.model.test_cfg.rcnn.max_per_img == 1600
+
+
+def test_few_objects_change_no_limit():
+    cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')
+    before = cfg.to_dict()
+    assert _fit_limits(cfg, most_objects=100) == []
+    assert cfg.to_dict() == before
+
+
+def test_a_test_split_is_tested_on_and_small_images_are_kept(data):
+    for split in ('images', 'annotations'):
+        source = data / split / ('val' if split == 'images' else 'val.json')
+        target = data / split / ('test' if split == 'images' else 'test.json')
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
+    use(cfg, data)
+    assert cfg.test_dataloader.dataset.ann_file == cfg.test_evaluator.ann_file == str(data / 'annotations/test.json')
+    assert cfg.train_dataloader.dataset.filter_cfg.min_size == 0
+    assert cfg.train_dataloader.dataset.type == 'CocoDataset'
+    assert len(set(map(tuple, cfg.train_dataloader.dataset.metainfo.palette))) == 4
+
+
 def test_masks_are_needed_for_a_config_that_learns_them(data):
     edit(data, 'train', lambda content: content['annotations'][0].pop('segmentation'))
-    with pytest.raises(ValueError, match='this config learns masks, and not every annotation has a segmentation'):
+    with pytest.raises(ValueError, match=r'this config learns masks. train: annotations without a segmentation'):
         use(Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py'), data)
     use(Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'), data)
 
@@ -104,9 +136,13 @@ def test_the_average_precision_counts_every_detection_of_a_dense_image(tmp_path)
             bboxes=found, scores=torch.linspace(0.9, 0.5, 150), labels=torch.zeros(150, dtype=torch.long)
         ),
     )
+    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
+    _fit_limits(cfg, most_objects=150)
+    ours = {key: cfg.val_evaluator[key] for key in ('use_mp_eval', 'proposal_nums')}
+    assert ours == {key: cfg.test_evaluator[key] for key in ours}
     cfg = dict(ann_file=str(tmp_path / 'val.json'), metric='bbox')
     values = {}
-    for name, dense in dict(default={}, ours=dict(use_mp_eval=True, proposal_nums=(100, 300, 1000))).items():
+    for name, dense in dict(default={}, ours=ours).items():
         metric = CocoMetric(**cfg, **dense)
         metric.dataset_meta = dict(classes=('cell',))
         metric.process({}, [sample])

@@ -231,6 +231,20 @@ def test_analysis_reaches_the_tools_of_mmdet(data, capsys, monkeypatch):
     assert re.search(r'Flops: 0\.2\d+G', capsys.readouterr().out)
 
 
+def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(data, trained, tmp_path):
+    """With heads for other classes as well; a backbone that does not fit stops."""
+    (checkpoint,) = trained.glob('epoch_*.pth')
+    start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
+    few = options(data, load_from=str(checkpoint), **start)
+    tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
+    assert (tmp_path / 'epoch_1.pth').is_file()
+    with pytest.raises(SystemExit, match=r'(?s)load_from=.* does not fit PVT.*position'):
+        tool('train')([CONFIG.replace('-dtn-dpn', ''), '--work-dir', str(tmp_path), '--cfg-options', *few])
+    few = options(data, **start)
+    with pytest.raises(SystemExit, match=r'(?s)none.pth is not there.*init_cfg=None'):
+        tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *few])
+
+
 def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json is not there; make it with'):

@@ -12,7 +12,6 @@ from mmengine.config import Config, DictAction
 from mmengine.utils import ProgressBar
 
 from tokennorm.check_env import require_mmcv_ops
-from tokennorm.checkpoints import CheckpointError
 from tokennorm.prediction import (
     IMAGE_SUFFIXES,
     CocoDetections,
@@ -50,11 +49,13 @@ def main(argv: list[str] | None = None) -> None:
         require_mmcv_ops()
         cfg = Config.fromfile(args.config)
         cfg.merge_from_dict(args.cfg_options or {})
+        if cfg.get('default_scope') != 'mmdet':
+            raise SystemExit(f'error: {args.config} is no config of a detector')
         inferencer = build_inferencer(cfg, args.checkpoint, args.device)
-    except (ImportError, OSError, CheckpointError) as error:
+    except (ImportError, OSError, RuntimeError) as error:
         raise SystemExit(f'error: {error}') from None
 
-    images, count, video = open_input(args.path)
+    images, count, video = open_input(args.path, args.out)
     args.out.mkdir(parents=True, exist_ok=True)
     pictures = None if args.no_pictures else Pictures(args.out, video)
     detections = CocoDetections(inferencer.model.dataset_meta)
@@ -80,10 +81,10 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
 
 
-def open_input(path: Path) -> tuple[Iterator[tuple[str, np.ndarray | None]], int, mmcv.VideoReader | None]:
+def open_input(path: Path, out: Path) -> tuple[Iterator[tuple[str, np.ndarray | None]], int, mmcv.VideoReader | None]:
     """Names with their images, how many there are, and the video where it is one."""
     if path.is_dir() or path.suffix.lower() in IMAGE_SUFFIXES:
-        folder, names = list_images(path)
+        folder, names = list_images(path, leave_out=out)
         if not names:
             raise SystemExit(f'error: {folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
         return read_images(folder, names), len(names), None

@@ -1,7 +1,7 @@
 """PVT-Tiny with LayerNorm on ImageNet-1k by the PVT authors' recipe: DeiT's, with repeated augmentation.
 
-AdamW, 5e-4 for each 512 of the 8 x 128 images, weight decay 0.05 but for norms, biases and positions, 300 epochs of a
-cosine after 5 of warm-up.
+AdamW, 5e-4 for each 512 of the 8 x 128 images, weight decay 0.05 but for norms and biases, 300 epochs of a cosine with
+5 of warm-up; except that positions are not decayed either, which theirs are.
 """
 
 _base_ = [

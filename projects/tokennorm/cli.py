@@ -6,13 +6,11 @@ import warnings
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
-from mmengine.dist import is_main_process
-from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from tokennorm.check_env import require_mmcv_ops
-from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
 from tokennorm.checkpoints.start import check_start, how_to_start
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
@@ -72,13 +70,15 @@ def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
     """
     try:
         splits = find_coco_splits(folder, needed)
-        found = inspect_splits(splits)
-        if is_main_process():
+        first_process = int(os.environ.get('RANK', os.environ.get('SLURM_PROCID', 0))) == 0
+        found = inspect_splits(splits, open_images=first_process)
+        if first_process:
             print(f'{folder}\n\n{found}\n', flush=True)
         if found.errors:
             raise ValueError(f'{folder} has errors, listed above; mend them and start again')
         for change in use_coco_splits(cfg, splits, found):
-            print_log(f'--data: {change}')
+            if first_process:
+                print(f'--data: {change}', flush=True)
     except (ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
 
@@ -101,14 +101,28 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             check_start(cfg)
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
-    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    if 'train' in splits and cfg.get('load_from') and not cfg.get('resume'):
+        _check_backbone_fits(runner, cfg.load_from)
+    return runner
+
+
+def _check_backbone_fits(runner: Runner, checkpoint: str) -> None:
+    """Of `load_from` mmengine takes what fits and no more: a head for other classes may differ, a backbone may not."""
+    model = getattr(runner.model, 'module', runner.model)
+    try:
+        state_dict = read_state_dict(checkpoint)
+        backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
+        check_fit(model.backbone, backbone, f'load_from={checkpoint}')
+    except (CheckpointError, OSError) as error:
+        raise SystemExit(f'error: {error}') from None
 
 
 def train(runner: Runner, to_go_on: str) -> None:
     """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
     try:
         runner.train()
-    except CheckpointError as error:
+    except (CheckpointError, FileNotFoundError) as error:
         start = runner.cfg.model.backbone.get('init_cfg') or {}
         raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
     except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """Runs a trained detector over images or a video: pictures with detections on them, and a COCO-format json."""
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +32,14 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
         CheckpointError: where the checkpoint does not fit the config, or has no class names.
     """
     content = read_checkpoint(checkpoint)
-    meta = content.get('meta', {}).get('dataset_meta') if isinstance(content, dict) else None
+    meta = (content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None
     if not meta or not meta.get('classes'):
         raise CheckpointError(f'{checkpoint} is no runner checkpoint: it has no meta.dataset_meta.classes')
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
-    inferencer = DetInferencer(cfg, device=device, show_progress=False)
+    with warnings.catch_warnings():  # that it has no weights yet, and so no classes
+        warnings.simplefilter('ignore')
+        inferencer = DetInferencer(cfg, device=device, show_progress=False)
     state_dict = read_state_dict(checkpoint)
     check_fit(inferencer.model, state_dict, checkpoint)
     inferencer.model.load_state_dict(state_dict)
@@ -63,12 +66,14 @@ def read_images(folder: Path, names: list[str]) -> Iterator[tuple[str, np.ndarra
             yield name, None
 
 
-def list_images(path: Path) -> tuple[Path, list[str]]:
-    """A folder and the names of its images, those of its sub-folders included; a file is its own one."""
+def list_images(path: Path, leave_out: Path) -> tuple[Path, list[str]]:
+    """A folder and the names of its images, sub-folders but `leave_out` included; a file is the one of its folder."""
     if path.is_file():
         return path.parent, [path.name]
     return path, sorted(
-        str(file.relative_to(path)) for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES
+        str(file.relative_to(path))
+        for file in path.rglob('*')
+        if file.suffix.lower() in IMAGE_SUFFIXES and not file.resolve().is_relative_to(leave_out.resolve())
     )
 
 

@@ -23,6 +23,9 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
             continue
         for dataset in innermost_datasets(loader['dataset']):
             if 'ann_file' not in dataset:
+                root = Path(dataset.get('data_root') or '.')
+                if not root.is_dir():
+                    raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
                 continue
             path = Path(dataset.get('data_root') or '', dataset['ann_file'])
             classes = (dataset.get('metainfo') or {}).get('classes')

@@ -1,6 +1,7 @@
 """Finds the annotation files and image folders of a COCO-format folder, in any of the layouts in use."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,14 +69,14 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
         content = read_coco_file(path, with_annotations=name != 'test')
         if 'annotations' not in content:
             continue
-        splits[name] = CocoSplit(name, path, _image_dir(content, path, name, folders), content)
+        splits[name] = CocoSplit(name, path, _image_dir(content, path, name, root, folders), content)
     for name in needed:
         if name not in splits:
             found = [str(path.relative_to(root)) for paths in candidates.values() for _, path in paths] + others
             raise FileNotFoundError(
-                f'{root} has no annotation file for {name}: none of {", ".join(found) or "no json files"} is named '
-                f'like annotations/{name}.json, instances_{name}2017.json or {name}/_annotations.coco.json. '
-                'One file without splits is divided by `python tools/split_dataset.py FILE`.'
+                f'{root} has no annotation file for {name}, such as annotations/{name}.json, instances_{name}2017.json '
+                f'or {name}/_annotations.coco.json. Of json files it has {", ".join(found) or "none"}, down to the '
+                'second level. One file without splits is divided by `python tools/split_dataset.py FILE`'
             )
     return splits
 
@@ -116,6 +117,8 @@ def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
     fewest = min(extra for extra, _ in candidates)
     best = [path for extra, path in candidates if extra == fewest]
     if len(best) > 1:
+        best = [path for path in best if _is_coco_file(path)] or best
+    if len(best) > 1:
         raise ValueError(
             f'{" and ".join(map(str, best))} could each be the annotations of {name}: '
             'move all but one out of the folder, or name it with --cfg-options instead of --data'
@@ -123,13 +126,29 @@ def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
     return best[0]
 
 
-def _image_dir(content: Mapping[str, Any], ann_file: Path, split: str, folders: list[Path], look_at: int = 50) -> Path:
-    """The folder with most of the first images; among equals one named after the split, then the shortest."""
+def _is_coco_file(path: Path) -> bool:
+    try:
+        return bool(read_coco_file(path))
+    except ValueError:
+        return False
+
+
+def _image_dir(
+    content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path], look_at: int = 50
+) -> Path:
+    """The folder with most of the first images.
+
+    Among equals: one that is not, and is not inside, a folder named after another split; one that is named after this
+    split; the one nearest to the annotation file; the shortest.
+    """
     names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:look_at]
 
-    def rank(folder: Path) -> tuple[int, bool, int]:
-        named = _SPLIT_WORDS.get(re.sub(r'[^a-z]+', '', folder.name.lower())) == split
-        return sum((folder / name).is_file() for name in names), named, -len(folder.parts)
+    def rank(folder: Path) -> tuple[int, bool, bool, int, int]:
+        parts = [re.sub(r'[^a-z]+', '', part.lower()) for part in folder.relative_to(root).parts]
+        named = {_SPLIT_WORDS[part] for part in parts if part in _SPLIT_WORDS}
+        shared = len(Path(os.path.commonpath([folder, ann_file])).parts)
+        found = sum((folder / name).is_file() for name in names)
+        return found, named <= {split}, split in named, shared, -len(parts)
 
     # Without any image on the disk the checks that follow name what is missing.
     return max([ann_file.parent, *folders], key=rank)

@@ -28,6 +28,10 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | str)
 
 
+def _is_whole_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -39,7 +43,9 @@ def _is_box(value: Any) -> bool:
 _KEYS = dict(
     images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
     categories=dict(id=_is_id, name=_is_name),
-    annotations=dict(id=_is_id, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_number),
+    annotations=dict(
+        id=_is_whole_number, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_number
+    ),
 )
 
 
@@ -52,27 +58,29 @@ class Inspection:
         warnings: What it would run through, with data left out or of doubtful use.
         table: Names and counts, Markdown.
         most_objects: Objects of the image that has most.
-        has_masks: Every object has a segmentation.
+        mask_errors: What would stop a training on the masks, or make its evaluation wrong; boxes do not mind.
     """
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     table: str = ''
     most_objects: int = 0
-    has_masks: bool = True
+    mask_errors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        lines = [self.table, *(f'ERROR: {line}' for line in self.errors), *(f'warning: {w}' for w in self.warnings)]
-        return '\n'.join([*lines, '' if self.errors or self.warnings else 'Nothing to complain of.']).rstrip()
+        kinds = {'ERROR': self.errors, 'ERROR for masks': self.mask_errors, 'warning': self.warnings}
+        lines = [f'{kind}: {line}' for kind, lines in kinds.items() for line in lines]
+        return '\n'.join([self.table, *(lines or ['Nothing to complain of.'])])
 
 
-def inspect_splits(splits: Mapping[str, CocoSplit]) -> Inspection:
+def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
     """Inspects annotations, image files and how the splits fit together.
 
     Every image file is opened, for its size and its end; only those that do not end as their format does are decoded.
 
     Args:
         splits: Splits by name; the others are compared with the first.
+        open_images: Without it the image files are left alone.
     """
     found = Inspection()
     for split in splits.values():
@@ -81,9 +89,11 @@ def inspect_splits(splits: Mapping[str, CocoSplit]) -> Inspection:
         for split in splits.values():
             _inspect_boxes(split, found)
             _inspect_masks(split, found)
-            _inspect_images(split, found)
         _compare_categories(splits, found)
-        _find_shared_images(splits, found)
+        if open_images:
+            for split in splits.values():
+                _inspect_images(split, found)
+            _find_shared_images(splits, found)
         found.table = _table(splits)
     return found
 
@@ -127,6 +137,7 @@ def _inspect_entries(split: CocoSplit, found: Inspection) -> None:
 def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
     images = {image['id']: image for image in split.content['images']}
     categories = {category['id'] for category in split.content['categories']}
+    fate = 'not trained on' if split.name == 'train' else 'which the evaluation counts as missed'
     problems = defaultdict(list)
     objects = Counter()
     for annotation in split.content['annotations']:
@@ -140,9 +151,11 @@ def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
         if annotation['category_id'] not in categories:
             problems['annotations of a category that is not listed, ignored'].append(label)
         elif w < 1 or h < 1 or annotation['area'] <= 0:
-            problems['boxes without area (a side below 1 pixel, or area=0), ignored'].append(label)
+            problems[f'boxes without area (a side below 1 pixel, or area=0), {fate}'].append(label)
         elif x >= image['width'] or y >= image['height'] or x + w <= 0 or y + h <= 0:
-            problems['boxes outside their image, ignored'].append(label)
+            problems[f'boxes outside their image, {fate}'].append(label)
+        elif annotation.get('ignore'):
+            problems[f'objects marked ignore, {fate}'].append(label)
         else:
             objects[image['id']] += not annotation.get('iscrowd')
             if min(x, y) < -1 or x + w > image['width'] + 1 or y + h > image['height'] + 1:
@@ -154,6 +167,10 @@ def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
         found.errors.append(
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
             'COCO has [x, y, width, height]'
+        )
+    if split.name != 'train' and any(annotation['id'] == 0 for annotation in annotations):
+        found.errors.append(
+            f'{split.name}: an annotation has the id 0, which the evaluation takes for none; count from 1'
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not +objects:
@@ -187,16 +204,15 @@ def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
         elif annotation['image_id'] in sizes and mask.get('size') != sizes[annotation['image_id']]:
             odd_size.append(f'{label} (size={mask.get("size")}, the image is {sizes[annotation["image_id"]]})')
     if short:
-        found.warnings.append(
-            f'{split.name}: segmentations that are neither polygons of 3 points or more nor run lengths, '
-            f'ignored: {_list(short)}'
-        )
+        what = 'segmentations that are neither polygons of 3 points or more nor run lengths'
+        if split.name == 'train':
+            found.warnings.append(f'{split.name}: {what}, not trained on: {_list(short)}')
+        else:
+            found.mask_errors.append(f'{split.name}: {what}: {_list(short)}')
     if odd_size:
-        found.errors.append(f'{split.name}: run-length masks of another size than their image: {_list(odd_size)}')
+        found.mask_errors.append(f'{split.name}: run-length masks of another size than their image: {_list(odd_size)}')
     if missing:
-        found.has_masks = False
-        if len(missing) < len(split.content['annotations']):
-            found.warnings.append(f'{split.name}: annotations without a segmentation: {_list(missing)}')
+        found.mask_errors.append(f'{split.name}: annotations without a segmentation: {_list(missing)}')
 
 
 def _inspect_images(split: CocoSplit, found: Inspection) -> None:
@@ -294,7 +310,9 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
         rows.append('| ' + ' | '.join(map(str, cells)) + ' |')
     counts = {name: objects_by_class(split) for name, split in splits.items()}
     rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
-    rows += [f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in list(counts.values())[0]]
+    rows += [
+        f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in next(iter(counts.values()))
+    ]
     return '\n'.join(rows)
 
 

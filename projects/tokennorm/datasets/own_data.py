@@ -41,10 +41,9 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
-    if not found.has_masks and any('segm' in evaluator['metric'] for evaluator in _evaluators(cfg, 'val')):
+    if found.mask_errors and any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val')):
         raise ValueError(
-            '--data: this config learns masks, and not every annotation has a segmentation; '
-            'use a config for boxes, such as RetinaNet'
+            f'--data: this config learns masks. {". ".join(found.mask_errors)}. Mend them, or use a config for boxes'
         )
     return _fit_limits(cfg, found.most_objects)
 
@@ -54,6 +53,8 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
     if len(datasets) != 1 or 'ann_file' not in datasets[0]:
         raise ValueError(f'--data: {name}_dataloader of this config does not read one COCO annotation file')
     ann_file = str(split.ann_file.resolve())
+    if 'filter_cfg' in datasets[0]:
+        datasets[0]['filter_cfg']['min_size'] = 0  # small images are data; images without objects are left as they were
     datasets[0].update(
         type='CocoDataset',
         data_root='',
@@ -70,9 +71,10 @@ def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
     changes = []
     limit = -(-most_objects // 100) * 100
     for name, test_cfg in _test_cfgs(cfg['model'].get('test_cfg') or {}, 'model.test_cfg'):
-        if test_cfg['max_per_img'] < most_objects:
-            changes.append(f'{name}.max_per_img={limit}, not {test_cfg["max_per_img"]}')
-            test_cfg['max_per_img'] = limit
+        for key in ('max_per_img', 'nms_pre'):
+            if key in test_cfg and 0 < test_cfg[key] < most_objects:
+                changes.append(f'{name}.{key}={limit}, not {test_cfg[key]}')
+                test_cfg[key] = limit
     if most_objects > 100:
         counted = max(1000, limit)
         for evaluator in (e for name in ('val', 'test') for e in _evaluators(cfg, name)):
@@ -93,9 +95,8 @@ def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
 
 
 def _test_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """The parts of `model.test_cfg` that limit detections; those for proposals do not."""
-    if 'max_per_img' in node:
-        yield name, node
+    """`model.test_cfg` and its parts, for proposals and detections."""
+    yield name, node
     for key, value in node.items():
-        if isinstance(value, MutableMapping) and key != 'rpn':
+        if isinstance(value, MutableMapping):
             yield from _test_cfgs(value, f'{name}.{key}')
