@@ -19,3 +19,9 @@ MODELS = host.Registry(
     ],
 )
 HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])
+OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
+    'optimizer wrapper constructor',
+    parent=host.OPTIM_WRAPPER_CONSTRUCTORS,
+    scope='tokennorm',
+    locations=['tokennorm.optim'],
+)
