@@ -13,7 +13,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import ViT, vit
+from tokennorm.backbones import ViT, layers
 from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
 from tokennorm.checkpoints import CheckpointError, from_published_vit, load_pretrained, resize_positions
 from tokennorm.norms import DTN, LayerNorm
@@ -306,7 +306,7 @@ def test_recomputed_blocks_give_the_same_gradients_and_only_in_training(out_type
     for (name, p), q in zip(plain.named_parameters(), recomputed.parameters(), strict=True):
         assert_near(name, q.grad, p.grad, 'backward')
     calls = []
-    monkeypatch.setattr(vit, 'checkpoint', lambda block, x, use_reentrant: calls.append(use_reentrant) or block(x))
+    monkeypatch.setattr(layers, 'checkpoint', lambda block, *x, use_reentrant: calls.append(use_reentrant) or block(*x))
     plain(image)
     recomputed.eval()(image)
     assert calls == []

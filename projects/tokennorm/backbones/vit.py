@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tokennorm.backbones.base import Backbone
-from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid
+from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_vit, resize_positions
+from tokennorm.padding import image_sizes_of, valid_cells
 from tokennorm.registry import MODELS
 
 # The starred ones are the DTN paper's, of more heads, in square numbers (Table 1).
@@ -104,10 +104,10 @@ class Block(nn.Module):
         self.mlp = Mlp(dims, mlp_ratio * dims)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        x = x + self.drop_path(self.attn(self.norm1(x)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
+        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 @MODELS.register_module()
@@ -233,13 +233,14 @@ class ViT(Backbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
+        valid = valid_cells(image_sizes_of(x), self.patch_size)
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
         outs = []
         for i, block in enumerate(self.blocks):
             if self.out_type == 'cls_token' and i == self.l_dtn:
-                x = self.prepend_class_token(x)
-            x = checkpoint(block, x, use_reentrant=False) if self.with_cp and self.training else block(x)
+                x, valid = self.prepend_class_token(x), None
+            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(rearrange(x, 'b h w c -> b c h w'))
                 if i == max(self.out_indices):
