@@ -472,3 +472,24 @@ def test_maps_are_those_of_the_grid_in_rows_and_columns():
     image = torch.randn(1, 3, 24, 56)
     expected = model.patch_embed(image) + model.resized_pos_embed(3, 7)
     assert_near('map', model(image)[0], rearrange(expected, 'b h w c -> b c h w'))
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN', 'BN'])
+def test_it_computes_in_bfloat16_and_returns_float32(norm, out_type):
+    kwargs = dict(token_norm_cfg=dict(type=norm), l_dtn=2, out_type=out_type)
+    exact, fast = small_vit(**kwargs), small_vit(autocast_dtype='bfloat16', with_cp=True, **kwargs)
+    fast.load_state_dict(exact.state_dict())
+    dtypes = set()
+    for module in fast.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.register_forward_hook(lambda module, args, out: dtypes.add(out.dtype))
+    image = torch.randn(2, 3, 50, 67)
+    actual, expected = fast(image)[0], exact(image)[0]
+    assert dtypes == {torch.bfloat16}
+    assert actual.dtype == torch.float32
+    assert 0 < (actual - expected).abs().max() <= 3e-2 * expected.abs().max()
+    actual.square().mean().backward()
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in fast.parameters())
+    with pytest.raises(ValueError, match="autocast_dtype='bf16' must be 'bfloat16', 'float16' or None"):
+        small_vit(autocast_dtype='bf16')

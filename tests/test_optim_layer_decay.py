@@ -89,6 +89,13 @@ def test_positions_ratios_and_bias_tables_have_no_weight_decay(name):
             assert decayed[param] == pytest.approx(expected), param
 
 
+def test_the_ratios_of_switchable_norm_have_none_either():
+    model = ViT(VIT_ARCH, pretrain_img_size=32, token_norm_cfg=dict(type='SN'))
+    found = settings(model, wrapper(model))
+    assert {found[f'blocks.0.norm1.{kind}_weight'][1] for kind in ('mean', 'var')} == {0.0}
+    assert found['blocks.0.norm1.weight'][1] == 0.1
+
+
 def test_custom_keys_multiply_the_rate_and_say_the_decay():
     model = BACKBONES['ViT']()
     keys = {'blocks.1.': dict(lr_mult=3.0), 'pos_embed': dict(decay_mult=0.25), '.cls_token': dict(lr_mult=2.0)}

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Backbone
+from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_vit, resize_positions
@@ -136,8 +136,11 @@ class ViT(Backbone):
             a norm: for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C) alone.
         frozen_stages: Leading blocks that are not trained, with what stands before them, which 0 freezes alone; -1
             freezes nothing.
-        norm_eval: Keep batch norms, where there are any, in eval mode.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
         with_cp: Recompute blocks in the backward pass, for less memory.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
+            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the layout of DeiT, of the DTN
             authors, of timm, of mmpretrain or of ours. Positions of another image size are resized.
@@ -163,13 +166,24 @@ class ViT(Backbone):
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         arch = resolve_arch(arch)
         depth, dims, num_heads = arch['depth'], arch['embed_dims'], arch['num_heads']
         out_indices = [depth - 1] if out_indices is None else out_indices
-        super().__init__(depth, out_indices, out_type, 'cls_token', frozen_stages, norm_eval, drop_path_rate, init_cfg)
+        super().__init__(
+            depth,
+            out_indices,
+            out_type,
+            'cls_token',
+            frozen_stages,
+            norm_eval,
+            drop_path_rate,
+            init_cfg,
+            autocast_dtype,
+        )
         if l_dtn is None:
             l_dtn = min(10, depth) if token_norm_cfg else 0
         if global_indices is None:
@@ -231,6 +245,7 @@ class ViT(Backbone):
         if self.out_type == 'cls_token':
             nn.init.trunc_normal_(self.cls_token, std=0.02)
 
+    @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
         valid = valid_cells(image_sizes_of(x), self.patch_size)

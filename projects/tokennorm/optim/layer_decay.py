@@ -11,7 +11,11 @@ from tokennorm.backbones.base import Backbone
 from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 # Positions, class tokens and the ratios of token normalizers: towards 0 is nowhere in particular for them.
-_UNDECAYED = {'pos_embed', 'cls_token', 'relative_position_bias_table', 'position', 'mean_logit', 'var_logit'}
+_UNDECAYED = {
+    *('pos_embed', 'cls_token', 'relative_position_bias_table'),
+    *('position', 'mean_logit', 'var_logit'),  # of DTN
+    *('mean_weight', 'var_weight'),  # of SwitchableNorm
+}
 _RULES = {
     *('decay_rate', 'custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult'),
     *('dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate'),
