@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from tests.test_backbones_pvt import ARCH, published_layout, randomise
-from tests.test_padding import SWIN
-from tokennorm.backbones import PVT, PVTv2, Swin
+from tests.test_padding import SWIN, VIT
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN
 
 LN_START = dict(type='DTN', start='layer_norm')
-KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, SWIN, 1e-5)]
+KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, SWIN, 1e-5), (ViT, VIT, 1e-6)]
 
 
 @pytest.mark.parametrize(('kind', 'arch', 'eps'), KINDS, ids=lambda value: getattr(value, '__name__', ''))

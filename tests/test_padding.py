@@ -7,12 +7,13 @@ from torch import nn
 
 from tests.conftest import assert_near
 from tests.test_backbones_pvt import ARCH, randomise
-from tokennorm.backbones import PVT, PVTv2, Swin
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.padding import image_sizes_of, note_image_sizes, valid_cells
 from tokennorm.registry import MODELS
 
 SWIN = dict(embed_dims=(16, 32, 64, 128), depths=(1, 1, 1, 1), num_heads=(1, 2, 4, 8), mlp_ratios=(2, 2, 2, 2))
+VIT = dict(embed_dims=36, depth=3, num_heads=4, mlp_ratio=2)
 SIZES = [(96, 64), (64, 128)]  # multiples of 32, so that every stage has whole cells alone as well
 
 
@@ -24,8 +25,8 @@ class NoAttention(nn.Module):
 
 
 def backbone(kind, **kwargs):
-    arch = {PVT: ARCH, PVTv2: ARCH, Swin: SWIN}[kind]
-    if kind is Swin:
+    arch = {PVT: ARCH, PVTv2: ARCH, Swin: SWIN, ViT: VIT}[kind]
+    if kind in (Swin, ViT):
         kwargs |= dict(window_size=2)
     return randomise(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()
 
@@ -73,10 +74,11 @@ def test_cells_that_are_partly_padding_are_left_out():
     assert valid_cells(torch.tensor([[50, 60], [3, 32]]), 4).tolist() == [[12, 15], [1, 8]]
 
 
-@pytest.mark.parametrize('pool', [(1, 1, 1, 1), (4, 2, 1, 1)])
-@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+@pytest.mark.parametrize(
+    ('kind', 'pool'), [(kind, pool) for kind in (PVT, PVTv2, Swin) for pool in (1, (4, 2, 1, 1))] + [(ViT, 1), (ViT, 2)]
+)
 def test_without_attention_an_image_is_as_alone(kind, pool):
-    """Norms and stems. Convolutions over tokens (PVTv2) and resized position embeddings (PVT) are left out as well."""
+    """Norms and stems. Convolutions over tokens (PVTv2) and resized positions (PVT, ViT) are left out as well."""
     model = backbone(kind, norm=dict(pool=pool))
     for module in model.modules():
         if hasattr(module, 'attn'):
@@ -91,13 +93,24 @@ def test_without_attention_an_image_is_as_alone(kind, pool):
         assert_near(name, actual, alone)
 
 
-def test_windows_that_do_not_cross_the_edge_keep_an_image_as_alone():
-    """Attention included. Shifted windows, and windows across the edge, let padding in."""
-    for name, actual, alone in alone_and_in_a_batch(backbone(Swin, out_indices=(0, 1, 2))):
+@pytest.mark.parametrize('kind', [Swin, ViT])
+def test_windows_that_do_not_cross_the_edge_keep_an_image_as_alone(kind):
+    """Attention included. Shifted windows, windows across the edge and attention to all tokens let padding in."""
+    kwargs = dict(global_indices=()) if kind is ViT else {}
+    model = backbone(kind, out_indices=(0, 1, 2), **kwargs)
+    if kind is ViT:
+        nn.init.zeros_(model.pos_embed)
+    for name, actual, alone in alone_and_in_a_batch(model):
         assert_near(name, actual, alone)
 
 
-@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+def test_a_class_token_behind_dtn_sees_it_too():
+    model = backbone(ViT, out_type='cls_token', l_dtn=2)
+    padded = batch([torch.randn(3, *size) for size in SIZES])
+    assert (model(padded)[0] - model(padded.clone())[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
 def test_the_note_is_what_keeps_padding_out(kind):
     model = backbone(kind)
     padded = batch([torch.randn(3, *size) for size in SIZES])
@@ -107,7 +120,7 @@ def test_the_note_is_what_keeps_padding_out(kind):
     assert torch.equal(published(padded)[0], published(padded.clone())[0])
 
 
-@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
 def test_recomputed_blocks_see_it_too(kind):
     model = backbone(kind, drop_path_rate=0.0).train()
     padded = batch([torch.randn(3, *size) for size in SIZES])

@@ -10,6 +10,18 @@ MODELS = host.Registry(
     'model',
     parent=host.MODELS,
     scope='tokennorm',
-    locations=['tokennorm.builder', 'tokennorm.stems', 'tokennorm.backbones', 'tokennorm.data_preprocessors'],
+    locations=[
+        'tokennorm.builder',
+        'tokennorm.stems',
+        'tokennorm.backbones',
+        'tokennorm.necks',
+        'tokennorm.data_preprocessors',
+    ],
 )
 HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])
+OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
+    'optimizer wrapper constructor',
+    parent=host.OPTIM_WRAPPER_CONSTRUCTORS,
+    scope='tokennorm',
+    locations=['tokennorm.optim'],
+)

@@ -1,6 +1,8 @@
-"""What the pyramid backbones share: checks of their arguments, freezing, loading, and a description of their maps."""
+"""What the backbones share: checks of their arguments, freezing, loading, the depth of their parameters, and a
+description of their maps."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Literal
@@ -65,18 +67,18 @@ def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> C
     return wrapped
 
 
-class Pyramid(BaseModule):
-    """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
+class Backbone(BaseModule):
+    """The arguments, and what a training asks for, that all backbones have in common.
 
-    A subclass fills `stages` and calls `_finish` at the end of its constructor. It has a `reset_parameters`, and a
+    A subclass ends its constructor with `reset_parameters` and `_freeze_stages`, both of which it has, and has a
     `_convert` for the checkpoints that it takes beside its own.
 
     Args:
-        arch: What `resolve_arch` returns.
+        num_stages: Stages, or what stands for them in a backbone without any.
         out_indices: Stages whose maps are returned; None is all.
         out_type: 'featmap' or `vector_type`.
         vector_type: The backbone's other `out_type`, which returns one vector an image.
-        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
+        frozen_stages: Leading stages that are not trained; 0 freezes what stands before them, -1 nothing.
         norm_eval: Keep norms with running statistics, where there are any, in eval mode.
         drop_path_rate: Checked here alone.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` or None.
@@ -88,7 +90,7 @@ class Pyramid(BaseModule):
 
     def __init__(
         self,
-        arch: Arch,
+        num_stages: int,
         out_indices: Sequence[int] | None,
         out_type: str,
         vector_type: str,
@@ -99,7 +101,6 @@ class Pyramid(BaseModule):
         autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        num_stages = len(arch['depths'])
         out_indices = range(num_stages) if out_indices is None else out_indices
         self._check_range('out_indices', out_indices, 0, num_stages - 1)
         self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999)
@@ -112,12 +113,89 @@ class Pyramid(BaseModule):
             raise ValueError(
                 f"{self._get_name()}: autocast_dtype={autocast_dtype!r} must be 'bfloat16', 'float16' or None"
             )
-        self.embed_dims = tuple(arch['embed_dims'])
         self.out_indices = tuple(out_indices)
         self.out_type = out_type
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self.autocast_dtype = autocast_dtype
+
+    def init_weights(self) -> None:
+        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
+
+        Raises:
+            RuntimeError: where the checkpoint's parameters are not this model's.
+        """
+        if self.init_cfg is not None:
+            load_from_init_cfg(self, self.init_cfg, self._convert)
+
+    def train(self, mode: bool = True) -> 'Backbone':
+        super().train(mode)
+        self._freeze_stages()
+        if self.norm_eval:
+            for module in self.modules():
+                if isinstance(module, WITH_RUNNING_STATISTICS):
+                    module.eval()
+        return self
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """How deep a parameter lies, for learning rates that decay towards the image, in mmpretrain's words.
+
+        Args:
+            param_name: Its name in the model that the backbone is a part of.
+            prefix: The backbone's name there, with a dot behind it.
+
+        Returns:
+            The depth, and the number of depths: 0 is what stands before the first block, then one for each block, and
+            the last is all that lies behind the blocks: output norms, necks and heads.
+        """
+        num_layers = self._num_blocks() + 2
+        depth = self._layer_depth(param_name.removeprefix(prefix)) if param_name.startswith(prefix) else None
+        return num_layers - 1 if depth is None else depth, num_layers
+
+    def _num_blocks(self) -> int:
+        raise NotImplementedError
+
+    def _layer_depth(self, name: str) -> int | None:
+        """The depth of a parameter of this name in the backbone; None is the last."""
+        raise NotImplementedError
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A published state dict, or one of ours, to our keys."""
+        raise NotImplementedError
+
+    def _freeze_stages(self) -> None:
+        """Takes the gradient and the training mode from what `frozen_stages` says."""
+        raise NotImplementedError
+
+    def _image_size(self, pretrain_img_size: int | tuple[int, int]) -> tuple[int, int]:
+        """The argument of that name as height and width."""
+        size = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else tuple(pretrain_img_size)
+        self._check_range('pretrain_img_size', size, 1)
+        if len(size) != 2:
+            raise ValueError(f'{self._get_name()}: pretrain_img_size={size} must be one side or (height, width)')
+        return size
+
+    def _check_range(self, name: str, values: Sequence[float], low: float, high: float = math.inf) -> None:
+        if not all(low <= value <= high for value in values):
+            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must lie in {low} to {high}')
+
+
+class Pyramid(Backbone):
+    """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
+
+    A subclass fills `stages` and calls `_finish` at the end of its constructor.
+
+    Args:
+        arch: What `resolve_arch` returns.
+        others: The other arguments of `Backbone`.
+
+    Raises:
+        ValueError: for arguments out of range.
+    """
+
+    def __init__(self, arch: Arch, *others: Any) -> None:
+        super().__init__(len(arch['depths']), *others)
+        self.embed_dims = tuple(arch['embed_dims'])
         self.stages = nn.ModuleList()
 
     @property
@@ -131,27 +209,19 @@ class Pyramid(BaseModule):
         sizes = image_sizes_of(images)
         return [valid_cells(sizes, 4 * 2**i) for i in range(len(self.stages))]
 
-    def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
+    def _num_blocks(self) -> int:
+        return sum(len(stage.blocks) for stage in self.stages)
 
-        Raises:
-            RuntimeError: where the checkpoint's parameters are not this model's.
-        """
-        if self.init_cfg is not None:
-            load_from_init_cfg(self, self.init_cfg, self._convert)
-
-    def train(self, mode: bool = True) -> 'Pyramid':
-        super().train(mode)
-        self._freeze_stages()
-        if self.norm_eval:
-            for module in self.modules():
-                if isinstance(module, WITH_RUNNING_STATISTICS):
-                    module.eval()
-        return self
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A published state dict, or one of ours, to our keys."""
-        raise NotImplementedError
+    def _layer_depth(self, name: str) -> int | None:
+        """A stage's embeddings lie as deep as the block before them, and so does the norm behind it."""
+        match = re.match(r'stages\.(\d+)\.(\w+)\.?(\d*)', name)
+        if match is None:
+            return None
+        stage, part, block = int(match[1]), match[2], match[3]
+        before = sum(len(stage.blocks) for stage in self.stages[:stage])
+        if part == 'blocks':
+            return before + int(block) + 1
+        return before + len(self.stages[stage].blocks) if part == 'norm' else before
 
     def _token_norms(
         self,
@@ -196,7 +266,3 @@ class Pyramid(BaseModule):
         frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]
         for module in frozen:
             module.eval().requires_grad_(False)
-
-    def _check_range(self, name: str, values: Sequence[float], low: float, high: float = math.inf) -> None:
-        if not all(low <= value <= high for value in values):
-            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must lie in {low} to {high}')

@@ -204,11 +204,6 @@ class PVT(Pyramid):
         )
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
-        if isinstance(pretrain_img_size, int):
-            pretrain_img_size = (pretrain_img_size, pretrain_img_size)
-        self._check_range('pretrain_img_size', pretrain_img_size, 1)
-        if len(pretrain_img_size) != 2:
-            raise ValueError(f'PVT: pretrain_img_size={pretrain_img_size} must be one side or (height, width)')
         if out_type == 'cls_token' and (
             arch['sr_ratios'][-1] != 1 or (token_norm_cfg and token_norm_stages == num_stages)
         ):
@@ -221,7 +216,7 @@ class PVT(Pyramid):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
         drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
-        pos_shape = tuple(pretrain_img_size)
+        pos_shape = self._image_size(pretrain_img_size)
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)

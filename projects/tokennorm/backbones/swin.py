@@ -8,6 +8,7 @@ stage. Maps that the window does not divide are padded with zeros before the shi
 and in mmdet; timm pads after it, and gives other numbers at such sizes.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -290,6 +291,10 @@ class Swin(Pyramid):
             if out_type == 'featmap' and i not in self.out_indices:
                 self.stages[i].norm.requires_grad_(False)
         self._finish()
+
+    def _layer_depth(self, name: str) -> int | None:
+        """As in `Pyramid`, but its norms behind stages feed necks and heads alone, and start anew in detectors."""
+        return None if re.match(r'stages\.\d+\.norm\.', name) else super()._layer_depth(name)
 
     def reset_parameters(self) -> None:
         """The published start: linear layers and bias tables truncated normal with deviation 0.02."""

@@ -9,10 +9,12 @@ from tokennorm.checkpoints.loading import (
     read_state_dict,
     trained_classes,
 )
+from tokennorm.checkpoints.positions import resize_positions
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
 from tokennorm.checkpoints.published_pvt_v2 import from_published_pvt_v2
 from tokennorm.checkpoints.published_swin import from_published_swin
+from tokennorm.checkpoints.published_vit import from_published_vit
 
 __all__ = [
     'CheckpointError',
@@ -21,9 +23,11 @@ __all__ = [
     'from_published_pvt',
     'from_published_pvt_v2',
     'from_published_swin',
+    'from_published_vit',
     'load_from_init_cfg',
     'load_pretrained',
     'read_state_dict',
+    'resize_positions',
     'trained_classes',
     'without_class_token',
 ]

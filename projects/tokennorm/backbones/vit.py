@@ -1,0 +1,296 @@
+"""Vision Transformer (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020; Touvron et al., "Training
+data-efficient image transformers", 2021), with Dynamic Token Normalization and Dual PatchNorm as options.
+
+With `token_norm_cfg=None` and `stem_cfg=None` the classifier (`out_type='cls_token'`, without its linear head) is DeiT,
+and timm's ViT. With DTN in the first `l_dtn` blocks the class token, which has no place in a grid, joins behind them
+(DTN paper, A.1). For detectors (`out_type='featmap'`) there is none, and most blocks attend within windows (Li et al.,
+"Exploring Plain Vision Transformer Backbones for Object Detection", ViTDet, 2022). DTN's statistics are always those of
+the whole grid: norms come before the windows. ViTDet's decomposed relative positions are left out.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints import from_published_dtn, from_published_vit, resize_positions
+from tokennorm.padding import image_sizes_of, valid_cells
+from tokennorm.registry import MODELS
+
+# The starred ones are the DTN paper's, of more heads, in square numbers (Table 1).
+ARCHS: dict[str, dict[str, int]] = {
+    'tiny': dict(embed_dims=192, depth=12, num_heads=3, mlp_ratio=4),
+    'small': dict(embed_dims=384, depth=12, num_heads=6, mlp_ratio=4),
+    'base': dict(embed_dims=768, depth=12, num_heads=12, mlp_ratio=4),
+    'tiny*': dict(embed_dims=192, depth=12, num_heads=4, mlp_ratio=4),
+    'small*': dict(embed_dims=432, depth=12, num_heads=9, mlp_ratio=4),
+    'base*': dict(embed_dims=768, depth=12, num_heads=16, mlp_ratio=4),
+}
+
+
+def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
+    """The table row of a name, or the given dict, checked.
+
+    Raises:
+        ValueError: for an unknown name, and for a row with other keys or with numbers that do not fit together.
+    """
+    if isinstance(arch, str):
+        if arch not in ARCHS:
+            raise ValueError(f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
+        return ARCHS[arch]
+    if set(arch) != set(ARCHS['tiny']):
+        raise ValueError(f'ViT: arch has the keys {sorted(arch)}, it needs {sorted(ARCHS["tiny"])}')
+    for key, value in arch.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f'ViT: arch: {key}={value} must be a whole number of at least 1')
+    if arch['embed_dims'] % arch['num_heads']:
+        raise ValueError(f'ViT: num_heads={arch["num_heads"]} must divide embed_dims={arch["embed_dims"]}')
+    return dict(arch)
+
+
+class Attention(nn.Module):
+    """Attention of each token to all tokens."""
+
+    def __init__(self, dims: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dims, 3 * dims)
+        self.proj = nn.Linear(dims, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        height, width = x.shape[1:3]
+        q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
+        out = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
+
+
+class WindowAttention(Attention):
+    """Attention within windows, which do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
+
+    def __init__(self, dims: int, num_heads: int, window: int) -> None:
+        super().__init__(dims, num_heads)
+        self.window = window
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        batch_size, height, width = x.shape[:3]
+        x = pad_grid(x, self.window)
+        rows = x.shape[1] // self.window
+        x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
+        x = super().forward(x)
+        x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
+        return x[:, :height, :width]
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
+
+    def __init__(
+        self, dims: int, attn: nn.Module, mlp_ratio: int, drop_path: float, build_token_norm: Callable[[], nn.Module]
+    ) -> None:
+        super().__init__()
+        self.norm1 = build_token_norm()
+        self.attn = attn
+        self.norm2 = build_token_norm()
+        self.mlp = Mlp(dims, mlp_ratio * dims)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
+        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
+
+
+@MODELS.register_module()
+class ViT(Backbone):
+    """Vision Transformer for detectors and classifiers.
+
+    Args:
+        arch: 'tiny', 'small', 'base', the DTN paper's 'tiny*', 'small*', 'base*', or a dict of `embed_dims`, `depth`,
+            `num_heads` and `mlp_ratio`.
+        in_channels: Channels of the image.
+        patch_size: Side of a patch, the stride of the maps, in pixels.
+        token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (In the
+            DTN authors' classifiers their eps is 1e-5.)
+        l_dtn: Leading blocks that use `token_norm_cfg`; the class token joins behind them. None is 10 (DTN paper, A.1),
+            and 0, for DeiT's class token, without `token_norm_cfg`.
+        stem_cfg: The patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one, without a norm.
+        norm_cfg: All other norms but those of the stem, which `stem_cfg` may hold. None is as published: LayerNorm with
+            eps 1e-6. (In the DTN authors' classifiers it is 1e-5.)
+        pretrain_img_size: Side, or height and width, of the images that the position embedding is made for, in pixels.
+            For others it is resized, bicubic with antialiasing as in timm.
+        window_size: Side of the attention's windows, in tokens, for 'featmap'.
+        global_indices: Blocks that attend to the whole grid, for 'featmap'. None is the last one of each quarter, as in
+            ViTDet. A classifier's blocks all do.
+        out_indices: Blocks whose maps are returned, for 'featmap'. None is the last.
+        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet, without
+            a norm: for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C) alone.
+        frozen_stages: Leading blocks that are not trained, with what stands before them, which 0 freezes alone; -1
+            freezes nothing.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
+        with_cp: Recompute blocks in the backward pass, for less memory.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
+            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the layout of DeiT, of the DTN
+            authors, of timm, of mmpretrain or of ours. Positions of another image size are resized.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, int] = 'tiny',
+        in_channels: int = 3,
+        patch_size: int = 16,
+        token_norm_cfg: Mapping[str, Any] | None = None,
+        l_dtn: int | None = None,
+        stem_cfg: Mapping[str, Any] | None = None,
+        norm_cfg: Mapping[str, Any] | None = None,
+        pretrain_img_size: int | tuple[int, int] = 224,
+        window_size: int = 14,
+        global_indices: Sequence[int] | None = None,
+        out_indices: Sequence[int] | None = None,
+        out_type: Literal['featmap', 'cls_token'] = 'featmap',
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        with_cp: bool = False,
+        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
+        drop_path_rate: float = 0.1,
+        init_cfg: Mapping[str, Any] | None = None,
+    ) -> None:
+        arch = resolve_arch(arch)
+        depth, dims, num_heads = arch['depth'], arch['embed_dims'], arch['num_heads']
+        out_indices = [depth - 1] if out_indices is None else out_indices
+        super().__init__(
+            depth,
+            out_indices,
+            out_type,
+            'cls_token',
+            frozen_stages,
+            norm_eval,
+            drop_path_rate,
+            init_cfg,
+            autocast_dtype,
+        )
+        if l_dtn is None:
+            l_dtn = min(10, depth) if token_norm_cfg else 0
+        if global_indices is None:
+            global_indices = [-(-depth * quarter // 4) - 1 for quarter in (1, 2, 3, 4)]
+        self._check_range('patch_size', [patch_size], 1)
+        self._check_range('window_size', [window_size], 1)
+        self._check_range('global_indices', global_indices, 0, depth - 1)
+        self._check_range('l_dtn', [l_dtn], 0, depth)
+        if out_type == 'cls_token' and l_dtn == depth:
+            raise ValueError(
+                f"ViT: out_type='cls_token' needs l_dtn={l_dtn} below the depth, for the class token to join"
+            )
+        self.embed_dims = dims
+        self.patch_size = patch_size
+        self.l_dtn = l_dtn
+        self.with_cp = with_cp
+        self.pos_shape = tuple(-(-side // patch_size) for side in self._image_size(pretrain_img_size))
+
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        is_windowed = [out_type == 'featmap' and i not in global_indices for i in range(depth)]
+        norm_cfgs = [token_norm_cfg or norm_cfg] * l_dtn + [norm_cfg] * (depth - l_dtn)
+        roles = ['token_norm_cfg'] * l_dtn + ['norm_cfg'] * (depth - l_dtn)
+        drop_paths = drop_path_rates(drop_path_rate, depth)
+        self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
+        has_cls_row = out_type == 'cls_token' and l_dtn == 0
+        self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
+        self.blocks = nn.ModuleList(
+            Block(
+                dims,
+                WindowAttention(dims, num_heads, window_size) if is_windowed[i] else Attention(dims, num_heads),
+                arch['mlp_ratio'],
+                next(drop_paths),
+                partial(build_norm, norm_cfgs[i], dims, num_heads, role=roles[i]),
+            )
+            for i in range(depth)
+        )
+        if out_type == 'cls_token':
+            self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
+            self.norm = build_norm(norm_cfg, dims)
+        else:
+            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
+            self.blocks[max(self.out_indices) + 1 :].requires_grad_(False)
+        self.reset_parameters()
+        self._freeze_stages()
+
+    @property
+    def feature_info(self) -> list[dict[str, Any]]:
+        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
+        returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.blocks) - 1]
+        return [dict(num_chs=self.embed_dims, reduction=self.patch_size, module=f'blocks.{i}') for i in returned]
+
+    def reset_parameters(self) -> None:
+        """DeiT's start: linear layers, class token and positions truncated normal with deviation 0.02."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        if self.out_type == 'cls_token':
+            nn.init.trunc_normal_(self.cls_token, std=0.02)
+
+    @in_autocast_dtype
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
+        valid = valid_cells(image_sizes_of(x), self.patch_size)
+        x = self.patch_embed(x)
+        x = x + self.resized_pos_embed(*x.shape[1:3])
+        outs = []
+        for i, block in enumerate(self.blocks):
+            if self.out_type == 'cls_token' and i == self.l_dtn:
+                x, valid = self.prepend_class_token(x), None
+            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
+            if self.out_type == 'featmap' and i in self.out_indices:
+                outs.append(rearrange(x, 'b h w c -> b c h w'))
+                if i == max(self.out_indices):
+                    return tuple(outs)
+        return (self.norm(x)[:, 0, 0],)
+
+    def resized_pos_embed(self, height: int, width: int) -> Tensor:
+        """The position embedding of the grid, (1, H, W, C)."""
+        cls_rows = self.pos_embed.shape[1] - self.pos_shape[0] * self.pos_shape[1]
+        return resize_positions(self.pos_embed[:, cls_rows:].unflatten(1, self.pos_shape), (height, width))
+
+    def prepend_class_token(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position of its own only where it is there from the start."""
+        cls_token = self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
+        return torch.cat([cls_token.expand(len(x), -1, -1), x.flatten(1, 2)], dim=1)[:, None]
+
+    def _num_blocks(self) -> int:
+        return len(self.blocks)
+
+    def _layer_depth(self, name: str) -> int | None:
+        """The class token lies as deep as the block behind which it joins."""
+        if name == 'cls_token':
+            return self.l_dtn
+        if match := re.match(r'blocks\.(\d+)\.', name):
+            return int(match[1]) + 1
+        return 0 if name.startswith(('patch_embed.', 'pos_embed')) else None
+
+    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        return from_published_dtn(from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape))
+
+    def _freeze_stages(self) -> None:
+        if self.frozen_stages < 0:
+            return
+        for module in [self.patch_embed, *self.blocks[: self.frozen_stages]]:
+            module.eval().requires_grad_(False)
+        self.pos_embed.requires_grad_(False)
+        if self.out_type == 'cls_token' and self.l_dtn <= self.frozen_stages:
+            self.cls_token.requires_grad_(False)

@@ -1,0 +1,90 @@
+"""Learning rates that decay from a detector's or classifier's heads towards the image (Clark et al., "ELECTRA", 2020;
+Bao et al., "BEiT", 2021; Li et al., "ViTDet", 2022), for every backbone of ours in any model."""
+
+from typing import Any
+
+from mmengine.logging import print_log
+from mmengine.optim import DefaultOptimWrapperConstructor
+from torch import nn
+
+from tokennorm.backbones.base import Backbone
+from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+# Positions, class tokens and the ratios of token normalizers: towards 0 is nowhere in particular for them.
+_UNDECAYED = {
+    *('pos_embed', 'cls_token', 'relative_position_bias_table'),
+    *('position', 'mean_logit', 'var_logit'),  # of DTN
+    *('mean_weight', 'var_weight'),  # of SwitchableNorm
+}
+_RULES = {
+    *('decay_rate', 'custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult'),
+    *('dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate'),
+}
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """mmengine's constructor, with a learning rate of lr * decay_rate ** (num_layers - 1 - depth) in our backbones.
+
+    A backbone's `get_layer_depth` says the depth of a parameter and how many depths there are: 0 is its stem, the last
+    is what lies behind its blocks. All parameters outside the backbone have that last depth, and the whole lr. Position
+    embeddings, class tokens, bias tables and the positions and ratios of token normalizers have no weight decay.
+
+    Args:
+        optim_wrapper_cfg: The optimizer wrapper's config, with an `optimizer` that has an `lr`.
+        paramwise_cfg: `decay_rate`, above 0 and at most 1, and mmengine's rules: `norm_decay_mult`, `bias_decay_mult`,
+            `flat_decay_mult`, `custom_keys` and the others. An `lr_mult` multiplies with the decay, and what
+            `custom_keys` names has the weight decay that is said there.
+
+    Raises:
+        ValueError: for other rules, without a `decay_rate` or an `lr`, and for a model without a backbone of ours.
+
+    Example:
+        >>> optim_wrapper = dict(
+        >>>     constructor='tokennorm.LayerDecayOptimWrapperConstructor',
+        >>>     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.1),
+        >>>     paramwise_cfg=dict(decay_rate=0.7, norm_decay_mult=0.0, bias_decay_mult=0.0))
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
+        if unknown := set(self.paramwise_cfg) - _RULES:
+            raise ValueError(f'paramwise_cfg has the rules {sorted(unknown)}, it may have {", ".join(sorted(_RULES))}')
+        decay_rate = self.paramwise_cfg.get('decay_rate')
+        if decay_rate is None or not 0 < decay_rate <= 1:
+            raise ValueError(f'paramwise_cfg: decay_rate={decay_rate} must lie above 0 and be at most 1')
+        if self.base_lr is None:
+            raise ValueError('optimizer: lr=None must be given, for decay_rate to be of something')
+
+    def add_params(
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = '',
+        is_dcn_module: bool | float | None = None,
+    ) -> None:
+        """Adds a group for each parameter of the module to `params`; mmengine calls it for children, with a prefix."""
+        super().add_params(params, module, prefix, is_dcn_module)
+        if prefix == '':
+            self._decay(params, module)
+
+    def _decay(self, params: list[dict[str, Any]], model: nn.Module) -> None:
+        """Multiplies the groups' learning rates, and takes the weight decay from those that it is not for."""
+        backbones = {f'{name}.' if name else '': m for name, m in model.named_modules() if isinstance(m, Backbone)}
+        if not backbones:
+            raise ValueError(f'LayerDecayOptimWrapperConstructor: {type(model).__name__} has no backbone of tokennorm')
+        names = {id(p): name for name, p in model.named_parameters()}
+        rates: dict[tuple[str, int], float] = {}
+        for group in params:
+            name = names[id(group['params'][0])]
+            prefix = next((prefix for prefix in backbones if name.startswith(prefix)), next(iter(backbones)))
+            depth, num_layers = backbones[prefix].get_layer_depth(name, prefix)
+            scale = self.paramwise_cfg['decay_rate'] ** (num_layers - 1 - depth)
+            group['lr'] = group.get('lr', self.base_lr) * scale
+            rates[prefix, depth] = self.base_lr * scale
+            parent, _, leaf = name.rpartition('.')
+            custom = any(key in f'{parent}.{leaf}' for key in self.paramwise_cfg.get('custom_keys', {}))
+            if leaf in _UNDECAYED and not custom and self.base_wd is not None:
+                group['weight_decay'] = 0.0
+        for (prefix, depth), lr in sorted(rates.items()):
+            print_log(f'layer decay -- {prefix}depth {depth}: lr={lr:.3g}', logger='current')

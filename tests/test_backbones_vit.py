@@ -1,0 +1,495 @@
+"""ViT: equal to timm's and mmpretrain's classifier, windows and DTN as written, and what its arguments do."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from mmengine.registry import MODELS
+from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
+from timm.layers import resample_abs_pos_embed
+from timm.models.vision_transformer import VisionTransformer as TimmViT
+from torch import nn
+
+from tests.conftest import assert_near
+from tokennorm.backbones import ViT, layers
+from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
+from tokennorm.checkpoints import CheckpointError, from_published_vit, load_pretrained, resize_positions
+from tokennorm.norms import DTN, LayerNorm
+from tokennorm.stems import DualPatchEmbed, PatchEmbed
+
+ARCH = dict(embed_dims=24, depth=4, num_heads=3, mlp_ratio=2)
+
+
+def small_vit(**kwargs):
+    return ViT(**{**dict(arch=ARCH, patch_size=8, pretrain_img_size=32, window_size=3, drop_path_rate=0.0), **kwargs})
+
+
+def classifier(**kwargs):
+    return small_vit(out_type='cls_token', **kwargs)
+
+
+def timms_model(**kwargs):
+    row = dict(embed_dim=24, depth=4, num_heads=3, mlp_ratio=2)
+    return randomise(TimmViT(img_size=32, patch_size=8, num_classes=10, dynamic_img_size=True, **row, **kwargs))
+
+
+def mmpretrains_model():
+    row = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+    return randomise(MMPretrainViT(row, img_size=32, patch_size=8))
+
+
+def randomise(module, amount=0.2):
+    """Away from the start, where biases are 0 and norms 1."""
+    for p in module.parameters():
+        with torch.no_grad():
+            p.add_(amount * torch.randn_like(p))
+    module.eval()  # mmpretrain's returns None
+    return module
+
+
+def dtn_authors_layout(model):
+    """A late class token's state dict under the DTN authors' names: without biases of queries, keys and values."""
+    renamed = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
+    for key, value in model.state_dict().items():
+        if key.endswith('qkv.bias'):
+            continue
+        if key.endswith('.position'):
+            square, dx, dy = value.unbind(-1)
+            renamed[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
+            renamed[key.replace('position', 'pos_proj.bias')] = torch.randn(3)
+        else:
+            key = key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')
+            renamed[key] = value
+    return renamed
+
+
+def assert_equals_timm(ours, theirs, size):
+    """Forward and every gradient."""
+    ours.load_state_dict(from_published_vit(theirs.state_dict(), 'cls_token'), strict=True)
+    image = torch.randn(2, 3, *size)
+    weights = torch.randn(2, ours.embed_dims)
+    actual = ours(image)[0]
+    expected = theirs.forward_head(theirs.forward_features(image), pre_logits=True)
+    assert_near('class token', actual, expected)
+    for out in (actual, expected):
+        (out * weights).sum().backward()
+    grads = from_published_vit(
+        {name: p.grad for name, p in theirs.named_parameters() if not name.startswith('head.')}, 'cls_token'
+    )
+    assert set(grads) == {name for name, _ in ours.named_parameters()}
+    for name, p in ours.named_parameters():
+        assert_near(name, p.grad, grads[name], 'backward')
+
+
+@pytest.mark.parametrize('size', [(32, 32), (48, 24), (24, 72)])
+def test_equals_timms_classifier_with_the_same_weights(size):
+    assert_equals_timm(classifier(), timms_model(), size)
+
+
+@pytest.mark.parametrize('size', [(224, 224), (160, 288)])
+@pytest.mark.parametrize('name', ['deit', 'vit'])
+@pytest.mark.parametrize(
+    'arch', ['tiny', pytest.param('small', marks=pytest.mark.slow), pytest.param('base', marks=pytest.mark.slow)]
+)
+def test_equals_timms_published_sizes(arch, name, size):
+    timm = pytest.importorskip('timm')
+    theirs = timm.create_model(f'{name}_{arch}_patch16_224', dynamic_img_size=True)
+    ours = ViT(arch, out_type='cls_token', drop_path_rate=0.0)
+    assert_equals_timm(ours.eval(), randomise(theirs, 0.02), size)
+
+
+def test_equals_timms_without_a_position_for_the_class_token():
+    theirs = timms_model(no_embed_class=True)
+    ours = classifier().eval()
+    ours.load_state_dict(from_published_vit(theirs.state_dict(), 'cls_token'), strict=True)
+    image = torch.randn(2, 3, 48, 24)
+    expected = theirs.forward_head(theirs.forward_features(image), pre_logits=True)
+    assert_near('class token', ours(image)[0], expected)
+
+
+def test_equals_mmpretrains_at_the_trained_size():
+    """At others mmpretrain resizes positions without antialiasing."""
+    theirs = mmpretrains_model()
+    ours = classifier().eval()
+    ours.load_state_dict(from_published_vit(theirs.state_dict(), 'cls_token'), strict=True)
+    image = torch.randn(2, 3, 32, 32)
+    assert_near('class token', ours(image)[0], theirs(image)[0])
+
+
+def test_equals_timms_maps_where_all_blocks_see_the_whole_grid():
+    """And where there is no class token in timm's either, and no norm at the end."""
+    theirs = timms_model(class_token=False, global_pool='avg')
+    ours = small_vit(global_indices=range(4), out_indices=(3, 1)).eval()
+    ours.load_state_dict(from_published_vit(theirs.state_dict()), strict=True)
+    image = torch.randn(2, 3, 48, 24)
+    expected = theirs.forward_intermediates(image, indices=[1, 3], intermediates_only=True)
+    for name, actual, their in zip(('block 1', 'block 3'), ours(image), expected, strict=True):
+        assert_near(name, actual, their)
+
+
+def test_positions_of_other_grids_are_timms():
+    positions = torch.randn(1, 1 + 4 * 6, 5)
+    grid = positions[:, 1:].unflatten(1, (4, 6))
+    assert resize_positions(grid, (4, 6)) is grid
+    for shape in [(9, 7), (2, 3), (3, 11)]:
+        expected = resample_abs_pos_embed(positions, list(shape), [4, 6])[:, 1:].unflatten(1, shape)
+        assert_near(str(shape), resize_positions(grid, shape), expected)
+    assert resize_positions(grid.bfloat16(), (9, 7)).dtype == torch.bfloat16
+
+
+def attention_written_out(attn, x, window):
+    """Each window's tokens (B, H, W, C) on their own, padded with zeros, one head and one query at a time."""
+    batch_size, height, width, dims = x.shape
+    head_dims = dims // attn.num_heads
+    padded = x.new_zeros(batch_size, math.ceil(height / window) * window, math.ceil(width / window) * window, dims)
+    padded[:, :height, :width] = x
+    out = torch.zeros_like(padded)
+    for b in range(batch_size):
+        for top in range(0, padded.shape[1], window):
+            for left in range(0, padded.shape[2], window):
+                tokens = padded[b, top : top + window, left : left + window].reshape(-1, dims)
+                q, k, v = (tokens @ attn.qkv.weight.T + attn.qkv.bias).split(dims, dim=-1)
+                heads = []
+                for head in range(attn.num_heads):
+                    part = slice(head * head_dims, (head + 1) * head_dims)
+                    logits = torch.stack([(k[:, part] * query).sum(-1) for query in q[:, part]]) / head_dims**0.5
+                    heads.append(logits.softmax(-1) @ v[:, part])
+                mixed = torch.cat(heads, -1) @ attn.proj.weight.T + attn.proj.bias
+                out[b, top : top + window, left : left + window] = mixed.view(window, window, dims)
+    return out[:, :height, :width]
+
+
+@pytest.mark.parametrize(('height', 'width'), [(6, 3), (3, 3), (5, 7), (1, 2), (4, 9)])
+def test_attention_within_windows_is_that_of_each_window_alone(height, width):
+    attn = randomise(WindowAttention(12, num_heads=3, window=3)).double()
+    x = torch.randn(2, height, width, 12, dtype=torch.float64)
+    assert_near('out', attn(x), attention_written_out(attn, x, 3), dtype=torch.float64)
+    if height == width == 3:
+        assert_near('whole', attn(x), Attention.forward(attn, x), dtype=torch.float64)
+
+
+def test_attention_to_the_whole_grid_is_that_of_one_window():
+    attn = randomise(Attention(12, num_heads=3)).double()
+    x = torch.randn(2, 5, 5, 12, dtype=torch.float64)
+    assert_near('out', attn(x), attention_written_out(attn, x, 5), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ('depth', 'expected'), [(12, [2, 5, 8, 11]), (24, [5, 11, 17, 23]), (5, [1, 2, 3, 4]), (1, [0])]
+)
+def test_global_blocks_end_each_quarter(depth, expected):
+    arch = ARCH | dict(depth=depth)
+    model = small_vit(arch=arch)
+    assert [i for i, block in enumerate(model.blocks) if type(block.attn) is Attention] == expected
+    assert {block.attn.window for block in model.blocks if type(block.attn) is WindowAttention} <= {3}
+    assert {type(block.attn) for block in small_vit(arch=arch, out_type='cls_token').blocks} == {Attention}
+    kinds = [type(block.attn) for block in small_vit(arch=arch, global_indices=(0,)).blocks]
+    assert kinds == [Attention] + [WindowAttention] * (depth - 1)
+
+
+@pytest.mark.parametrize('norm', ['LN', 'DTN'])
+def test_dtn_looks_across_windows_before_they_are_cut(norm):
+    """With LayerNorm a token in another window changes nothing, with DTN's statistics of the whole grid it does."""
+    model = randomise(small_vit(token_norm_cfg=dict(type=norm), global_indices=()))
+    block = model.blocks[0]
+    x = torch.randn(1, 6, 6, 24)
+    after = x + attention_written_out(block.attn, block.norm1(x), 3)
+    assert_near('block', block(x), after + block.mlp(block.norm2(after)))
+    changed = x.clone()
+    changed[:, 3, 3] += 5
+    difference = (block(changed) - block(x))[:, :3, :3].abs().max()
+    assert (difference > 1e-4) if norm == 'DTN' else (difference == 0)
+
+
+@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN'])
+@pytest.mark.parametrize(('out_type', 'shape'), [('featmap', (2, 24, 7, 9)), ('cls_token', (2, 24))])
+def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem, out_type, shape):
+    model = small_vit(
+        token_norm_cfg=dict(type=norm), l_dtn=2, stem_cfg=dict(type=stem), in_channels=4, out_type=out_type
+    )
+    out = model(torch.randn(2, 4, 50, 67))[0]
+    assert out.shape == shape
+    (out * torch.randn_like(out)).sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
+
+
+def test_the_class_token_joins_behind_the_blocks_of_dtn():
+    model = randomise(classifier(token_norm_cfg=dict(type='DTN'), l_dtn=3))
+    kinds = [(type(block.norm1), type(block.norm2)) for block in model.blocks]
+    assert kinds == [(DTN, DTN)] * 3 + [(LayerNorm, LayerNorm)]
+    assert model.pos_embed.shape == (1, 16, 24)
+    shapes = []
+    for block in model.blocks:
+        block.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+    image = torch.randn(2, 3, 40, 24)
+    actual = model(image)[0]
+    assert shapes == [(2, 5, 3, 24)] * 3 + [(2, 1, 16, 24)]
+
+    x = model.patch_embed(image) + resize_positions(model.pos_embed.unflatten(1, (4, 4)), (5, 3))
+    for block in model.blocks[:3]:
+        x = block(x)
+    x = torch.cat([model.cls_token.expand(2, 1, 24), x.flatten(1, 2)], dim=1)
+    last = model.blocks[3]
+    x = x + last.attn(last.norm1(x)[:, None])[:, 0]
+    x = x + last.mlp(last.norm2(x))
+    assert_near('class token', actual, F.layer_norm(x[:, 0], (24,), model.norm.weight, model.norm.bias, 1e-6))
+
+
+def test_how_many_blocks_have_token_norms():
+    assert [ViT(token_norm_cfg=cfg).l_dtn for cfg in (None, dict(type='DTN'))] == [0, 10]
+    model = small_vit(token_norm_cfg=dict(type='DTN', eps=1e-4), stem_cfg=dict(type='DualPatchEmbed'))
+    norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)]
+    assert [(type(norm), norm.num_heads, norm.pool, norm.eps) for norm in norms] == [(DTN, 3, 1, 1e-4)] * 8
+    assert type(model.patch_embed) is DualPatchEmbed
+    assert sum(type(module) is DTN for module in model.modules()) == 8
+    assert small_vit(token_norm_cfg=dict(type='DTN', pool=2)).blocks[0].norm1.pool == 2
+    plain = classifier(l_dtn=2)
+    assert type(plain.patch_embed) is PatchEmbed
+    assert {m.eps for m in plain.modules() if isinstance(m, nn.LayerNorm)} == {1e-6}
+    assert plain(torch.randn(1, 3, 16, 16))[0].shape == (1, 24)
+    other = classifier(token_norm_cfg=dict(type='LN', eps=1e-3), l_dtn=1, norm_cfg=dict(type='LN', eps=1e-5))
+    assert [m.eps for m in other.modules() if isinstance(m, nn.LayerNorm)] == [1e-3] * 2 + [1e-5] * 7
+
+
+def test_arch_table_is_that_of_the_papers():
+    """Parameters of the classifiers with heads of 1000 classes (timm's) and in millions (DTN paper, Table 1)."""
+    counts = {'tiny': 5_717_416, 'small': 22_050_664, 'base': 86_567_656}
+    millions = {'tiny': 5.7, 'small': 22.1, 'base': 86.5, 'tiny*': 5.7, 'small*': 27.8, 'base*': 86.5}
+    heads = {'tiny': 3, 'small': 6, 'base': 12, 'tiny*': 4, 'small*': 9, 'base*': 16}
+    assert list(ARCHS) == list(millions)
+    for arch, expected in millions.items():
+        with torch.device('meta'):
+            model = ViT(arch, out_type='cls_token')
+        count = sum(p.numel() for p in model.parameters()) + 1000 * (model.embed_dims + 1)
+        assert counts.get(arch, count) == count, arch
+        assert abs(count / 1e6 - expected) < 0.1, arch
+        assert model.blocks[0].attn.num_heads == heads[arch], arch
+
+
+def test_start_is_deits():
+    model = classifier(arch=dict(ARCH, embed_dims=96))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            assert 0.018 < module.weight.std() < 0.022, name
+            assert (module.bias == 0).all(), name
+    for name in ('pos_embed', 'cls_token'):
+        assert 0.014 < getattr(model, name).std() < 0.026, name
+
+
+def test_the_registry_knows_it_and_it_says_what_necks_ask():
+    model = MODELS.build(dict(type='tokennorm.ViT', arch=ARCH, patch_size=8, out_indices=(2, 1)))
+    assert [out.shape for out in model(torch.randn(1, 3, 50, 70))] == [(1, 24, 7, 9)] * 2
+    info = [dict(num_chs=24, reduction=8, module=f'blocks.{i}') for i in (1, 2)]
+    assert model.feature_info == info
+    assert small_vit().feature_info == classifier().feature_info == [dict(num_chs=24, reduction=8, module='blocks.3')]
+
+
+def test_what_no_output_needs_is_not_trained():
+    model = small_vit(out_indices=(1,))
+    model(torch.randn(1, 3, 32, 32))[0].square().sum().backward()
+    without = {name for name, p in model.named_parameters() if p.grad is None}
+    assert without == {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert without == {name for name, _ in model.named_parameters() if name.startswith(('blocks.2.', 'blocks.3.'))}
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
+def test_recomputed_blocks_give_the_same_gradients_and_only_in_training(out_type, monkeypatch):
+    kwargs = dict(token_norm_cfg=dict(type='DTN'), l_dtn=2, out_type=out_type)
+    plain, recomputed = (small_vit(with_cp=with_cp, **kwargs) for with_cp in (False, True))
+    recomputed.load_state_dict(plain.state_dict())
+    image = torch.randn(2, 3, 52, 36)
+    for model in (plain, recomputed):
+        sum(out.square().mean() for out in model(image)).backward()
+    for (name, p), q in zip(plain.named_parameters(), recomputed.parameters(), strict=True):
+        assert_near(name, q.grad, p.grad, 'backward')
+    calls = []
+    monkeypatch.setattr(layers, 'checkpoint', lambda block, *x, use_reentrant: calls.append(use_reentrant) or block(*x))
+    plain(image)
+    recomputed.eval()(image)
+    assert calls == []
+    recomputed.train()(image)
+    assert calls == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ('frozen_stages', 'l_dtn', 'frozen'),
+    [
+        (-1, 0, ('none',)),
+        (0, 0, ('patch_embed.', 'pos_embed', 'cls_token')),
+        (0, 2, ('patch_embed.', 'pos_embed')),
+        (2, 2, ('patch_embed.', 'pos_embed', 'cls_token', 'blocks.0.', 'blocks.1.')),
+        (4, 3, ('patch_embed.', 'pos_embed', 'cls_token', 'blocks.')),
+    ],
+)
+def test_frozen_blocks_stay_frozen_in_training(frozen_stages, l_dtn, frozen):
+    for build in (small_vit, classifier):
+        model = build(frozen_stages=frozen_stages, l_dtn=l_dtn, drop_path_rate=0.2).train()
+        for name, p in model.named_parameters():
+            assert p.requires_grad is not name.startswith(frozen), name
+        assert [block.training for block in model.blocks] == [i >= frozen_stages for i in range(4)]
+        assert model.patch_embed.training is (frozen_stages < 0)
+
+
+def test_batch_norms_stay_in_eval_mode_on_request():
+    for norm_eval in (True, False):
+        model = small_vit(norm_eval=norm_eval)
+        model.blocks[2].extra = nn.BatchNorm2d(4)
+        assert model.train().blocks[2].extra.training is not norm_eval
+
+
+def test_drop_path_grows_with_depth():
+    assert [b.drop_path.rate for b in small_vit(drop_path_rate=0.3).blocks] == pytest.approx([0, 0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(arch='tny'), r"arch='tny' must be one of .*base\* or a dict"),
+        (dict(arch=dict(depth=2)), 'embed_dims'),
+        (dict(arch=ARCH | dict(num_heads=5)), 'num_heads=5 must divide embed_dims=24'),
+        (dict(arch=ARCH | dict(mlp_ratio=2.5)), 'mlp_ratio=2.5 must be a whole number'),
+        (dict(arch=ARCH | dict(depth=0)), 'depth=0'),
+        (dict(patch_size=0), 'patch_size'),
+        (dict(out_indices=(4,)), r'out_indices=\(4,\) must lie in 0 to 3'),
+        (dict(out_indices=()), 'out_indices=.* at least one'),
+        (dict(global_indices=(0, 4)), r'global_indices=\(0, 4\) must lie in 0 to 3'),
+        (dict(window_size=0), 'window_size'),
+        (dict(l_dtn=5), r'l_dtn=\(5,\) must lie in 0 to 4'),
+        (dict(l_dtn=4, out_type='cls_token'), 'l_dtn=4 below the depth'),
+        (dict(token_norm_cfg=dict(type='DTN'), out_type='cls_token'), 'l_dtn=4 below the depth'),
+        (dict(frozen_stages=5), 'frozen_stages'),
+        (dict(drop_path_rate=1.0), 'drop_path_rate'),
+        (dict(pretrain_img_size=(32, 32, 32)), 'pretrain_img_size'),
+        (dict(pretrain_img_size=0), 'pretrain_img_size'),
+        (dict(out_type='avg_featmap'), "out_type='avg_featmap' must be 'featmap' or 'cls_token'"),
+        (dict(token_norm_cfg=dict(type='DTM')), "token_norm_cfg: no type 'DTM'"),
+        (dict(norm_cfg=dict(eps=1e-6), l_dtn=2), 'norm_cfg'),
+        (dict(stem_cfg=dict(type='DualPatch')), "stem_cfg: no type 'DualPatch'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        small_vit(**kwargs)
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
+@pytest.mark.parametrize('layout', ['timm', 'mmpretrain', 'dtn', 'ours'])
+def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout, out_type):
+    dtn = dict(token_norm_cfg=dict(type='DTN', form='published'), l_dtn=3) if layout == 'dtn' else {}
+    source = randomise(classifier(**dtn))
+    contents = {
+        'timm': lambda: timms_model().state_dict(),
+        'mmpretrain': lambda: {f'backbone.{key}': v for key, v in mmpretrains_model().state_dict().items()},
+        'dtn': lambda: dtn_authors_layout(source),
+        'ours': source.state_dict,
+    }
+    content = contents[layout]()
+    torch.save({'model': content}, tmp_path / 'vit.pth')
+    model = small_vit(out_type=out_type, **dtn)
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    changed = load_pretrained(model, tmp_path / 'vit.pth', model._convert)
+    loaded = model.state_dict()
+    same = {key for key, value in loaded.items() if torch.equal(value, start[key])}
+    assert same == ({f'blocks.{i}.attn.qkv.bias' for i in range(4)} if layout == 'dtn' else set())
+    kept = {'cls_token'} if out_type == 'cls_token' else set()
+    assert ('cls_token' in changed, 'pos_embed' in changed) == (not kept, not kept and layout != 'dtn')
+    if layout == 'dtn':
+        for i in range(4):
+            source.blocks[i].attn.qkv.bias.data.zero_()
+    if layout in ('dtn', 'ours'):
+        for key, value in loaded.items():
+            expected = source.state_dict()[key]
+            expected = expected[:, 1:] if key == 'pos_embed' and layout == 'ours' and not kept else expected
+            assert torch.equal(value, expected), key
+
+
+def test_positions_are_resized_to_the_models_grid_and_a_row_that_is_not_needed_is_reported(tmp_path):
+    source = timms_model()
+    torch.save(source.state_dict(), tmp_path / 'vit.pth')
+    expected = resample_abs_pos_embed(source.pos_embed, [5, 8], [4, 4])
+    for model, rows in ((small_vit(pretrain_img_size=(40, 64)), 1), (classifier(pretrain_img_size=(40, 64)), 0)):
+        changed = load_pretrained(model, tmp_path / 'vit.pth', model._convert)
+        assert_near('positions', model.pos_embed.detach(), expected[:, rows:].detach())
+        left_out = {'cls_token', 'norm.weight', 'norm.bias'} if rows else set()
+        assert set(changed) == left_out | {'pos_embed', 'head.weight', 'head.bias'}
+    own = classifier(pretrain_img_size=(40, 64))
+    assert from_published_vit(own.state_dict(), 'cls_token', 0, (5, 8)).keys() == own.state_dict().keys()
+    assert from_published_vit(own.state_dict(), 'featmap', 0, (5, 8))['pos_embed'].shape == (1, 40, 24)
+
+
+def test_a_late_class_token_takes_its_position_with_it():
+    theirs = timms_model()
+    late = from_published_vit(theirs.state_dict(), 'cls_token', l_dtn=2)
+    assert_near('token', late['cls_token'], theirs.cls_token + theirs.pos_embed[:, :1])
+    assert torch.equal(late['pos_embed'], theirs.pos_embed[:, 1:])
+    classifier(l_dtn=2).load_state_dict(late, strict=True)
+
+
+def test_a_distilled_deit_fills_a_detectors_backbone():
+    state_dict = timms_model().state_dict()
+    extra = dict(dist_token=torch.randn(1, 1, 24), pos_embed=torch.randn(1, 18, 24))
+    extra |= {'head_dist.weight': torch.randn(10, 24), 'head_dist.bias': torch.randn(10)}
+    model = small_vit()
+    model.load_state_dict(from_published_vit(state_dict | extra), strict=True)
+    assert torch.equal(model.pos_embed, extra['pos_embed'][:, 2:])
+
+
+def test_from_published_vit_is_pure_and_names_what_it_cannot_read(tmp_path):
+    for known in (timms_model().state_dict(), mmpretrains_model().state_dict()):
+        before = {key: value.clone() for key, value in known.items()}
+        assert set(from_published_vit(known)) == set(small_vit().state_dict())
+        assert known.keys() == before.keys()
+        assert all(torch.equal(value, before[key]) for key, value in known.items())
+        with pytest.raises(ValueError, match=r'layer1.weight is no parameter'):
+            from_published_vit(known | {'layer1.weight': torch.ones(1)})
+    known = timms_model().state_dict()
+    with pytest.raises(ValueError, match='pos_embed of 13 rows: not of a square grid'):
+        from_published_vit(known | dict(pos_embed=torch.ones(1, 13, 24)))
+    with pytest.raises(ValueError, match='of 10 rows: 2 x 5 with 0 more or 3 x 3 with 1 more'):
+        from_published_vit(known | dict(pos_embed=torch.ones(1, 10, 24)), pos_shape=(2, 5))
+    torch.save(known | {'blocks.0.ls1.gamma': torch.ones(24)}, tmp_path / 'vit.pth')
+    with pytest.raises(CheckpointError, match=r'1 unexpected: blocks\.0\.ls1\.gamma'):
+        load_pretrained(small_vit(), tmp_path / 'vit.pth', small_vit()._convert)
+
+
+def test_images_of_a_batch_do_not_see_each_other():
+    for build in (small_vit, classifier):
+        model = randomise(build(token_norm_cfg=dict(type='DTN'), l_dtn=2))
+        images = torch.randn(3, 3, 50, 67)
+        alone = torch.cat([model(image[None])[0] for image in images])
+        assert_near('out', model(images)[0], alone)
+
+
+def test_maps_are_those_of_the_grid_in_rows_and_columns():
+    """Without blocks' effect, a map's cell is its patch's token: nothing is transposed on a rectangle."""
+    model = small_vit(global_indices=())
+    for block in model.blocks:
+        for layer in (block.attn.proj, block.mlp.fc2):
+            nn.init.zeros_(layer.weight)
+    image = torch.randn(1, 3, 24, 56)
+    expected = model.patch_embed(image) + model.resized_pos_embed(3, 7)
+    assert_near('map', model(image)[0], rearrange(expected, 'b h w c -> b c h w'))
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
+@pytest.mark.parametrize('norm', ['LN', 'DTN', 'BN'])
+def test_it_computes_in_bfloat16_and_returns_float32(norm, out_type):
+    kwargs = dict(token_norm_cfg=dict(type=norm), l_dtn=2, out_type=out_type)
+    exact, fast = small_vit(**kwargs), small_vit(autocast_dtype='bfloat16', with_cp=True, **kwargs)
+    fast.load_state_dict(exact.state_dict())
+    dtypes = set()
+    for module in fast.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.register_forward_hook(lambda module, args, out: dtypes.add(out.dtype))
+    image = torch.randn(2, 3, 50, 67)
+    actual, expected = fast(image)[0], exact(image)[0]
+    assert dtypes == {torch.bfloat16}
+    assert actual.dtype == torch.float32
+    assert 0 < (actual - expected).abs().max() <= 3e-2 * expected.abs().max()
+    actual.square().mean().backward()
+    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in fast.parameters())
+    with pytest.raises(ValueError, match="autocast_dtype='bf16' must be 'bfloat16', 'float16' or None"):
+        small_vit(autocast_dtype='bf16')

@@ -1,0 +1,210 @@
+"""Layer decay: the learning rate and the weight decay of every parameter of each backbone, in detectors and alone."""
+
+import re
+
+import pytest
+import torch
+from mmdet.utils import register_all_modules
+from mmengine import DefaultScope
+from mmengine.config import ConfigDict
+from mmengine.hub import get_config
+from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.registry import MODELS
+from mmpretrain.engine.optimizers import LearningRateDecayOptimWrapperConstructor
+from mmpretrain.models.backbones import SwinTransformer as MMPretrainSwin
+from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
+from mmpretrain.models.classifiers import ImageClassifier
+from torch import nn
+
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
+from tokennorm.checkpoints import from_published_swin, from_published_vit
+from tokennorm.optim import LayerDecayOptimWrapperConstructor
+
+WIDTHS = dict(embed_dims=[8, 16], depths=[2, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
+PVT_ARCH = WIDTHS | dict(sr_ratios=[2, 1])
+VIT_ARCH = dict(embed_dims=8, depth=3, num_heads=2, mlp_ratio=2)
+DTN = dict(token_norm_cfg=dict(type='DTN'))
+BACKBONES = {
+    'PVT': lambda: PVT(PVT_ARCH, pretrain_img_size=32, token_norm_stages=1, out_type='cls_token', **DTN),
+    'PVTv2': lambda: PVTv2(PVT_ARCH, **DTN),
+    'Swin': lambda: Swin(WIDTHS, window_size=4, **DTN),
+    'ViT': lambda: ViT(VIT_ARCH, pretrain_img_size=32, out_type='cls_token', l_dtn=1, **DTN),
+    'DeiT': lambda: ViT(VIT_ARCH, pretrain_img_size=32, out_type='cls_token'),
+    'ViTDet': lambda: ViT(VIT_ARCH, pretrain_img_size=32, **DTN),
+}
+# The depth of every parameter by the start of its name, of 5: stem, three blocks, and what lies behind them.
+STAGES = {'stages.0.blocks.0': 1, 'stages.0.blocks.1': 2, 'stages.1.blocks.0': 3}
+STEMS = {'stages.0.patch_embed': 0, 'stages.1.patch_embed': 2}
+BLOCKS = {'blocks.0': 1, 'blocks.1': 2, 'blocks.2': 3, 'patch_embed': 0, 'pos_embed': 0}
+DEPTHS = {
+    'PVT': STAGES | STEMS | {'stages.0.pos_embed': 0, 'stages.1.pos_embed': 2, 'stages.1.cls_token': 2, 'norm': 4},
+    'PVTv2': STAGES | STEMS | {'stages.0.norm': 2, 'stages.1.norm': 3},
+    'Swin': STAGES | STEMS | {'stages.0.norm': 4, 'stages.1.norm': 4},
+    'ViT': BLOCKS | {'cls_token': 1, 'norm': 4},
+    'DeiT': BLOCKS | {'cls_token': 0, 'norm': 4},
+    'ViTDet': BLOCKS,
+}
+
+
+def wrapper(model, weight_decay=0.1, **paramwise_cfg):
+    optimizer = dict(type='AdamW', lr=1e-3, weight_decay=weight_decay)
+    constructor = LayerDecayOptimWrapperConstructor(dict(optimizer=optimizer), dict(decay_rate=0.5) | paramwise_cfg)
+    return constructor(model)
+
+
+def settings(model, optim_wrapper):
+    """Learning rate and weight decay of every parameter that is trained."""
+    groups = {id(p): (g['lr'], g['weight_decay']) for g in optim_wrapper.param_groups for p in g['params']}
+    return {name: groups[id(p)] for name, p in model.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_every_parameter_has_the_learning_rate_of_its_depth(name):
+    model = nn.Module()
+    model.backbone = BACKBONES[name]()
+    model.head = nn.Linear(8, 3)
+    depths = {f'backbone.{part}': depth for part, depth in DEPTHS[name].items()} | {'head': 4}
+    found = set()
+    for param, (lr, _) in settings(model, wrapper(model)).items():
+        (part,) = [part for part in depths if param == part or param.startswith(part + '.')]
+        found.add(part)
+        assert lr == pytest.approx(1e-3 * 0.5 ** (4 - depths[part]), rel=1e-12), param
+    assert found == set(depths)
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_positions_ratios_and_bias_tables_have_no_weight_decay(name):
+    model = BACKBONES[name]()
+    free = re.compile(r'(.*\.)?(pos_embed|cls_token|relative_position_bias_table|position|mean_logit|var_logit)')
+    for rules in ({}, dict(norm_decay_mult=0.0, bias_decay_mult=0.5)):
+        norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters(recurse=False)}
+        decayed = {param: decay for param, (_, decay) in settings(model, wrapper(model, **rules)).items()}
+        for param, p in model.named_parameters():
+            if free.fullmatch(param) or (rules and id(p) in norms):
+                expected = 0.0
+            elif rules and param.endswith('bias'):
+                expected = 0.05
+            else:
+                expected = 0.1
+            assert decayed[param] == pytest.approx(expected), param
+
+
+def test_the_ratios_of_switchable_norm_have_none_either():
+    model = ViT(VIT_ARCH, pretrain_img_size=32, token_norm_cfg=dict(type='SN'))
+    found = settings(model, wrapper(model))
+    assert {found[f'blocks.0.norm1.{kind}_weight'][1] for kind in ('mean', 'var')} == {0.0}
+    assert found['blocks.0.norm1.weight'][1] == 0.1
+
+
+def test_custom_keys_multiply_the_rate_and_say_the_decay():
+    model = BACKBONES['ViT']()
+    keys = {'blocks.1.': dict(lr_mult=3.0), 'pos_embed': dict(decay_mult=0.25), '.cls_token': dict(lr_mult=2.0)}
+    found = settings(model, wrapper(model, custom_keys=keys, norm_decay_mult=0.0, bias_lr_mult=10.0))
+    assert found['blocks.1.mlp.fc1.weight'] == pytest.approx((3e-3 * 0.25, 0.1))
+    assert found['blocks.1.norm1.weight'] == pytest.approx((3e-3 * 0.25, 0.1))
+    assert found['blocks.2.norm1.weight'] == pytest.approx((1e-3 * 0.5, 0.0))
+    assert found['blocks.2.mlp.fc1.bias'] == pytest.approx((1e-2 * 0.5, 0.1))
+    assert found['pos_embed'] == pytest.approx((1e-3 * 0.0625, 0.025))
+    assert found['cls_token'] == pytest.approx((2e-3 * 0.125, 0.1))
+
+
+def test_frozen_parameters_are_left_out_and_every_other_one_is_in():
+    model = ViT(VIT_ARCH, pretrain_img_size=32, frozen_stages=2)
+    found = wrapper(model).optimizer.param_groups
+    assert sum(len(group['params']) for group in found) == len([p for p in model.parameters() if p.requires_grad])
+    assert {group['lr'] for group in found} == {1e-3 * 0.5}
+    assert len(settings(model, wrapper(model))) == len(found)
+
+
+def test_a_rate_of_one_is_mmengines_own():
+    model = BACKBONES['Swin']()
+    assert {lr for lr, _ in settings(model, wrapper(model, decay_rate=1)).values()} == {1e-3}
+
+
+def test_it_works_without_weight_decay():
+    model = BACKBONES['ViT']()
+    optimizer = dict(optimizer=dict(type='SGD', lr=1.0))
+    groups = LayerDecayOptimWrapperConstructor(optimizer, dict(decay_rate=0.5))(model).param_groups
+    assert {group['lr'] for group in groups} == {0.5**i for i in range(5)}
+    assert {group['weight_decay'] for group in groups} == {0}
+
+
+def test_a_config_of_a_detector_finds_it():
+    """The neck, the head and its parts have the whole learning rate."""
+    register_all_modules(init_default_scope=False)
+    cfg = get_config('mmdet::_base_/models/retinanet_r50_fpn.py').model
+    cfg.backbone = ConfigDict(type='tokennorm.PVTv2', arch=PVT_ARCH)
+    cfg.neck.update(in_channels=[8, 16], out_channels=8, num_outs=5, start_level=0)
+    cfg.bbox_head.update(in_channels=8, feat_channels=8, stacked_convs=1)
+    optim_wrapper = dict(
+        type='OptimWrapper',
+        constructor='tokennorm.LayerDecayOptimWrapperConstructor',
+        optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.1),
+        paramwise_cfg=dict(decay_rate=0.7, norm_decay_mult=0.0, bias_decay_mult=0.0),
+    )
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg)
+        built = build_optim_wrapper(model, optim_wrapper)
+    assert type(built) is OptimWrapper
+    found = settings(model, built)
+    assert {lr for name, (lr, _) in found.items() if not name.startswith('backbone.')} == {1e-3}
+    assert found['backbone.stages.0.patch_embed.proj.weight'] == pytest.approx((1e-3 * 0.7**4, 0.1))
+    assert found['backbone.stages.1.blocks.0.norm1.weight'] == pytest.approx((1e-3 * 0.7, 0.0))
+    sum(p.sum() for p in model.parameters()).backward()
+    built.step()
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_mmpretrains_constructor_gives_the_same_rates(name):
+    """Backbones say their depths in mmpretrain's words."""
+    model = ImageClassifier(backbone=BACKBONES[name](), head=None)
+    model.head = nn.Linear(8, 3)
+    optimizer = dict(optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.1))
+    theirs = LearningRateDecayOptimWrapperConstructor(optimizer, dict(layer_decay_rate=0.5))(model)
+    ours, theirs = (settings(model, w) for w in (wrapper(model), theirs))
+    assert {name: lr for name, (lr, _) in ours.items()} == {name: lr for name, (lr, _) in theirs.items()}
+
+
+def test_depths_are_mmpretrains():
+    """Of ViT and Swin, where both have them: a merging lies as deep as the block before it."""
+    row = dict(embed_dims=8, num_layers=3, num_heads=2, feedforward_channels=16)
+    swin = dict(embed_dims=8, depths=[2, 1], num_heads=[1, 2])
+    pairs = [
+        (MMPretrainViT(row, img_size=32), BACKBONES['DeiT'](), lambda d: from_published_vit(d, 'cls_token')),
+        (
+            MMPretrainSwin(swin, window_size=4, out_indices=(1,)),
+            Swin(WIDTHS, window_size=4, out_type='avg_featmap'),
+            lambda d: from_published_swin(d, 'avg_featmap'),
+        ),
+    ]
+    for theirs, ours, convert in pairs:
+        depths = convert(
+            {name: torch.full_like(p, theirs.get_layer_depth(name)[0]) for name, p in theirs.named_parameters()}
+        )
+        assert set(depths) == {name for name, _ in ours.named_parameters()}
+        for name, depth in depths.items():
+            assert ours.get_layer_depth(name) == (depth.unique().item(), 5), name
+
+
+@pytest.mark.parametrize(
+    ('optimizer', 'paramwise_cfg', 'message'),
+    [
+        (dict(lr=1.0), None, 'decay_rate=None'),
+        (dict(lr=1.0), dict(decay_rate=0), 'decay_rate=0 must lie above 0'),
+        (dict(lr=1.0), dict(decay_rate=1.1), 'decay_rate=1.1'),
+        (
+            dict(lr=1.0),
+            dict(decay_rate=0.5, num_layers=12),
+            r"has the rules \['num_layers'\], it may have .*decay_rate",
+        ),
+        (dict(), dict(decay_rate=0.5), 'lr=None'),
+    ],
+)
+def test_rules_that_do_not_fit_are_named(optimizer, paramwise_cfg, message):
+    with pytest.raises(ValueError, match=message):
+        LayerDecayOptimWrapperConstructor(dict(optimizer=dict(type='SGD', **optimizer)), paramwise_cfg)
+
+
+def test_a_model_without_a_backbone_of_ours_is_refused():
+    with pytest.raises(ValueError, match='Linear has no backbone of tokennorm'):
+        wrapper(nn.Linear(2, 2))
