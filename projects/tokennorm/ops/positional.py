@@ -164,11 +164,11 @@ class Taps(NamedTuple):
 def _convolve(x: Tensor, taps: Tensor, axis: str) -> Tensor:
     """Each head's taps (N, K) along one axis of (B, H, W, C), zeros beyond the grid."""
     num_taps = taps.shape[1]
-    kernel = taps.repeat_interleave(x.shape[-1] // taps.shape[0], dim=0)
+    kernel = taps[:, None].expand(-1, x.shape[-1] // taps.shape[0], -1)
     if axis == 'y':
-        kernel, padding = kernel[:, None, :, None], (num_taps // 2, 0)
+        kernel, padding = kernel.reshape(-1, 1, num_taps, 1), (num_taps // 2, 0)
     else:
-        kernel, padding = kernel[:, None, None, :], (0, num_taps // 2)
+        kernel, padding = kernel.reshape(-1, 1, 1, num_taps), (0, num_taps // 2)
     return F.conv2d(x.permute(0, 3, 1, 2), kernel, padding=padding, groups=x.shape[-1]).permute(0, 2, 3, 1).contiguous()
 
 
