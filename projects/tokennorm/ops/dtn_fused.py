@@ -21,6 +21,9 @@ from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_wei
 # Bytes of float32 tokens in a strip: small enough for the caches, large enough to be worth the calls.
 _STRIP_BYTES = 1 * 2**20
 
+# From this pool on they are small enough to be kept for the backward pass.
+_KEEP_FROM_POOL = 4
+
 
 class FusedDTN(torch.autograd.Function):
     """Algorithm 1. Arguments as in `tokennorm.ops.dtn.dtn`, except lambda itself, (N,), in place of its logits, and all
@@ -44,10 +47,14 @@ class FusedDTN(torch.autograd.Function):
         var = rstd.square().reciprocal_().sub_(eps).clamp_(min=0)
         params = _Parameters.of(weight, bias, mean_ratio, var_ratio, position, eps, pool)
         strips = list(_strips(x, params, valid))
+        kept = []
         for strip in strips:
-            _normalize(strip, x, mean, var, params, y)
-        ctx.save_for_backward(x, mean, var, weight, bias, mean_ratio, var_ratio, position)
-        ctx.eps, ctx.pool, ctx.valid, ctx.strips = eps, pool, valid, strips
+            stats = _inter_token_stats(strip, x, params)
+            _normalize(strip, x, mean, var, stats, params, y)
+            if pool >= _KEEP_FROM_POOL:
+                kept.extend(stats)
+        ctx.save_for_backward(x, mean, var, weight, bias, mean_ratio, var_ratio, position, *kept)
+        ctx.params, ctx.valid, ctx.strips = params, valid, strips
         return y
 
     @staticmethod
@@ -57,13 +64,18 @@ class FusedDTN(torch.autograd.Function):
                 'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use '
                 'float64 or tokennorm.ops.dtn.plain_dtn'
             )
-        x, mean, var, *parameters = ctx.saved_tensors
-        params = _Parameters.of(*parameters, ctx.eps, ctx.pool)
+        x, mean, var, *_ = ctx.saved_tensors  # and the parameters, for torch to notice if they were written to
+        kept = iter(ctx.saved_tensors[8:])
+        params = ctx.params
         grads = _Gradients.of(x, params, written_once=ctx.valid is None and all(strip.is_whole for strip in ctx.strips))
         if ctx.valid is not None:
             _layer_norm_backward_outside(ctx.strips, x, mean, var, params, grad_y, grads)
         for strip in ctx.strips:
-            _normalize_backward(strip, x, mean, var, params, grad_y, grads)
+            if params.pool >= _KEEP_FROM_POOL:
+                stats = _InterTokenStats(*(next(kept) for _ in _InterTokenStats._fields))
+            else:
+                stats = _inter_token_stats(strip, x, params)
+            _normalize_backward(strip, x, mean, var, stats, params, grad_y, grads)
         num_heads = len(params.position)
         ratios = (
             (ratio * params.weight).view(num_heads, -1).sum(dim=1) for ratio in (grads.mean_ratio, grads.var_ratio)
@@ -137,7 +149,8 @@ def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_S
     """The strips of tokens (B, H, W, C); those outside `valid` (B, 2) are in none."""
     batch, height, width, channels = x.shape
     pool = params.pool
-    images_a_strip = max(1, _STRIP_BYTES // (4 * height * width * channels))
+    strips = -(-4 * x.numel() // _STRIP_BYTES)
+    images_a_strip = max(1, -(-batch // strips))
     if valid is None:
         areas = [(slice(i, i + images_a_strip), height, width) for i in range(0, batch, images_a_strip)]
     else:
@@ -167,9 +180,42 @@ def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_S
             )
 
 
-def _normalize(strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Parameters, y: Tensor) -> None:
+class _InterTokenStats(NamedTuple):
+    """P x and P (x * x) - (P x) * (P x) of averaged tokens.
+
+    Each channel is shifted by its mean over the window, which keeps the digits of the difference.
+
+    Attributes:
+        shift: (B, 1, 1, C).
+        moments: Of x - shift, (2, B, h, w, C).
+        mean, var: P (x - shift) and the variance for the strip's cells.
+        half: What `p.backward` wants besides the moments.
+    """
+
+    shift: Tensor
+    moments: Tensor
+    mean: Tensor
+    var: Tensor
+    half: Tensor | None
+
+
+def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> _InterTokenStats:
+    x = _average(x[strip.window].float(), params.pool)
+    shift = x.mean(dim=(1, 2), keepdim=True)
+    moments = x.new_empty(2, *x.shape)
+    torch.sub(x, shift, out=moments[0])
+    torch.mul(moments[0], moments[0], out=moments[1])
+    product, half = strip.p.apply(moments.flatten(0, 1))
+    mean, var = product.view(moments.shape)[:, :, strip.cells]
+    var.addcmul_(mean, mean, value=-1).clamp_(min=0)
+    return _InterTokenStats(shift, moments, mean, var, half)
+
+
+def _normalize(
+    strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, stats: _InterTokenStats, params: _Parameters, y: Tensor
+) -> None:
     """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean`, `var`: the tokens' own, (B, H, W, 1)."""
-    shift, _, inter_mean, inter_var, _ = _inter_token_stats(strip, x, params)
+    shift, _, inter_mean, inter_var, _ = stats
     x, mean, var, y = (t[strip.tokens] for t in (x, mean, var, y))
     out = y if y.dtype == torch.float32 else torch.empty(y.shape)
     scale = _mixed_var(var, inter_var, params).rsqrt_()
@@ -181,7 +227,14 @@ def _normalize(strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Par
 
 
 def _normalize_backward(
-    strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Parameters, grad_y: Tensor, grads: _Gradients
+    strip: _Strip,
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    stats: _InterTokenStats,
+    params: _Parameters,
+    grad_y: Tensor,
+    grads: _Gradients,
 ) -> None:
     """Gradients of `_normalize`, into `grads`.
 
@@ -190,7 +243,8 @@ def _normalize_backward(
         e = grad_y r,            so that  d mu = -e weight,  and
         f = e (x - mu) r^2,      so that  d v = -1/2 f weight.
     """
-    shift, moments, inter_mean, inter_var, half = _inter_token_stats(strip, x, params)
+    shift, moments, inter_mean, inter_var, half = stats
+    del stats
     grad_window = grads.x[strip.window]
     x, mean, var, grad_y, grad_x = (t[strip.tokens] for t in (x, mean, var, grad_y, grads.x))
     x, grad_y = x.float(), grad_y.float()
@@ -222,16 +276,17 @@ def _normalize_backward(
     # Through the inter-token statistics. The variance is S - M^2 with M and S the two products of P, and `dots` the sum
     # of each times its gradient.
     e_share, f_share = -params.weight * params.mean_share, -0.5 * params.weight * params.var_share
+    dots = e_mean.mul_(e_share).addcmul_(f_var, f_share)
+    del f_var
     grad_moments = torch.empty_like(moments) if strip.is_whole else torch.zeros_like(moments)
     grad_first, grad_second = grad_moments[:, :, strip.cells]
     torch.mul(f_cells, f_share, out=grad_second)
     cross = grad_second * inter_mean
     torch.mul(e_cells, e_share, out=grad_first).sub_(cross, alpha=2)
-    dots = e_mean.mul_(e_share).addcmul_(f_var, f_share).addcmul_(cross, inter_mean, value=-1)
-    dots = _sum_heads(dots, len(params.position))
+    dots = _sum_heads(dots.addcmul_(cross, inter_mean, value=-1), len(params.position))
     if not strip.is_whole:
         dots = F.pad(dots, (0, 0, strip.cells.start, moments.shape[2] - strip.cells.stop))
-    del f, e_cells, f_cells, e_mean, f_var, cross, inter_mean, inter_var
+    del f, e_cells, f_cells, e_mean, cross, inter_mean, inter_var
     grad_moments, grad_position = strip.p.backward(moments.flatten(0, 1), half, grad_moments.flatten(0, 1), dots)
     grads.position.add_(grad_position)
     grad_first, grad_second = grad_moments.view(moments.shape)
@@ -274,26 +329,6 @@ def _layer_norm_backward_outside(
     grads.x.add_(through_x)
     grads.weight.add_(through_weight)
     grads.bias.add_(through_bias)
-
-
-def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> tuple[Tensor, ...]:
-    """P x and P (x * x) - (P x) * (P x) of averaged tokens.
-
-    Each channel is shifted by its mean over the window, which keeps the digits of the difference.
-
-    Returns:
-        The shift (B, 1, 1, C), the moments of x - shift (2, B, h, w, C), P (x - shift) and the variance for the strip's
-        rows, and what `p.backward` wants besides the moments.
-    """
-    x = _average(x[strip.window].float(), params.pool)
-    shift = x.flatten(1, 2).mean(dim=1)[:, None, None]
-    moments = x.new_empty(2, *x.shape)
-    torch.sub(x, shift, out=moments[0])
-    torch.mul(moments[0], moments[0], out=moments[1])
-    product, half = strip.p.apply(moments.flatten(0, 1))
-    mean, var = product.view(moments.shape)[:, :, strip.cells]
-    var.addcmul_(mean, mean, value=-1).clamp_(min=0)
-    return shift, moments, mean, var, half
 
 
 def _subtract_mixed_mean(
