@@ -2,8 +2,8 @@
 
 The same arithmetic as the plain form in `tokennorm.ops.dtn`, with P applied by `tokennorm.ops.positional`. It keeps its
 inputs and each token's mean and variance for the backward pass, as LayerNorm does, and computes the inter-token
-statistics there again. The work goes strip by strip: a few images, or some rows of one and the rows around them that P
-reaches, so that all maps in between are small, stay in the cache and are written in place.
+statistics there again unless they are few. The work goes strip by strip: a few images, or some rows of one and the rows
+around them that P reaches, so that all maps in between are small, stay in the cache and are written in place.
 
 Letters of the shapes: B batch, H x W grid, C channels, N heads, h x w the grid averaged over pool x pool tokens.
 Statistics and gradients are float32.
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_weights
 
-# Bytes of float32 tokens in a strip: small enough for the caches, large enough to be worth the calls.
-_STRIP_BYTES = 1 * 2**20
+# Bytes of float32 tokens in a strip: small enough for the caches, large enough to be worth the calls. A backward pass
+# holds a dozen such maps, and half of that where most of them are averaged.
+_STRIP_BYTES = 2 * 2**20
 
 # From this pool on they are small enough to be kept for the backward pass.
 _KEEP_FROM_POOL = 4
@@ -149,8 +150,9 @@ def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_S
     """The strips of tokens (B, H, W, C); those outside `valid` (B, 2) are in none."""
     batch, height, width, channels = x.shape
     pool = params.pool
-    strips = -(-4 * x.numel() // _STRIP_BYTES)
-    images_a_strip = max(1, -(-batch // strips))
+    strip_bytes = _STRIP_BYTES if pool == 1 else 2 * _STRIP_BYTES
+    num_strips = -(-4 * x.numel() // strip_bytes)
+    images_a_strip = -(-batch // num_strips)  # strips of like size
     if valid is None:
         areas = [(slice(i, i + images_a_strip), height, width) for i in range(0, batch, images_a_strip)]
     else:
@@ -164,7 +166,8 @@ def _strips(x: Tensor, params: _Parameters, valid: Tensor | None) -> Iterator[_S
         p = known[rows, columns]
         step = rows
         if p.halo is not None:
-            step = max(_STRIP_BYTES // (4 * pool * width * channels), 2 * p.halo, 1)
+            step = max(strip_bytes // (4 * pool * width * channels), 2 * p.halo, 1)
+            step = -(-rows // -(-rows // step))  # again of like size
         for start in range(0, rows, step):
             if step >= rows:
                 low, stop, high, p_window = 0, rows, rows, p
