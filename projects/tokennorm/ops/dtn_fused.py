@@ -50,10 +50,7 @@ class FusedDTN(torch.autograd.Function):
         strips = list(_strips(x, params, valid))
         kept = []
         for strip in strips:
-            stats = _inter_token_stats(strip, x, params)
-            _normalize(strip, x, mean, var, stats, params, y)
-            if pool >= _KEEP_FROM_POOL:
-                kept.extend(stats)
+            kept.extend(_normalize(strip, x, mean, var, params, y))
         ctx.save_for_backward(x, mean, var, weight, bias, mean_ratio, var_ratio, position, *kept)
         ctx.params, ctx.valid, ctx.strips = params, valid, strips
         return y
@@ -72,10 +69,9 @@ class FusedDTN(torch.autograd.Function):
         if ctx.valid is not None:
             _layer_norm_backward_outside(ctx.strips, x, mean, var, params, grad_y, grads)
         for strip in ctx.strips:
+            stats = None
             if params.pool >= _KEEP_FROM_POOL:
                 stats = _InterTokenStats(*(next(kept) for _ in _InterTokenStats._fields))
-            else:
-                stats = _inter_token_stats(strip, x, params)
             _normalize_backward(strip, x, mean, var, stats, params, grad_y, grads)
         num_heads = len(params.position)
         ratios = (
@@ -215,10 +211,16 @@ def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> _InterT
 
 
 def _normalize(
-    strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, stats: _InterTokenStats, params: _Parameters, y: Tensor
-) -> None:
-    """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean`, `var`: the tokens' own, (B, H, W, 1)."""
-    shift, _, inter_mean, inter_var, _ = stats
+    strip: _Strip, x: Tensor, mean: Tensor, var: Tensor, params: _Parameters, y: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Lines 9 to 13 of Algorithm 1 for the strip's tokens, into y. `mean`, `var`: the tokens' own, (B, H, W, 1).
+
+    Returns:
+        The inter-token statistics where they are to be kept, else nothing.
+    """
+    stats = _inter_token_stats(strip, x, params)
+    shift, inter_mean, inter_var = stats.shift, stats.mean, stats.var
+    stats = stats if params.pool >= _KEEP_FROM_POOL else ()  # frees the rest
     x, mean, var, y = (t[strip.tokens] for t in (x, mean, var, y))
     out = y if y.dtype == torch.float32 else torch.empty(y.shape)
     scale = _mixed_var(var, inter_var, params).rsqrt_()
@@ -227,6 +229,7 @@ def _normalize(
     torch.addcmul(params.bias, out, params.weight, out=out)
     if out is not y:
         y.copy_(out)
+    return stats
 
 
 def _normalize_backward(
@@ -234,30 +237,29 @@ def _normalize_backward(
     x: Tensor,
     mean: Tensor,
     var: Tensor,
-    stats: _InterTokenStats,
+    stats: _InterTokenStats | None,
     params: _Parameters,
     grad_y: Tensor,
     grads: _Gradients,
 ) -> None:
-    """Gradients of `_normalize`, into `grads`.
+    """Gradients of `_normalize`, into `grads`; without `stats` they are computed again.
 
     With y = (x - mu) r weight + bias, where r = 1 / sqrt(v + eps), the arithmetic goes by
 
         e = grad_y r,            so that  d mu = -e weight,  and
         f = e (x - mu) r^2,      so that  d v = -1/2 f weight.
     """
-    shift, moments, inter_mean, inter_var, half = stats
-    del stats
+    shift, moments, inter_mean, inter_var, half = stats or _inter_token_stats(strip, x, params)
     grad_window = grads.x[strip.window]
     x, mean, var, grad_y, grad_x = (t[strip.tokens] for t in (x, mean, var, grad_y, grads.x))
     x, grad_y = x.float(), grad_y.float()
     channels = x.shape[-1]
     mixed_var = _mixed_var(var, inter_var, params)
     e = mixed_var.rsqrt().mul_(grad_y)
+    grads.bias.add_(_sum_tokens(grad_y))
     f = torch.empty_like(mixed_var)
     _subtract_mixed_mean(x, mean, shift, inter_mean, params, f)
     f.mul_(e)
-    grads.bias.add_(_sum_tokens(grad_y))
     grads.weight.add_(_sum_tokens(f))
     f.div_(mixed_var)
     del mixed_var
