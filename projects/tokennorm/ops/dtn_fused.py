@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tokennorm.ops.cells import average, blocks, spread, sum_cells, tokens_a_cell
 from tokennorm.ops.positional import BandedWeights, DenseWeights, positional_weights
 
 # Bytes of float32 tokens in a strip: small enough for the caches, large enough to be worth the calls. A backward pass
@@ -199,7 +200,7 @@ class _InterTokenStats(NamedTuple):
 
 
 def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> _InterTokenStats:
-    x = _average(x[strip.window].float(), params.pool)
+    x = average(x[strip.window].float(), params.pool)
     shift = x.mean(dim=(1, 2), keepdim=True)
     moments = x.new_empty(2, *x.shape)
     torch.sub(x, shift, out=moments[0])
@@ -272,7 +273,7 @@ def _normalize_backward(
     offset = shift.mean(dim=-1, keepdim=True)
     grads.mean_ratio.sub_((mean - offset).flatten() @ e.flatten(0, 2))
     grads.var_ratio.sub_(var.flatten() @ f.flatten(0, 2), alpha=0.5)
-    e_cells, f_cells = _sum_cells(e, params.pool), _sum_cells(f, params.pool)
+    e_cells, f_cells = sum_cells(e, params.pool), sum_cells(f, params.pool)
     e_mean, f_var = e_cells * inter_mean, f_cells * inter_var
     grads.mean_ratio.add_(_sum_tokens(e_mean))
     grads.mean_ratio.add_((e_cells.sum(dim=(1, 2)) * (shift - offset)[:, 0, 0]).sum(dim=0))
@@ -297,13 +298,13 @@ def _normalize_backward(
     grad_first, grad_second = grad_moments.view(moments.shape)
     grad_cells = grad_first.addcmul_(moments[0], grad_second, value=2)
     if params.pool > 1:
-        grad_cells /= _tokens_a_cell(grad_window, params.pool)
-    grad_cells = _spread(grad_cells, params.pool, grad_window)
+        grad_cells /= tokens_a_cell(grad_window, params.pool)
+    grad_cells = spread(grad_cells, params.pool, grad_window)
 
     if strip.is_whole:
-        torch.addcmul(grad_cells, _blocks(e, params.pool), params.weight, out=_blocks(grad_x, params.pool))
+        torch.addcmul(grad_cells, blocks(e, params.pool), params.weight, out=blocks(grad_x, params.pool))
     else:
-        _blocks(grad_window, params.pool).add_(grad_cells)
+        blocks(grad_window, params.pool).add_(grad_cells)
         grad_x.addcmul_(e, params.weight)
     grad_x.addcmul_(x, slope).sub_(level)
 
@@ -342,13 +343,13 @@ def _subtract_mixed_mean(
     """x - mu with mu = lambda mean + (1 - lambda) (inter_mean + shift), into `out`."""
     inter_mean = torch.addcmul(shift * params.mean_share, inter_mean, params.mean_share)
     torch.addcmul(x, mean, params.mean_ratio, value=-1, out=out)
-    _blocks(out, params.pool).sub_(_spread(inter_mean, params.pool, x))
+    blocks(out, params.pool).sub_(spread(inter_mean, params.pool, x))
 
 
 def _mixed_var(var: Tensor, inter_var: Tensor, params: _Parameters) -> Tensor:
     """v + eps with v = lambda var + (1 - lambda) inter_var, (B, H, W, C)."""
     inter_var = torch.addcmul(params.eps, inter_var, params.var_share)
-    mixed = torch.addcmul(_spread(inter_var, params.pool, var), _blocks(var, params.pool), params.var_ratio)
+    mixed = torch.addcmul(spread(inter_var, params.pool, var), blocks(var, params.pool), params.var_ratio)
     return mixed.view(*var.shape[:3], -1)
 
 
@@ -360,45 +361,3 @@ def _sum_tokens(x: Tensor) -> Tensor:
 def _sum_heads(x: Tensor, num_heads: int) -> Tensor:
     """(B, H, W, C) -> (N, H, W)."""
     return x.sum(dim=0).unflatten(-1, (num_heads, -1)).sum(dim=-1).permute(2, 0, 1)
-
-
-def _average(x: Tensor, pool: int) -> Tensor:
-    """Means over pool x pool cells, (B, H, W, C) -> (B, h, w, C). Partial cells average what they have."""
-    if pool == 1:
-        return x
-    cells = F.avg_pool2d(x.permute(0, 3, 1, 2), pool, ceil_mode=True, count_include_pad=False)
-    return cells.permute(0, 2, 3, 1).contiguous()
-
-
-def _sum_cells(x: Tensor, pool: int) -> Tensor:
-    """Sums over pool x pool cells, (B, H, W, C) -> (B, h, w, C)."""
-    if pool == 1:
-        return x
-    cells = F.avg_pool2d(x.permute(0, 3, 1, 2), pool, ceil_mode=True, divisor_override=1)
-    return cells.permute(0, 2, 3, 1).contiguous()
-
-
-def _tokens_a_cell(x: Tensor, pool: int) -> Tensor:
-    """How many tokens of (B, H, W, C) each cell has, (h, w, 1)."""
-    rows, columns = (
-        (size - pool * torch.arange(-(-size // pool), device=x.device)).clamp_(max=pool) for size in x.shape[1:3]
-    )
-    return (rows[:, None] * columns)[..., None]
-
-
-def _blocks(x: Tensor, pool: int) -> Tensor:
-    """(B, H, W, C) -> (B, h, pool, w, pool, C), a view, where pool divides the sides, else x itself."""
-    if pool == 1 or x.shape[1] % pool or x.shape[2] % pool:
-        return x
-    return x.unflatten(2, (-1, pool)).unflatten(1, (-1, pool))
-
-
-def _spread(cells: Tensor, pool: int, tokens: Tensor) -> Tensor:
-    """Cells (B, h, w, C) in the shape that adds to `_blocks(tokens, pool)`: each repeated pool x pool times."""
-    height, width = tokens.shape[1:3]
-    if pool == 1:
-        return cells
-    if height % pool == 0 and width % pool == 0:
-        return cells[:, :, None, :, None]
-    cells = cells.repeat_interleave(pool, dim=1)[:, :height]
-    return cells.repeat_interleave(pool, dim=2)[:, :, :width]
