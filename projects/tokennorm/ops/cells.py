@@ -1,4 +1,4 @@
-"""Token grids and their cells of pool x pool tokens (Shao et al., "Dynamic Token Normalization", B.1), without autograd.
+"""Token grids and their cells of pool x pool tokens (Shao et al., "Dynamic Token Normalization", B.1).
 
 Letters of the shapes: B batch, H x W grid, C channels, h x w the grid of cells, the last of which may be partial.
 """
