@@ -1,7 +1,7 @@
 """PVT-Tiny with DTN at the paper's pools beside PVT-Tiny with LayerNorm: time and peak memory of a training step.
 
-python benchmarks/backbones.py --out work_dirs/benchmarks
-python benchmarks/backbones.py --device cuda --batch 64 --size 224
+python benchmarks/dtn_in_backbones.py --out work_dirs/benchmarks
+python benchmarks/dtn_in_backbones.py --device cuda --batch 64 --size 224
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
         for name in steps
     ]
     print_table(rows)
-    write_csv(args.out / f'backbones_{args.arch}_{args.size}_{args.device}_{args.dtype}.csv', rows)
+    write_csv(args.out / f'dtn_in_backbones_{args.arch}_{args.size}_{args.device}_{args.dtype}.csv', rows)
 
 
 def training_step(args: argparse.Namespace, token_norm_cfg: dict | None, images: torch.Tensor) -> Callable[[], None]:

@@ -92,11 +92,11 @@ def test_half_precision_loses_only_its_own_digits(batch, height, width, channels
     assert_equals_dense(arguments(batch, height, width, channels, heads), dtype, pool=pool)
 
 
-@pytest.mark.parametrize('pool', [1, 2])
+@pytest.mark.parametrize('pool', [1, 2, 4])
 @pytest.mark.parametrize('batch', [1, 3])
 def test_strips_add_up(batch, pool, monkeypatch):
     """Strips of a few rows, as large maps are cut into, give what one piece gives."""
-    args = arguments(batch, 41, 17, 8, 2, a1=-1)
+    args = arguments(batch, 20 * pool + 1, 17 * pool, 8, 2, a1=-1)
     grad_y = torch.randn(args[0].shape).double()
     whole = forward_and_gradients(dtn, args, torch.float32, grad_y, pool=pool)
     monkeypatch.setattr(dtn_fused, '_STRIP_BYTES', 2**10)
@@ -107,6 +107,18 @@ def test_strips_add_up(batch, pool, monkeypatch):
     ):
         assert_near(name, a, e, 'backward')
     assert_equals_dense(args, pool=pool)
+
+
+@pytest.mark.parametrize('pool', [1, 4])
+@pytest.mark.parametrize('a1', [-1, 0.02])
+def test_a_second_backward_pass_over_the_same_graph_gives_the_same(pool, a1):
+    """Nothing that the first one needs is overwritten by it."""
+    args = [t.float().requires_grad_() for t in arguments(2, 24, 20, 8, 2, a1)]
+    y = dtn(*args, pool=pool)
+    grad_y = torch.randn(y.shape)
+    first = torch.autograd.grad(y, args, grad_y, retain_graph=True)
+    for name, a, b in zip(NAMES, first, torch.autograd.grad(y, args, grad_y), strict=True):
+        assert torch.equal(a, b), name
 
 
 @pytest.mark.parametrize('a1', [-1, 0.02])

@@ -115,13 +115,11 @@ class BandedWeights:
             grad: Gradient of its first result; overwritten.
             dots: Gradient times result, summed over the maps and each head's channels, (N, H, W).
         """
-        num_heads = len(dots)
         self._divide(grad)
-        grad_y = _convolve_grad_taps(half, grad, num_heads, self.y.weight.shape[1])
-        grad = _convolve(grad, self.y.weight.flip(1), axis='y')
+        grad, grad_y = _convolve_backward(half, self.y.weight, grad)
         # The same memory as B * H images of W x 1: a kernel along the first axis has a fast gradient.
         columns, grad_columns = (t.flatten(0, 1).unsqueeze(2) for t in (x, grad))
-        grad_x = _convolve_grad_taps(columns, grad_columns, num_heads, self.x.weight.shape[1])
+        _, grad_x = _convolve_backward(columns, self.x.weight, grad_columns, of_input=False)
         grad = _convolve(grad, self.x.weight.flip(1), axis='x')
 
         # Through the denominators: each row's dot of gradient and result, times the row's weights.
@@ -163,32 +161,35 @@ class Taps(NamedTuple):
 
 def _convolve(x: Tensor, taps: Tensor, axis: str) -> Tensor:
     """Each head's taps (N, K) along one axis of (B, H, W, C), zeros beyond the grid."""
-    num_taps = taps.shape[1]
-    kernel = taps.repeat_interleave(x.shape[-1] // taps.shape[0], dim=0)
-    if axis == 'y':
-        kernel, padding = kernel[:, None, :, None], (num_taps // 2, 0)
-    else:
-        kernel, padding = kernel[:, None, None, :], (0, num_taps // 2)
+    reach, kernel = taps.shape[1] // 2, _kernel(taps, x.shape[-1])
+    kernel, padding = (kernel.unsqueeze(3), (reach, 0)) if axis == 'y' else (kernel.unsqueeze(2), (0, reach))
     return F.conv2d(x.permute(0, 3, 1, 2), kernel, padding=padding, groups=x.shape[-1]).permute(0, 2, 3, 1).contiguous()
 
 
-def _convolve_grad_taps(x: Tensor, grad: Tensor, num_heads: int, num_taps: int) -> Tensor:
-    """Gradient of `_convolve`'s taps along y, (N, K), from its input and its result's gradient, (B, H, W, C)."""
-    channels = x.shape[-1]
-    grad_kernel = torch.ops.aten.convolution_backward(
+def _convolve_backward(x: Tensor, taps: Tensor, grad: Tensor, of_input: bool = True) -> tuple[Tensor | None, Tensor]:
+    """Gradients of `_convolve` along y: of its input, (B, H, W, C), and of its taps, (N, K)."""
+    kernel = _kernel(taps, x.shape[-1]).unsqueeze(-1)
+    grad_input, grad_kernel, _ = torch.ops.aten.convolution_backward(
         grad.permute(0, 3, 1, 2),
         x.permute(0, 3, 1, 2),
-        x.new_empty(channels, 1, num_taps, 1),
+        kernel,
         bias_sizes=None,
         stride=(1, 1),
-        padding=(num_taps // 2, 0),
+        padding=(taps.shape[1] // 2, 0),
         dilation=(1, 1),
         transposed=False,
         output_padding=(0, 0),
-        groups=channels,
-        output_mask=(False, True, False),
-    )[1]
-    return grad_kernel.reshape(num_heads, -1, num_taps).sum(dim=1)
+        groups=x.shape[-1],
+        output_mask=(of_input, True, False),
+    )
+    if of_input:
+        grad_input = grad_input.permute(0, 2, 3, 1).contiguous()
+    return grad_input, grad_kernel.reshape(taps.shape[0], -1, taps.shape[1]).sum(dim=1)
+
+
+def _kernel(taps: Tensor, channels: int) -> Tensor:
+    """Each head's taps (N, K) for each of its channels, (C, 1, K)."""
+    return taps[:, None].expand(-1, channels // taps.shape[0], -1).reshape(channels, 1, -1)
 
 
 class DenseWeights:
