@@ -9,13 +9,16 @@ from tokennorm.norms import DTN
 
 
 def dense_dtn(x: Tensor, norm: DTN) -> Tensor:
-    """Algorithm 1 for tokens (B, H, W, C) with the parameters of `norm`, whose pool divides H and W."""
+    """Algorithm 1 for tokens (B, H, W, C) with the parameters of `norm`, whose pool divides H and W.
+
+    Statistics are in the dtype of the tokens: it is the form to be faster than, not the one to be as exact as.
+    """
     batch, _, width, channels = x.shape
     pool, num_heads = norm.pool, norm.num_heads
     grid = x
     if pool > 1:
         grid = rearrange(F.avg_pool2d(rearrange(x, 'b h w c -> b c h w'), pool), 'b c h w -> b h w c')
-    p = positional_matrix(norm.position, *grid.shape[1:3])
+    p = positional_matrix(norm.position, *grid.shape[1:3]).to(x.dtype)
     heads = rearrange(grid, 'b h w (n d) -> n (h w) (b d)', n=num_heads)
     inter_mean = torch.bmm(p, heads)
     inter_var = torch.bmm(p, heads * heads) - inter_mean * inter_mean

@@ -61,6 +61,17 @@ def test_trained_lambdas_are_kept(tmp_path):
         model.init_weights()
 
 
+@pytest.mark.parametrize('kind', ['RMSNorm', 'LN'])
+def test_what_is_no_layer_norm_is_not_taken_for_one(tmp_path, kind):
+    """RMSNorm has no bias; nor has a LayerNorm's file that lost one."""
+    state_dict = PVT(ARCH, token_norm_cfg=dict(type=kind)).state_dict()
+    state_dict.pop('stages.0.blocks.0.norm1.bias', None)
+    torch.save(state_dict, tmp_path / 'other.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'other.pth'))
+    with pytest.raises(CheckpointError, match=r'missing: .*stages.0.blocks.0.norm1.bias'):
+        PVT(ARCH, token_norm_cfg=LN_START, init_cfg=init_cfg).init_weights()
+
+
 def test_lambda_learns_from_there():
     norm = DTN(8, 2, start='layer_norm')
     norm(torch.randn(2, 5, 6, 8)).square().sum().backward()

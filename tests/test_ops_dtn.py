@@ -236,6 +236,15 @@ def test_banded_weights_are_the_dense_ones(size, position):
     assert (actual.double().sum(dim=1) - 1).abs().max() < 1e-6
 
 
+def test_a_variance_of_nothing_is_nothing():
+    """P of one token alone and little of the intra-token variance: what E[x^2] - E[x]^2 leaves is divided by eps."""
+    args = arguments(2, 12, 10, 8, 2, a1=-100)
+    args[4].fill_(-8)
+    with torch.no_grad():
+        actual = dtn(*(t.float() for t in args))
+    assert_near('y', actual, dense(*args))
+
+
 def test_which_weights_are_banded():
     equation_7 = torch.tensor([[-1.0, 2.0, -2.0]])
     assert positional_weights(equation_7, 224, 224).y.weight.shape == (1, 11)

@@ -66,6 +66,8 @@ def test_the_preprocessor_notes_the_sizes():
 def test_a_batch_without_padding_is_left_alone():
     assert image_sizes_of(note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9), (8, 9)])) is None
     assert valid_cells(None, 4) is None
+    batch = note_image_sizes(torch.zeros(1, 3, 8, 9), [(8, 4)])
+    assert image_sizes_of(note_image_sizes(batch, [(8, 9)])) is None, 'an older note'
     with pytest.raises(ValueError, match='1 sizes for a batch of 2 images'):
         note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9)])
 

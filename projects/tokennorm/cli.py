@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.runner import Runner, find_latest_checkpoint
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
@@ -102,18 +102,25 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    if 'train' in splits and cfg.get('load_from') and not cfg.get('resume'):
-        _check_backbone_fits(runner, cfg.load_from)
+    if 'train' in splits:
+        _check_start_fits(runner, cfg)
     return runner
 
 
-def _check_backbone_fits(runner: Runner, checkpoint: str) -> None:
-    """Of `load_from` mmengine takes what fits and no more: a head for other classes may differ, a backbone may not."""
+def _check_start_fits(runner: Runner, cfg: Config) -> None:
+    """mmengine takes of a checkpoint what fits and no more. To resume all must fit; with `load_from` alone a head for
+    other classes may differ, a backbone may not."""
+    checkpoint = cfg.get('load_from') or (cfg.get('resume') and find_latest_checkpoint(cfg.work_dir))
+    if not checkpoint:
+        return
     model = getattr(runner.model, 'module', runner.model)
     try:
         state_dict = read_state_dict(checkpoint)
-        backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
-        check_fit(model.backbone, backbone, f'load_from={checkpoint}')
+        if cfg.get('resume'):
+            check_fit(model, state_dict, checkpoint)
+        elif hasattr(model, 'backbone'):
+            backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
+            check_fit(model.backbone, backbone, f'load_from={checkpoint}')
     except (CheckpointError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
 

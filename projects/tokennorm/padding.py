@@ -2,7 +2,8 @@
 
 Detectors batch images of different sizes with zeros at the right and the bottom. Statistics over tokens must not see
 them, so a data preprocessor notes the sizes on the batch itself, a backbone reads them there, and its normalizers get
-the rectangle of each image in their own cells. On the batch, a note cannot outlive it or meet another one.
+the rectangle of each image in their own cells. On the batch, a note cannot outlive it or meet another one. What makes a
+new tensor of it (a cast, `detach`, another memory format) loses the note, and padding is then seen as image.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor
     """
     if len(sizes) != len(images):
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
+    images.image_sizes = None
     if any(tuple(size) != tuple(images.shape[-2:]) for size in sizes):
         images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)
     return images

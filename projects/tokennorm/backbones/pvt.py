@@ -126,6 +126,7 @@ class Stage(nn.Module):
         if self.cls_token is not None:
             cls_token = (self.cls_token + self.pos_embed[:, :1]).expand(x.shape[0], -1, -1)
             x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
+            valid = None  # no grid any more
         for block in self.blocks:
             x = run_block(block, x, valid, recompute=self.with_cp and self.training)
         return x

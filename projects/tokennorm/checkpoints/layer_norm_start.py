@@ -7,7 +7,7 @@ from tokennorm.norms import DTN
 
 def with_layer_norm_start(model: nn.Module, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """Adds the initial lambda and positions of each `DTN(start='layer_norm')` that a state dict has LayerNorm's
-    parameters for and no others.
+    weight and bias for, and nothing else. An affine instance or group norm has the same keys and cannot be told apart.
 
     Args:
         model: The model with DTN.
@@ -18,8 +18,10 @@ def with_layer_norm_start(model: nn.Module, state_dict: dict[str, Tensor]) -> di
     """
     filled = dict(state_dict)
     for name, module in model.named_modules():
-        if isinstance(module, DTN) and module.start == 'layer_norm' and f'{name}.weight' in state_dict:
-            own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
-            if not any(key in state_dict for key in own if not key.endswith(('weight', 'bias'))):
-                filled |= {key: value for key, value in own.items() if key not in state_dict}
+        if not isinstance(module, DTN) or module.start != 'layer_norm':
+            continue
+        shared = {f'{name}.weight', f'{name}.bias'}
+        own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
+        if shared <= set(state_dict) and not (set(own) - shared) & set(state_dict):
+            filled |= {key: value for key, value in own.items() if key not in shared}
     return filled

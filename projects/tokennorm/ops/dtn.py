@@ -136,7 +136,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     num_heads = position.shape[0]
     counts = (None, None)
     if valid is not None:
-        valid = valid.clamp(min=1)
+        valid = valid.long().clamp(min=1).minimum(valid.new_tensor([height, width], dtype=torch.long))
         inside = inside_of(valid, height, width)
         x = x.where(inside, 0)
     if pool > 1:

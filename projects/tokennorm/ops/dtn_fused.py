@@ -63,8 +63,9 @@ class FusedDTN(torch.autograd.Function):
                 'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use '
                 'float64 or tokennorm.ops.dtn.plain_dtn'
             )
-        x, mean, var, *_ = ctx.saved_tensors  # and the parameters, for torch to notice if they were written to
-        kept = iter(ctx.saved_tensors[8:])
+        # The parameters are saved for torch to notice if they were written to. Asked for once: checkpoints allow no more.
+        x, mean, var, _, _, _, _, _, *kept = ctx.saved_tensors
+        kept = iter(kept)
         params = ctx.params
         grads = _Gradients.of(x, params, written_once=ctx.valid is None and all(strip.is_whole for strip in ctx.strips))
         if ctx.valid is not None:
@@ -207,7 +208,7 @@ def _inter_token_stats(strip: _Strip, x: Tensor, params: _Parameters) -> _InterT
     torch.mul(moments[0], moments[0], out=moments[1])
     product, half = strip.p.apply(moments.flatten(0, 1))
     mean, var = product.view(moments.shape)[:, :, strip.cells]
-    var.addcmul_(mean, mean, value=-1).clamp_(min=0)
+    var.sub_(mean * mean).clamp_(min=0)  # addcmul_ would round the product once less than the square, and not cancel
     return _InterTokenStats(shift, moments, mean, var, half)
 
 
