@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 README = (Path(__file__).resolve().parents[1] / 'README.md').read_text()
-CONFIG, NORM = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+CONFIG, NORM, REPLACE = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
 
 
 def test_the_config_builds_with_dtn_and_dpn(tmp_path):
@@ -34,6 +34,15 @@ def test_the_norm_runs():
     exec(NORM, names)
     assert names['y'].shape == names['x'].shape
     assert not torch.allclose(names['y'], torch.nn.functional.layer_norm(names['x'], (384,)), atol=1e-3)
+
+
+def test_replacing_runs():
+    names = {}
+    exec(REPLACE, names)
+    kinds = [type(module).__name__ for module in names['model'].modules()]
+    assert kinds.count('DTN') == 20
+    assert kinds.count('DualPatchEmbed') == 1
+    names['model'](torch.randn(1, 3, 224, 224))
 
 
 def test_the_paths_it_names_exist():

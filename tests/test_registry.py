@@ -48,6 +48,7 @@ def test_norms_need_torch_alone():
 import sys
 for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'timm'):
     sys.modules[name] = None
+import tokennorm
 from tokennorm.norms import DTN
 import torch
 DTN(8, 2)(torch.randn(1, 3, 4, 8))
@@ -64,6 +65,20 @@ for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
 from tokennorm.backbones import PVT
 import torch
 PVT('tiny', token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
+"""
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_replacing_needs_neither_mmcv_nor_timm():
+    code = """
+import sys
+for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
+    sys.modules[name] = None
+from tokennorm import replace_norms, replace_stem
+from torch import nn
+layer = nn.TransformerEncoderLayer(8, 2, 16)
+assert replace_norms(layer, dict(type='DTN'), grid='sequence') == ['norm1', 'norm2']
 """
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
