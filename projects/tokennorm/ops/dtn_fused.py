@@ -63,7 +63,7 @@ class FusedDTN(torch.autograd.Function):
                 'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use '
                 'float64 or tokennorm.ops.dtn.plain_dtn'
             )
-        # The parameters are saved for torch to notice if they were written to. Asked for once: checkpoints allow no more.
+        # Parameters are saved for torch to notice writes to them. Asked for once: recomputed blocks allow no more.
         x, mean, var, _, _, _, _, _, *kept = ctx.saved_tensors
         kept = iter(kept)
         params = ctx.params
