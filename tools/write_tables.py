@@ -1,7 +1,7 @@
 """Writes the README's table of results and docs/configs.md: `python tools/write_tables.py`
 
 Results come from configs/*/metafile.yml, the only place where they are written by hand, and what is the paper's stays
-in columns of its own. Parameters and operations are counted in the models that the configs build.
+in columns of its own. Parameters and operations are counted in the models that the configs build, for some minutes.
 """
 
 import argparse
