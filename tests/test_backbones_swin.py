@@ -266,6 +266,24 @@ def test_the_last_norm_is_a_classifiers_or_else_the_last_output_norm(tmp_path):
     assert set(from_published_swin(mmpretrains, 'avg_featmap')) == set(model.state_dict())
 
 
+def test_a_classifier_of_ours_fills_a_detection_backbone_and_the_other_way_round():
+    classifier, detection = randomise(small_swin(out_type='avg_featmap')), randomise(small_swin())
+    converted = from_published_swin(classifier.state_dict())
+    detection_norms = {f'stages.{i}.norm.{key}' for i in range(4) for key in ('weight', 'bias')}
+    assert set(converted) == set(detection.state_dict())
+    for name, value in converted.items():
+        if name in detection_norms:
+            assert torch.equal(value, torch.full_like(value, name.endswith('weight')))
+        else:
+            assert torch.equal(value, classifier.state_dict()[name])
+    back = from_published_swin(detection.state_dict(), 'avg_featmap')
+    assert set(back) == set(classifier.state_dict())
+    assert all(torch.equal(value, detection.state_dict()[name]) for name, value in back.items())
+    for model, out_type in ((classifier, 'avg_featmap'), (detection, 'featmap')):
+        same = from_published_swin(model.state_dict(), out_type)
+        assert all(torch.equal(value, same[name]) for name, value in model.state_dict().items())
+
+
 def test_from_published_swin_is_pure_and_names_foreign_keys():
     published = published_layout(small_swin(), classifier=True)
     before = dict(published)

@@ -1,11 +1,14 @@
 """Every config builds, twins differ in the norm and the stem alone, and weight decay goes where it should."""
 
 import re
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import mmdet.utils
 import mmpretrain.utils
 import pytest
+import torch
 from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
@@ -16,7 +19,18 @@ LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
 TWINS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']
 NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
-QUICK = re.compile('pvt-mini|pvt-t|pvt-tiny')  # the slow tests build the others as well
+COCO = [path for path in DETECTORS if path.parent.name != 'demo']
+ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
+# One of each backbone and detector; the slow tests build the others as well.
+QUICK = re.compile(r'pvt-mini|pvt-t|pvt-tiny|(pvt-v2-b0|swin-t-p4-w7|swin-tiny|vit-s|vit-small)-dtn-dpn_')
+PUBLISHED = {
+    'tokennorm.PVT': 'https://github.com/whai362/PVT/releases/download/v2/pvt_{}.pth',
+    'tokennorm.PVTv2': 'https://github.com/whai362/PVT/releases/download/v2/pvt_v2_{}.pth',
+    'tokennorm.Swin': 'https://github.com/SwinTransformer/storage/releases/download/v1.0.0/swin_{}_patch4_window7_224.pth',
+    'tokennorm.ViT': 'https://dl.fbaipublicfiles.com/deit/deit_{}_patch16_224-',  # and a hash
+}
+# AdamW's learning rate and weight decay, and the batches of warm-up.
+HYPERPARAMETERS = dict(pvt=(1e-4, 1e-4, 500), pvt_v2=(1e-4, 1e-4, 500), swin=(1e-4, 0.05, 1000), vit=(1e-4, 0.1, 1000))
 
 
 def name_of(path):
@@ -30,11 +44,16 @@ def quick_first(paths):
     ]
 
 
+@cache
+def resolve(path):
+    return Config.fromfile(path)
+
+
 def build_model(cfg):
     mmdet.utils.register_all_modules(init_default_scope=False)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(cfg.model)
+        return MODELS.build(deepcopy(cfg.model))
 
 
 def flatten(node, name=''):
@@ -51,8 +70,9 @@ def control_of(path):
 
 @pytest.mark.parametrize('path', quick_first(CONFIGS))
 def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(path):
-    cfg = Config.fromfile(path)
-    backbone = build_model(cfg).backbone
+    cfg = resolve(path)
+    with torch.device('meta'):
+        backbone = build_model(cfg).backbone
     kinds = {type(module).__name__ for module in backbone.modules()}
     assert type(backbone).__module__.startswith('tokennorm.')
     assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == ('-dtn' in path.name, '-dpn' in path.name)
@@ -60,7 +80,7 @@ def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(path):
 
 @pytest.mark.parametrize('path', DETECTORS, ids=name_of)
 def test_heads_count_the_classes_of_the_dataset(path):
-    cfg = Config.fromfile(path)
+    cfg = resolve(path)
     dataset = cfg.train_dataloader.dataset
     classes = len(dataset.metainfo['classes']) if 'metainfo' in dataset else 80
     counts = {value for key, value in flatten(cfg.model.to_dict()).items() if key.endswith('num_classes')}
@@ -69,8 +89,8 @@ def test_heads_count_the_classes_of_the_dataset(path):
 
 @pytest.mark.parametrize('path', TWINS, ids=name_of)
 def test_twins_differ_in_norm_stem_and_starting_weights_alone(path):
-    twin = flatten(Config.fromfile(path).to_dict())
-    control = flatten(Config.fromfile(control_of(path)).to_dict())
+    twin = flatten(resolve(path).to_dict())
+    control = flatten(resolve(control_of(path)).to_dict())
     different = {key for key in twin | control if twin.get(key) != control.get(key)}
     different -= {'work_dir', 'model.backbone.init_cfg.checkpoint'}
     for part, prefix in NORM_AND_STEM.items():
@@ -86,8 +106,8 @@ def test_twins_differ_in_norm_stem_and_starting_weights_alone(path):
 
 @pytest.mark.parametrize('path', LN_STARTS, ids=name_of)
 def test_the_layer_norm_start_differs_from_its_baseline_in_norm_and_lambda_s_rate(path):
-    start = flatten(Config.fromfile(path).to_dict())
-    control = flatten(Config.fromfile(path.with_name(path.name.replace('-dtn-lnstart', ''))).to_dict())
+    start = flatten(resolve(path).to_dict())
+    control = flatten(resolve(path.with_name(path.name.replace('-dtn-lnstart', ''))).to_dict())
     rate = 'optim_wrapper.paramwise_cfg.custom_keys.'
     assert {key: value for key, value in start.items() if control.get(key) != value} == {
         'model.backbone.token_norm_cfg.type': 'DTN',
@@ -98,46 +118,94 @@ def test_the_layer_norm_start_differs_from_its_baseline_in_norm_and_lambda_s_rat
     }
 
 
-@pytest.mark.parametrize('path', sorted((ROOT / 'pvt').glob('*.py')), ids=name_of)
+def pretraining_of(path):
+    return ROOT / 'imagenet' / f'{Path(resolve(path).model.backbone.init_cfg.checkpoint).parent.name}.py'
+
+
+@pytest.mark.parametrize('path', COCO, ids=name_of)
 def test_detectors_start_from_what_fits_them(path):
     """The LayerNorm baselines from the authors' weights, the others from what one of our configs makes."""
-    backbone = Config.fromfile(path).model.backbone
-    checkpoint = Path(backbone.init_cfg.checkpoint)
+    backbone = resolve(path).model.backbone
+    checkpoint = backbone.init_cfg.checkpoint
     if path not in TWINS:
-        address = f'https://github.com/whai362/PVT/releases/download/v2/pvt_{backbone.arch}.pth'
-        assert backbone.init_cfg.checkpoint == address
+        assert checkpoint.startswith(PUBLISHED[backbone.type].format(backbone.arch))
+        assert checkpoint.endswith('.pth')
         return
-    pretraining = Config.fromfile(ROOT / 'imagenet' / f'{checkpoint.parent.name}.py')
-    assert checkpoint.parent.parent == Path('work_dirs')
-    assert checkpoint.name == f'epoch_{pretraining.train_cfg.max_epochs}.pth'
-    for key in ('type', 'arch', 'token_norm_cfg', 'stem_cfg', 'norm_cfg'):
+    pretraining = resolve(pretraining_of(path))
+    work_dir = f'work_dirs/{pretraining_of(path).stem}'
+    assert checkpoint == f'{work_dir}/epoch_{pretraining.train_cfg.max_epochs}.pth'
+    assert f'{pretraining_of(path).relative_to(ROOT.parent)}' in path.read_text()
+    for key in ('type', 'arch', 'token_norm_cfg', 'stem_cfg', 'norm_cfg', 'l_dtn'):
         assert backbone.get(key) == pretraining.model.backbone.get(key), key
+
+
+@pytest.mark.parametrize(
+    'path', [p for p in COCO if re.search('retinanet.*-dtn-dpn_', p.name) and QUICK.search(p.name)]
+)
+def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
+    classifier = build_model(resolve(pretraining_of(path)))
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.uniform_()
+    torch.save(dict(state_dict=classifier.state_dict()), tmp_path / 'epoch_300.pth')
+    cfg = Config.fromfile(path)
+    cfg.model.backbone.init_cfg.checkpoint = str(tmp_path / 'epoch_300.pth')
+    backbone = build_model(cfg).backbone
+    backbone.init_weights()
+    made = classifier.backbone.state_dict()
+    for name, value in backbone.state_dict().items():
+        if cfg.model.backbone.type == 'tokennorm.Swin' and re.match(r'stages\.\d\.norm\.', name):
+            expected = torch.full_like(value, name.endswith('weight'))  # a classifier has none of them
+        elif name.endswith('pos_embed'):
+            expected = made[name][:, -value.shape[1] :]  # without the class token's
+        else:
+            expected = made[name]
+        torch.testing.assert_close(value, expected, rtol=0, atol=0, msg=name)
 
 
 @pytest.mark.parametrize('path', quick_first(CONFIGS))
 def test_norms_positions_and_lambdas_get_no_weight_decay(path):
-    cfg = Config.fromfile(path)
+    cfg = resolve(path)
     model = build_model(cfg)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
     decayed = {name for name, p in model.named_parameters() if decay.get(id(p), 0) > 0}
-    parts = ['norm', 'pos_embed', 'cls_token', 'mean_logit', 'var_logit', 'position', '.gn.', '.bn.']
-    if path.parent.name != 'pvt':
-        parts.append('bias')  # which the PVT authors' detectors do decay
+    parts = ['norm', 'pos_embed', 'cls_token', 'mean_logit', 'var_logit', 'position', 'bias_table', '.gn.', '.bn.']
+    if path not in COCO:
+        parts.append('bias')  # which the published detectors do decay
     assert {name for name in decayed if any(part in name for part in parts)} == set()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name, p in trained.items() if p.ndim > 1 and name not in decayed} == {
-        name for name in trained if name.endswith(('pos_embed', 'position', 'cls_token'))
+        name for name in trained if name.endswith(('pos_embed', 'position', 'cls_token', 'bias_table'))
     }
     base = cfg.optim_wrapper.optimizer.weight_decay
     assert {decay[id(p)] for name, p in trained.items() if name in decayed} == {base}
 
 
-@pytest.mark.parametrize('path', sorted((ROOT / 'pvt').glob('*.py')), ids=name_of)
-def test_hyperparameters_are_those_of_the_pvt_paper(path):
-    cfg = Config.fromfile(path)
+@pytest.mark.parametrize('path', COCO, ids=name_of)
+def test_hyperparameters_are_those_of_the_backbone_s_authors(path):
+    cfg = resolve(path)
+    lr, weight_decay, warm_up = HYPERPARAMETERS[path.parent.name]
     optimizer = cfg.optim_wrapper.optimizer
-    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', 1e-4, 1e-4)
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', lr, weight_decay)
     assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs) == (2, 12)
-    assert cfg.auto_scale_lr.base_batch_size == 16
+    warm_up_cfg, steps = cfg.param_scheduler
+    batches_a_step = cfg.optim_wrapper.get('accumulative_counts', 1)
+    assert (warm_up_cfg.end, warm_up_cfg.by_epoch) == (warm_up * batches_a_step, False)
+    assert (steps.milestones, steps.end, steps.by_epoch) == ([8, 11], 12, True)
+    assert cfg.auto_scale_lr.base_batch_size * batches_a_step == 16
+
+
+@pytest.mark.parametrize('path', ONE_GPU, ids=name_of)
+def test_on_one_gpu_a_step_sees_as_many_images_as_on_eight(path):
+    one = flatten(resolve(path).to_dict())
+    eight = flatten(resolve(path.with_name(path.name.replace('_1xb2-accum8-', '_'))).to_dict())
+    different = {key for key in one | eight if one.get(key) != eight.get(key)}
+    assert different == {
+        'model.backbone.with_cp',
+        'optim_wrapper.accumulative_counts',
+        'param_scheduler',
+        'auto_scale_lr.base_batch_size',
+    }
+    assert one['train_dataloader.batch_size'] * one['optim_wrapper.accumulative_counts'] == 16

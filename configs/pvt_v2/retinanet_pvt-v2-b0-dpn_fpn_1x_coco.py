@@ -1,0 +1,13 @@
+"""RetinaNet on PVTv2-B0 with Dual PatchNorm.
+
+Starts from ImageNet pretraining of one's own: tools/dist_train.sh configs/imagenet/pvt-v2-b0-dpn_8xb128_in1k.py 8
+"""
+
+_base_ = './retinanet_pvt-v2-b0_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        stem_cfg=dict(type='DualPatchEmbed'),
+        init_cfg=dict(checkpoint='work_dirs/pvt-v2-b0-dpn_8xb128_in1k/epoch_300.pth'),
+    )
+)

@@ -1,0 +1,12 @@
+"""RetinaNet on Swin-S with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins."""
+
+_base_ = './retinanet_swin-t-p4-w7_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        arch='small',
+        init_cfg=dict(
+            checkpoint='https://github.com/SwinTransformer/storage/releases/download/v1.0.0/swin_small_patch4_window7_224.pth'
+        ),
+    )
+)

@@ -1,0 +1,13 @@
+"""RetinaNet on ViT-B with Dual PatchNorm.
+
+Starts from ImageNet pretraining of one's own: tools/dist_train.sh configs/imagenet/vit-base-dpn_8xb128_in1k.py 8
+"""
+
+_base_ = './retinanet_vit-b_sfp_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        stem_cfg=dict(type='DualPatchEmbed'),
+        init_cfg=dict(checkpoint='work_dirs/vit-base-dpn_8xb128_in1k/epoch_300.pth'),
+    )
+)

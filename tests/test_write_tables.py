@@ -1,0 +1,90 @@
+"""The README's table and docs/configs.md are what tools/write_tables.py makes of the metafiles."""
+
+import re
+import runpy
+from copy import deepcopy
+from pathlib import Path
+
+import mmdet.utils
+import pytest
+import yaml
+
+from tokennorm.flops import count_attention_and_norms
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOL = runpy.run_path(str(ROOT / 'tools' / 'write_tables.py'))
+MODELS = TOOL['read_models']()
+# Table 11 of the DTN paper: box AP of RetinaNet; box and mask AP of Mask R-CNN.
+TABLE_11 = {
+    'pvt-t': ('36.7', '36.7 / 35.1'),
+    'pvt-t-dtn': ('38.0', '38.1 / 36.3'),
+    'pvt-s': ('40.4', '40.4 / 37.8'),
+    'pvt-s-dtn': ('41.8', '41.7 / 39.0'),
+}
+
+
+def results_table_of(models):
+    make = TOOL['results_table']
+    make.__globals__['read_models'] = lambda: models
+    try:
+        return make()
+    finally:
+        make.__globals__['read_models'] = TOOL['read_models']
+
+
+def test_every_coco_config_is_a_model_of_a_metafile():
+    imported = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
+    assert sorted(imported) == sorted(str(path.relative_to(ROOT)) for path in ROOT.glob('configs/*/metafile.yml'))
+    configs = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob('configs/*/*_coco.py'))
+    assert sorted(model['Config'] for model in MODELS) == configs
+    assert all(Path(model['Config']).stem == model['Name'] for model in MODELS)
+
+
+def test_the_papers_figures_are_its_table_11_and_no_results_of_ours():
+    reported = {model['Name']: model[TOOL['PAPER']] for model in MODELS if TOOL['PAPER'] in model}
+    assert {name: TOOL['average_precision'](paper, '') for name, paper in reported.items()} == {
+        f'{detector}_{backbone}_fpn_1x_coco': ap
+        for backbone, aps in TABLE_11.items()
+        for detector, ap in zip(('retinanet', 'mask-rcnn'), aps, strict=True)
+    }
+    assert all('Table 11' in paper['Source'] for paper in reported.values())
+
+
+def test_the_readme_has_the_table():
+    readme = (ROOT / 'README.md').read_text()
+    assert TOOL['readme_with_table'](readme) == readme
+
+
+def test_a_result_of_ours_gets_a_row_and_a_column_of_its_own():
+    models = deepcopy(MODELS)
+    model = next(model for model in models if model['Name'] == 'mask-rcnn_swin-t-p4-w7-dtn_fpn_1x_coco')
+    model['Results'] = [
+        dict(Task='Object Detection', Dataset='COCO', Metrics={'box AP': 43.21}),
+        dict(Task='Instance Segmentation', Dataset='COCO', Metrics={'mask AP': 39}),
+    ]
+    new = set(results_table_of(models).splitlines()) - set(results_table_of(MODELS).splitlines())
+    assert (
+        '| `*_swin-t-p4-w7-dtn_fpn_1x_coco` | DTN | not in the paper | not measured | not in the paper | 43.2 / 39.0 |'
+        in new
+    )
+    assert [re.match(r'\| the \d+ others', line) is not None for line in sorted(new)] == [False, True]
+
+
+def test_the_index_lists_every_model_with_its_results():
+    rows = re.findall(r'^\| \[(.*?)\]\((.*?)\) \| (.*) \|$', TOOL['INDEX'].read_text(), re.MULTILINE)
+    assert [name for name, _, _ in rows] == [model['Name'] for model in MODELS]
+    for model, (_, link, cells) in zip(MODELS, rows, strict=True):
+        assert (TOOL['INDEX'].parent / link).resolve() == ROOT / model['Config']
+        paper = TOOL['average_precision'](model.get(TOOL['PAPER'], {}), '')
+        assert cells.split(' | ')[-2:] == [paper, TOOL['average_precision'](model, TOOL['NOT_MEASURED'])]
+
+
+@pytest.mark.slow
+def test_the_index_counts_what_the_configs_build():
+    mmdet.utils.register_all_modules(init_default_scope=False)
+    count_attention_and_norms()
+    smallest = [model for model in MODELS if re.search('retinanet_(pvt-t|pvt-v2-b0|swin-t-p4-w7|vit-s)', model['Name'])]
+    assert len(smallest) == 4 * 4 + 3  # the twins, the LayerNorm start, and two for one GPU
+    text = TOOL['INDEX'].read_text()
+    for model in smallest:
+        assert f'| {" | ".join(TOOL["index_row"](model))} |\n' in text

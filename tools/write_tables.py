@@ -1,0 +1,143 @@
+"""Writes the README's table of results and docs/configs.md: `python tools/write_tables.py`
+
+Results come from configs/*/metafile.yml, the only place where they are written by hand, and what is the paper's stays
+in columns of its own. Parameters and operations are counted in the models that the configs build, for some minutes.
+"""
+
+import argparse
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mmdet.utils
+import torch
+import yaml
+from mmengine import Config, DefaultScope
+from mmengine.analysis import get_model_complexity_info
+from mmengine.logging import MMLogger
+from mmengine.registry import MODELS
+
+from tokennorm.flops import count_attention_and_norms
+
+ROOT = Path(__file__).resolve().parents[1]
+INDEX = ROOT / 'docs' / 'configs.md'
+MARKED = re.compile(r'(?<=<!-- results -->\n).*?(?=<!-- end of results -->)', re.DOTALL)
+PAPER = 'Reported by the DTN paper, not by us'
+NOT_MEASURED = 'not measured'
+DETECTORS = ('retinanet', 'mask-rcnn')
+HEADING = """# Detectors on COCO
+
+Written by `python tools/write_tables.py` from the configs and their `metafile.yml`. Parameters are in millions. FLOPs
+are those of the backbone alone for one image of 224 x 224, in billions of multiplications with an addition each. AP is
+box AP, or box / mask AP, on val2017; "paper" is what Table 11 of the DTN paper reports of its authors' training.
+"""
+
+
+def read_models() -> list[dict[str, Any]]:
+    """The models of all metafiles that model-index.yml names, in its order."""
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
+    return [model for path in index['Import'] for model in yaml.safe_load((ROOT / path).read_text())['Models']]
+
+
+def average_precision(of: dict[str, Any], otherwise: str) -> str:
+    """Box AP, and mask AP behind a slash where there is one, of a model or of what a paper reports."""
+    metrics = {key: value for result in of.get('Results', []) for key, value in result['Metrics'].items()}
+    values = [f'{metrics[key]:.1f}' for key in ('box AP', 'mask AP') if key in metrics]
+    return ' / '.join(values) or otherwise
+
+
+def norm_and_stem(name: str) -> str:
+    return ('DTN' if '-dtn' in name else 'LayerNorm') + (', DPN' if '-dpn' in name else '')
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    head, *body = (f'| {" | ".join(line)} |\n' for line in [header, *rows])
+    return ''.join([head, '|' + '---|' * len(header) + '\n', *body])
+
+
+def results_table() -> str:
+    """A row for each backbone of which a result of the paper or of ours is known, and one for all others."""
+    pairs: dict[str, dict[str, dict[str, Any]]] = {}
+    for model in read_models():
+        detector, _, backbone = model['Name'].partition('_')
+        pairs.setdefault(backbone, {})[detector] = model
+    rows, unknown = [], 0
+    for backbone, pair in pairs.items():
+        cells = []
+        for detector in DETECTORS:
+            model = pair.get(detector, {})
+            cells += [
+                average_precision(model.get(PAPER, {}), 'not in the paper'),
+                average_precision(model, NOT_MEASURED),
+            ]
+        if set(cells) == {'not in the paper', NOT_MEASURED}:
+            unknown += len(pair)
+        else:
+            rows.append([f'`*_{backbone}`', norm_and_stem(backbone), *cells])
+    rows.append([f'the {unknown} others', '', *['not in the paper', NOT_MEASURED] * 2])
+    heads = ['RetinaNet: paper', 'ours', 'Mask R-CNN: paper, box / mask', 'ours']
+    return table(['config', 'norm', *heads], rows)
+
+
+def readme_with_table(readme: str) -> str:
+    """The README with its table of results as it is now."""
+    if not MARKED.search(readme):
+        raise ValueError('README.md has no <!-- results --> and <!-- end of results -->')
+    return MARKED.sub(lambda _: results_table(), readme)
+
+
+def count_parameters(model: torch.nn.Module) -> str:
+    return f'{sum(p.numel() for p in model.parameters()) / 1e6:.2f}'
+
+
+def build(cfg: Any, device: str) -> torch.nn.Module:
+    with DefaultScope.overwrite_default_scope('mmdet'), torch.device(device):
+        return MODELS.build(dict(cfg))
+
+
+@cache
+def count_operations(type: str, arch: str, norm: str | None, stem: str | None) -> str:
+    """Billions of multiplications with an addition each, in a backbone for one image of 224 x 224."""
+    parts = dict(token_norm_cfg=norm and dict(type=norm), stem_cfg=stem and dict(type=stem))
+    backbone = build(dict(type=type, arch=arch, **parts), 'cpu').eval()
+    with torch.no_grad():
+        counts = get_model_complexity_info(backbone, (3, 224, 224), show_table=False, show_arch=False)
+    return f'{counts["flops"] / 1e9:.2f}'
+
+
+def index_row(model: dict[str, Any]) -> list[str]:
+    cfg = Config.fromfile(ROOT / model['Config'])
+    detector, backbone = build(cfg.model, 'meta'), cfg.model.backbone
+    norm, stem = (backbone.get(key, {}).get('type') for key in ('token_norm_cfg', 'stem_cfg'))
+    return [
+        f'[{model["Name"]}](../{model["Config"]})',
+        count_parameters(detector),
+        count_parameters(detector.backbone),
+        count_operations(backbone.type, backbone.arch, norm, stem),
+        average_precision(model.get(PAPER, {}), ''),
+        average_precision(model, NOT_MEASURED),
+    ]
+
+
+def index() -> str:
+    """docs/configs.md."""
+    mmdet.utils.register_all_modules(init_default_scope=False)
+    count_attention_and_norms()
+    MMLogger.get_current_instance().setLevel('ERROR')  # the counter warns of each operation that it takes for free
+    header = ['config', 'parameters', 'of the backbone', 'backbone FLOPs', 'AP: paper', 'AP: ours']
+    groups: dict[str, list[list[str]]] = {}
+    for model in read_models():
+        groups.setdefault(model['In Collection'], []).append(index_row(model))
+    return HEADING + ''.join(f'\n## {name}\n\n{table(header, rows)}' for name, rows in groups.items())
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    readme = ROOT / 'README.md'
+    readme.write_text(readme_with_table(readme.read_text()))
+    INDEX.write_text(index())
+
+
+if __name__ == '__main__':
+    main()
