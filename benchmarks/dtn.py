@@ -163,7 +163,7 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
             axes.loglog(*zip(*points, strict=True), style, marker='o', color=color, label=f'{contender}, {name}')
     axes.set(xlabel='tokens', ylabel='forward + backward, ms', title='64 channels, 1 head, batch 1')
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=120)
     print(f'-> {path}')
 
