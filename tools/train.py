@@ -1,4 +1,4 @@
-"""Trains a detector: `python tools/train.py CONFIG`, with the usual arguments of mmdet's tool."""
+"""Trains a detector, or a classifier of configs/imagenet: `python tools/train.py CONFIG`, arguments as mmdet's."""
 
 import argparse
 from pathlib import Path
