@@ -8,16 +8,13 @@ allocates during one pass, beside the model and its gradients.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from functools import partial
-from statistics import median
 
 import timm
 import torch
+from measuring import milliseconds, peak_mebibytes
 from mmdet.models.backbones import PyramidVisionTransformerV2, SwinTransformer
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from tokennorm.backbones import PVTv2, Swin
 
@@ -48,41 +45,9 @@ def forward_backward(model: nn.Module, image: Tensor) -> None:
     sum(out.mean() for out in model(image)).backward()
 
 
-def seconds(run: Callable[[], None], device: torch.device) -> float:
-    """One call's time."""
-    _synchronize(device)
-    start = time.perf_counter()
-    run()
-    _synchronize(device)
-    return time.perf_counter() - start
-
-
-def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
-    """The most that torch holds at a time during one call, beyond what it held before."""
-    if device.type == 'cuda':
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        run()
-        _synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        run()
-    changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == '[memory]']
-    held = peak = 0
-    for change in sorted(changes, key=lambda event: event.start_ns()):
-        held += change.nbytes()
-        peak = max(peak, held)
-    return peak
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == 'cuda':
-        torch.cuda.synchronize(device)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('--device', type=torch.device, default=torch.device('cpu'))
+    parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
     parser.add_argument('--size', type=int, nargs=2, default=(224, 224), metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--batch-size', type=int, default=1)
     parser.add_argument('--rounds', type=int, default=15)
@@ -90,7 +55,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    name = torch.cuda.get_device_name(args.device) if args.device.type == 'cuda' else f'{args.threads} CPU thread(s)'
+    name = torch.cuda.get_device_name(args.device) if args.device == 'cuda' else f'{args.threads} CPU thread(s)'
     height, width = args.size
     print(f'torch {torch.__version__}, timm {timm.__version__}, {name}, {args.batch_size} x 3 x {height} x {width}\n')
     print('| | | ours | timm | mmdet | ours / faster of the two |')
@@ -101,12 +66,9 @@ def main() -> None:
             model.to(args.device).train()
         for mode in (forward, forward_backward):
             runs = {host: partial(mode, model, image) for host, model in models.items()}
-            for run in runs.values():
-                run()
-            rounds = [{host: seconds(run, args.device) for host, run in runs.items()} for _ in range(args.rounds)]
-            times = {host: median(r[host] for r in rounds) for host in runs}
-            peaks = {host: peak_bytes(run, args.device) for host, run in runs.items()}
-            cells = [f'{1e3 * times[host]:.1f} ms, {peaks[host] / 2**20:.0f} MiB' for host in runs]
+            times = milliseconds(runs, args.device, seconds=float('inf'), rounds=args.rounds)
+            peaks = {host: peak_mebibytes(run, args.device) for host, run in runs.items()}
+            cells = [f'{times[host]:.1f} ms, {peaks[host]:.0f} MiB' for host in runs]
             ratio = times['ours'] / min(times['timm'], times['mmdet'])
             print('|', ' | '.join([arch, mode.__name__.replace('_', ' + '), *cells, f'{ratio:.2f}']), '|', flush=True)
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from tokennorm.ops.dtn import dtn
 
-# lambda = 0.9997. PVT to -Large, PVTv2 to b5 and Swin to -S at their random start, and a small trained detector, keep
-# their maps to 1e-3 of the largest entry (2e-4; with 7 to 5e-4, with 6 not), and so do PVT and PVTv2 with large random
-# weights throughout (5e-4; with 7 not).
+# lambda = 0.9997. benchmarks/layer_norm_start.py: at a random start PVT, PVTv2 and Swin keep their maps to 4e-4 of the
+# largest entry; with 7 to 9e-4, which leaves nothing for weights that are trained, and with 6 not to 1e-3.
 LAYER_NORM_LOGIT = 8.0
 
 
