@@ -1,6 +1,7 @@
 """Time and peak memory of PVTv2-b1 and Swin-T here (LayerNorm, plain stem), in timm and in mmdet.
 
     python benchmarks/backbones.py [--device cuda] [--size 480 640] [--batch-size 2] [--rounds 15] [--threads 1]
+                                    [--clock cpu]
 
 The three take turns within a round, and the medians over the rounds are printed. All return the maps of strides 4 to
 32, ours and mmdet's Swin behind a norm each, in float32 and without stochastic depth. Peak memory is what torch
@@ -12,7 +13,7 @@ from functools import partial
 
 import timm
 import torch
-from measuring import milliseconds, peak_mebibytes
+from measuring import CLOCKS, milliseconds, peak_mebibytes
 from mmdet.models.backbones import PyramidVisionTransformerV2, SwinTransformer
 from torch import Tensor, nn
 
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument('--batch-size', type=int, default=1)
     parser.add_argument('--rounds', type=int, default=15)
     parser.add_argument('--threads', type=int, default=1, help='of the CPU')
+    parser.add_argument('--clock', default='wall', choices=sorted(CLOCKS), help='cpu: of this process alone')
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
@@ -66,7 +68,7 @@ def main() -> None:
             model.to(args.device).train()
         for mode in (forward, forward_backward):
             runs = {host: partial(mode, model, image) for host, model in models.items()}
-            times = milliseconds(runs, args.device, seconds=float('inf'), rounds=args.rounds)
+            times = milliseconds(runs, args.device, args.clock, seconds=float('inf'), rounds=args.rounds)
             peaks = {host: peak_mebibytes(run, args.device) for host, run in runs.items()}
             cells = [f'{times[host]:.1f} ms, {peaks[host]:.0f} MiB' for host in runs]
             ratio = times['ours'] / min(times['timm'], times['mmdet'])
