@@ -294,6 +294,27 @@ def test_channels_first_layer_norms():
     assert type(model[0].norm) is TokenNorm
 
 
+def test_batch_norms_of_tokens_by_name():
+    def levit(cfg=None):
+        torch.manual_seed(0)
+        widths = dict(embed_dim=(16, 24), key_dim=8, depth=(1, 1), num_heads=(2, 3), num_classes=5)
+        model = timm.create_model('levit_128s', img_size=128, **widths)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm1d):  # those before shortcuts begin with zeros
+                nn.init.normal_(module.weight, 1, 0.3)
+        return model.train(), replace_norms(model, cfg, include='stages.*.bn', num_heads=2) if cfg else []
+
+    x = torch.randn(3, 3, 128, 128)
+    expected = levit()[0](x)
+    model, names = levit(dict(type='BN'))
+    assert not any(isinstance(module, nn.BatchNorm1d) for module in model.stages.modules())
+    torch.testing.assert_close(model(x), expected)
+    model, names = levit(dict(type='DTN'))
+    shapes = {name: seen[0].shape for name, seen in seen_by(model, names, x).items()}
+    assert shapes['stages.0.blocks.0.attn.qkv.bn'][:3] == (3, 8, 8)
+    assert shapes['stages.1.blocks.0.attn.qkv.bn'][:3] == (3, 4, 4)
+
+
 def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
     levit = timm.create_model('levit_128s')
     with pytest.raises(ValueError, match=r'LevitDistilled has no LayerNorm .* Its norms are BatchNorm1d'):

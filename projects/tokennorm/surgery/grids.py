@@ -37,6 +37,7 @@ class GridRecord:
     def __init__(self) -> None:
         self.grids: dict[tuple[int, int | None], tuple[int, int]] = {}
         self.image: tuple[int, int] | None = None
+        self.batch = 0
         self.image_sizes: Tensor | None = None
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
@@ -66,6 +67,7 @@ class GridRecord:
         self.grids.clear()
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
+        self.batch = len(images[0]) if images else 0
         self.image_sizes = image_sizes_of(images[0]) if images else None
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from tokennorm.builder import build_norm, normalizes_token_grids
 from tokennorm.surgery.grids import GridRecord
-from tokennorm.surgery.token_norm import Grid, TokenNorm, affine_of
+from tokennorm.surgery.token_norm import Grid, TokenNorm, affine_of, shape_of
 
 Value = TypeVar('Value')
 Patterns = str | Sequence[str]
@@ -36,9 +36,11 @@ def replace_norms(
     The normalizer of `blocks.0.norm1` is then `blocks.0.norm1.norm`: load LayerNorm's checkpoints before.
 
     Args:
-        model: Any model whose tokens are (B, T, C), (B, H, W, C), or (B, C, H, W) in timm's LayerNorm2d.
+        model: Any model whose tokens are (B, T, C), (B, H, W, C), (B, C, H, W) in timm's LayerNorm2d, or (B * T, C) in
+            a BatchNorm1d.
         token_norm_cfg: Type and arguments of a normalizer of ours, e.g. `dict(type='DTN')`.
-        include: Names to replace instead of the default, with `*` for anything: 'blocks.*.norm1'.
+        include: Names to replace instead of the default, with `*` for anything: 'blocks.*.norm1'. It alone reaches the
+            BatchNorm1d of tokens too: 'stages.*.bn' in timm's LeViT, which has no LayerNorm.
         exclude: Names that stay, in the same way; the last blocks, in which the paper has LayerNorm: 'blocks.1[01].*'.
         num_heads: Heads of the normalizers, for all or by such a pattern; None or no match: of the attention beside.
         grid: What (B, T, C) is: (H, W), 'sequence', for all or by such a pattern; None or no match: of the forward
@@ -48,17 +50,18 @@ def replace_norms(
             asks the model; a sequence may then also be without them.
 
     Returns:
-        The names of the LayerNorms that were replaced.
+        The names of the norms that were replaced.
 
     Raises:
         ValueError: where there is none to replace, and where the heads of one are not known or do not divide its
             channels. The model is then as it was. A forward pass raises where a grid is not known.
     """
     include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
+    replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
     names = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.LayerNorm)
+        if isinstance(module, replaceable)
         and not normalizes_token_grids(type(module))
         and (_attention_beside(model, name) if include is None else _matches(name, include))
         and not _matches(name, exclude)
@@ -69,9 +72,9 @@ def replace_norms(
     prefixes = (_count_prefix_tokens(model), 0) if num_prefix_tokens is None else (num_prefix_tokens,)
     replacements = {}
     for name in names:
-        layer_norm = model.get_submodule(name)
-        norm = _norm_like(layer_norm, name, token_norm_cfg, _heads(model, name, num_heads))
-        replacements[name] = TokenNorm(norm, name, layer_norm, _of(name, grid), tuple(dict.fromkeys(prefixes)), record)
+        old = model.get_submodule(name)
+        norm = _norm_like(old, name, token_norm_cfg, _heads(model, name, num_heads))
+        replacements[name] = TokenNorm(norm, name, old, _of(name, grid), tuple(dict.fromkeys(prefixes)), record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
     record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
@@ -123,21 +126,21 @@ def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | Non
     return _heads_inside(attention) if given is None else given
 
 
-def _norm_like(layer_norm: nn.LayerNorm, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
-    """A normalizer with a LayerNorm's weight, bias, eps, device, dtype and mode."""
-    if len(layer_norm.normalized_shape) != 1:
-        raise ValueError(f'replace_norms: {name} normalizes {layer_norm.normalized_shape}, more than channels')
+def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
+    """A normalizer with a norm's weight, bias, eps, device, dtype and mode."""
+    if len(shape_of(old)) != 1:
+        raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, more than channels')
     try:
-        norm = build_norm(cfg, layer_norm.normalized_shape[0], num_heads, 'token_norm_cfg', eps=layer_norm.eps)
+        norm = build_norm(cfg, shape_of(old)[0], num_heads, 'token_norm_cfg', eps=old.eps)
     except ValueError as error:
         raise ValueError(f'replace_norms: {name}: {error}') from error
     with torch.no_grad():
-        for old, new in zip(affine_of(layer_norm), affine_of(norm), strict=True):
-            if old is not None and new is not None and old.shape == new.shape:
-                new.copy_(old)
-    if layer_norm.weight is not None:
-        norm.to(layer_norm.weight)
-    return norm.train(layer_norm.training)
+        for of_old, of_new in zip(affine_of(old), affine_of(norm), strict=True):
+            if of_old is not None and of_new is not None and of_old.shape == of_new.shape:
+                of_new.copy_(of_old)
+    if old.weight is not None:
+        norm.to(old.weight)
+    return norm.train(old.training)
 
 
 def _count_prefix_tokens(model: nn.Module) -> int:

@@ -18,13 +18,18 @@ def affine_of(norm: nn.Module) -> tuple[nn.Parameter | None, nn.Parameter | None
     return getattr(norm, 'weight', None), getattr(norm, 'bias', None)
 
 
+def shape_of(norm: nn.LayerNorm | nn.BatchNorm1d) -> tuple[int, ...]:
+    """What a norm has a weight for: (C,)."""
+    return tuple(norm.normalized_shape) if isinstance(norm, nn.LayerNorm) else (norm.num_features,)
+
+
 class TokenNorm(nn.Module):
     """Gives a normalizer of grids its (B, H, W, C), and prefix tokens LayerNorm with the same weight and bias.
 
     Args:
-        norm: The normalizer, with the weight and bias of the LayerNorm that it stands for.
+        norm: The normalizer, with the weight and bias of the norm that it stands for.
         name: The place in the model, for messages.
-        layer_norm: That LayerNorm, for its channels and eps.
+        old: That norm, for its channels and eps.
         grid: What (B, T, C) is behind the prefix tokens: (H, W), 'sequence' for 1 x T, None for what `record` says.
         num_prefix_tokens: The numbers of prefix tokens that a sequence may begin with, the likeliest first.
         record: The grids of the forward pass.
@@ -37,7 +42,7 @@ class TokenNorm(nn.Module):
         self,
         norm: nn.Module,
         name: str,
-        layer_norm: nn.LayerNorm,
+        old: nn.LayerNorm | nn.BatchNorm1d,
         grid: Grid,
         num_prefix_tokens: Sequence[int],
         record: GridRecord,
@@ -47,9 +52,9 @@ class TokenNorm(nn.Module):
             raise ValueError(f"replace_norms: {name}: grid={grid!r} must be (height, width), 'sequence' or None")
         self.norm = norm
         self.name = name
-        self.normalized_shape = layer_norm.normalized_shape
-        self.eps = layer_norm.eps
-        self.channels_first = type(layer_norm).__name__.endswith('2d')  # timm's and mmpretrain's LayerNorm of maps
+        self.normalized_shape = shape_of(old)
+        self.eps = old.eps
+        self.channels_first = type(old).__name__.endswith('2d')  # timm's and mmpretrain's LayerNorm of maps
         self.grid = tuple(grid) if isinstance(grid, list) else grid
         self.num_prefix_tokens = tuple(num_prefix_tokens)
         self.record = record
@@ -63,12 +68,14 @@ class TokenNorm(nn.Module):
         return affine_of(self.norm)[1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C), (B, H, W, C), or (B, C, H, W) where the LayerNorm took that, to the same shape."""
+        """(B, T, C), (B, H, W, C), (B, C, H, W) where the LayerNorm took that, or (B * T, C), to the same shape."""
         if self.channels_first:
             return self._of_grid(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         if x.ndim == 4:
             self.record.note(*x.shape[1:3], batch=len(x))  # timm's Swin flattens the grid for its second norm
             return self._of_grid(x)
+        if x.ndim == 2 and self.record.image is not None:  # the tokens of all images, for a batch norm
+            return self(x.unflatten(0, (self.record.batch, -1))).flatten(0, 1)
         if x.ndim != 3:
             raise ValueError(f'{self.name} got {tuple(x.shape)}; token norms take (B, T, C) or (B, H, W, C)')
         prefix, grid = self._find_grid(x)
