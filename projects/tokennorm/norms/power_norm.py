@@ -107,7 +107,7 @@ class PowerNorm(nn.LayerNorm):
     def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
         x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps)
         if not self.training:
-            return x * torch.rsqrt(self.running_phi + self.eps) * self.weight + self.bias
+            return x * torch.rsqrt(self.running_phi.to(x.dtype) + self.eps) * self.weight + self.bias
         inside = tokens_inside(x, valid)
         psi = self._next_psi(batch_mean(x.detach().square(), inside))
         return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias
