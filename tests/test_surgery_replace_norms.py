@@ -275,6 +275,14 @@ def test_the_last_norm_stays_beside_attentions_that_are_no_blocks(build):
     assert isinstance(model.norm, nn.LayerNorm)
 
 
+def test_normalizers_have_the_mode_and_the_precision_of_the_model():
+    model = vit().double().eval()
+    replace_norms(model, dict(type='BN'))
+    bn = model.blocks[0].norm1.norm.bn
+    assert model(torch.randn(2, 3, 32, 48).double()).dtype == torch.float64
+    assert (bn.training, bn.weight.dtype, bn.num_batches_tracked.item()) == (False, torch.float64, 0)
+
+
 def test_names_choose_and_leave_out():
     model = vit(depth=3)
     assert replace_norms(model, dict(type='DTN'), exclude='blocks.2.*') == [
