@@ -76,6 +76,20 @@ def test_statistics_are_float32_and_the_output_is_as_the_input(name, dtype):
     assert_near('y', y, build_norm(cfg_of(name), 8)(x.float()), dtype=dtype)
 
 
+@pytest.mark.parametrize('name', NORMS)
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_a_norm_of_half_precision_takes_such_tokens(name, dtype):
+    """As in `model.half()`, in training and behind it, padded and not."""
+    norm, like = (build_norm(cfg_of(name), 8).to(of) for of in (dtype, torch.float32))
+    x = torch.randn(2, 4, 5, 8).to(dtype)
+    for valid in (None, torch.tensor([[4, 5], [2, 3]])):
+        for training in (True, False):
+            like.load_state_dict(norm.state_dict())  # running statistics are rounded too
+            y, expected = norm.train(training)(x, valid), like.train(training)(x.float(), valid)
+            assert y.dtype == dtype
+            assert_near(f'training={training}, valid={valid}', y, expected, dtype=dtype)
+
+
 @pytest.mark.parametrize('name', ACROSS_TOKENS)
 def test_statistics_across_tokens_need_a_grid(name):
     norm = build_norm(cfg_of(name), 8, 2)

@@ -56,6 +56,21 @@ def test_padding_is_left_out_of_both_statistics():
     assert norm.running_nu.abs().min() > 0
 
 
+def test_a_gradient_that_overflows_is_forgotten():
+    """Loss scaling begins with such steps and leaves them out: those behind them must not suffer."""
+    norm, without = PowerNorm(6), PowerNorm(6)
+    x = torch.randn(2, 3, 4, 6, requires_grad=True)
+    overflow = torch.ones_like(x)
+    overflow[0, 0, 0, 0] = torch.inf
+    norm(x).backward(overflow)
+    assert norm.running_nu[1:].abs().min() > 0
+    norm.running_nu[1:] = 0
+    norm(x), without(x), without(x)
+    grads = [torch.autograd.grad(n(x), x, torch.ones_like(x))[0] for n in (norm, without)]
+    assert grads[0].isfinite().all()
+    assert_near('gradient of x', *grads)
+
+
 def test_reset_forgets_the_statistics():
     norm = PowerNorm(6)
     norm(torch.randn(2, 3, 4, 6)).square().sum().backward()

@@ -112,6 +112,15 @@ def test_a_class_token_behind_dtn_sees_it_too():
     assert (model(padded)[0] - model(padded.clone())[0]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(('kind', 'arch', 'kwargs'), [(PVT, ARCH, {}), (ViT, VIT, dict(l_dtn=2))], ids=['PVT', 'ViT'])
+def test_no_part_of_a_sequence_with_a_class_token_is_the_image(kind, arch, kwargs):
+    """Instance norms, which stand behind the class token's joining here, see all of it."""
+    norms = dict(token_norm_cfg=dict(type='LN'), norm_cfg=dict(type='IN'))
+    model = randomise(kind(arch, out_type='cls_token', **norms, **kwargs)).eval()
+    padded = batch([torch.randn(3, *size) for size in SIZES])
+    assert torch.equal(model(padded)[0], model(padded.clone())[0])
+
+
 @pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
 def test_the_note_is_what_keeps_padding_out(kind):
     model = backbone(kind)

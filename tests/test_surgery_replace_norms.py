@@ -260,6 +260,29 @@ def test_a_grid_that_is_given_goes_before_those_that_are_seen():
     assert shapes == [(3, 8), (3, 8), (1, 24), (4, 6)]
 
 
+@pytest.mark.parametrize(
+    'build',
+    [
+        lambda: vit(global_pool='map', class_token=False),
+        lambda: timm.create_model('xcit_nano_12_p16_224', img_size=32, embed_dim=16, depth=2, num_heads=2),
+    ],
+    ids=['pooling by attention', 'a list of class attentions'],
+)
+def test_the_last_norm_stays_beside_attentions_that_are_no_blocks(build):
+    model = build()
+    names = replace_norms(model, dict(type='DTN'))
+    assert {'blocks.0.norm1', 'blocks.1.norm1'} <= set(names)
+    assert isinstance(model.norm, nn.LayerNorm)
+
+
+def test_normalizers_have_the_mode_and_the_precision_of_the_model():
+    model = vit().double().eval()
+    replace_norms(model, dict(type='BN'))
+    bn = model.blocks[0].norm1.norm.bn
+    assert model(torch.randn(2, 3, 32, 48).double()).dtype == torch.float64
+    assert (bn.training, bn.weight.dtype, bn.num_batches_tracked.item()) == (False, torch.float64, 0)
+
+
 def test_names_choose_and_leave_out():
     model = vit(depth=3)
     assert replace_norms(model, dict(type='DTN'), exclude='blocks.2.*') == [

@@ -1,7 +1,7 @@
 """Mask R-CNN on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins.
 
 AdamW with learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVT paper, except that norms, lambda and
-positions are not decayed.
+positions are not decayed. (The authors' later configs of Mask R-CNN, not those of RetinaNet, have a rate of 2e-4.)
 """
 
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'

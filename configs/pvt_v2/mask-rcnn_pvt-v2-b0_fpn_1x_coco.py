@@ -1,7 +1,7 @@
 """Mask R-CNN on PVTv2-B0 with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins.
 
 AdamW with learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVTv2 paper, except that norms and lambda are
-not decayed.
+not decayed. (The authors' configs of Mask R-CNN, not those of RetinaNet, have a rate of 2e-4.)
 """
 
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'

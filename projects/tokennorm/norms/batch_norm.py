@@ -42,6 +42,7 @@ class BatchNorm(nn.Module):
         return in_float32(self._normalize, x, inside)
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
+        x = x.to(self.bn.weight.dtype)  # torch's takes no wider tokens than its weight; its statistics are float32
         if inside is None:
             return rearrange(self.bn(rearrange(x, 'b h w c -> b c h w')), 'b c h w -> b h w c')
         inside = inside[..., 0]

@@ -27,7 +27,10 @@ class DivideByPower(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, psi: Tensor, nu: Tensor, alpha: float, inside: Tensor | None) -> Tensor:
-        """(B, H, W, C), psi and nu (C,). The backward pass updates nu in place, with a weight of 1 - alpha."""
+        """(B, H, W, C), psi and nu (C,). The backward pass updates nu in place, with a weight of 1 - alpha.
+
+        Gradients that are not finite, as those of the steps that loss scaling leaves out, do not change nu.
+        """
         z = x / psi
         ctx.save_for_backward(z, psi, inside)
         ctx.nu, ctx.alpha = nu, alpha
@@ -38,7 +41,8 @@ class DivideByPower(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, psi, inside = ctx.saved_tensors
         grad = grad - ctx.nu * z
-        ctx.nu += (1 - ctx.alpha) * batch_mean(grad * z, inside)
+        step = (1 - ctx.alpha) * batch_mean(grad * z, inside)
+        ctx.nu += torch.where(step.isfinite(), step, 0)
         return grad / psi, None, None, None, None
 
 
@@ -103,7 +107,7 @@ class PowerNorm(nn.LayerNorm):
     def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
         x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps)
         if not self.training:
-            return x * torch.rsqrt(self.running_phi + self.eps) * self.weight + self.bias
+            return x * torch.rsqrt(self.running_phi.to(x.dtype) + self.eps) * self.weight + self.bias
         inside = tokens_inside(x, valid)
         psi = self._next_psi(batch_mean(x.detach().square(), inside))
         return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias

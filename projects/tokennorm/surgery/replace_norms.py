@@ -93,7 +93,9 @@ def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
 
 
 def _is_attention(name: str) -> bool:
-    return any(word in name.rpartition('.')[2].lower() for word in ATTENTION_NAMES)
+    """Whether a module of this name is one. What pools tokens by attention into a classifier's vector is not meant."""
+    own = name.rpartition('.')[2].lower()
+    return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool')
 
 
 def _heads_inside(module: nn.Module) -> int | None:
@@ -112,7 +114,9 @@ def _attention_beside(model: nn.Module, name: str) -> nn.Module | None:
     children = [(child, module) for child, module in model.get_submodule(parent).named_children()]
     at = [child for child, _ in children].index(own)
     attentions = [
-        (i, module) for i, (child, module) in enumerate(children) if _is_attention(child) and _heads_inside(module)
+        (i, module)
+        for i, (child, module) in enumerate(children)
+        if _is_attention(child) and _heads_inside(module) and not isinstance(module, nn.ModuleList)
     ]
     nearest = [module for i, module in attentions if i == at + 1] or [m for i, m in attentions[::-1] if i < at]
     return (nearest or [module for _, module in attentions] or [None])[0]
