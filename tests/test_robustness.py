@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.structures import InstanceData
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
@@ -29,7 +30,7 @@ from tokennorm.robustness.corruptions import (
     corrupt,
     image_seed,
 )
-from tokennorm.robustness.evaluation import CorruptedTest
+from tokennorm.robustness.evaluation import CorruptedTest, choose_images
 from tokennorm.robustness.measures import (
     ALEXNET_ERRORS,
     corruption_errors,
@@ -287,7 +288,7 @@ model = dict(
     data_preprocessor=dict(mean=[0, 0, 0], std=[1, 1, 1], to_rgb=True),
 )
 test_dataloader = dict(
-    batch_size=2, num_workers=0, persistent_workers=False,
+    batch_size=2, num_workers=1, persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CustomDataset', data_root='{data}', serialize_data=False,
@@ -302,7 +303,7 @@ _base_ = '{base}'
 default_scope = 'mmdet'
 model = dict(type='SeesInTheLight', data_preprocessor=dict(type='DetDataPreprocessor'))
 train_dataloader = val_dataloader = val_evaluator = None
-test_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(data_root='{data}', serialize_data=False))
+test_dataloader = dict(dataset=dict(data_root='{data}', serialize_data=False))
 test_evaluator = dict(ann_file='{data}/annotations/val.json')
 test_cfg = dict(type='TestLoop')
 """
@@ -337,9 +338,8 @@ def classifier(colours, tmp_path_factory):
 
 
 def run(arguments, tmp_path):
-    runpy.run_path(str(ROOT / 'tools' / 'robustness.py'))['main'](
-        [*map(str, arguments), '--work-dir', str(tmp_path / 'work')]
-    )
+    main = runpy.run_path(str(ROOT / 'tools' / 'robustness.py'))['main']
+    main([*map(str, arguments[:2]), '--workers', '0', '--work-dir', str(tmp_path / 'work'), *map(str, arguments[2:])])
 
 
 def swap_red_and_blue(image, corruption, severity, seed):
@@ -392,6 +392,14 @@ def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsy
         run([*arguments, '--baseline', 'alexnet'], tmp_path)
 
 
+def test_images_are_taken_evenly_from_those_of_the_subset(classifier):
+    """Of two images of each class, in the order of the classes."""
+    for number, subset, expected in ((3, None, [0, 2, 5]), (None, [0, 2], [0, 1, 4, 5]), (2, [0, 2], [0, 5])):
+        cfg = Config.fromfile(classifier[0])
+        choose_images(cfg, number, subset)
+        assert cfg.test_dataloader.dataset.indices == expected
+
+
 def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
     """After an interruption within the third cell; what was done is not done again."""
     evaluated = []
@@ -416,9 +424,9 @@ def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
 
 
 def test_a_subset_of_the_classes(classifier, colours, tmp_path, capsys):
-    """An image that is most of all red and next blue is blue where red is no answer."""
+    """An image that is most of all blue and next red is red where blue is no answer."""
     data = tmp_path / 'r'
-    for name, colour in dict(blue=(120, 110, 200), green=COLOURS['green']).items():
+    for name, colour in dict(green=COLOURS['green'], red=(200, 110, 120)).items():
         (data / name).mkdir(parents=True)
         cv2.imwrite(str(data / name / '0.png'), np.full((48, 48, 3), colour, np.uint8))
     (data / 'README.txt').write_text('no class')
