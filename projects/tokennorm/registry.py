@@ -18,6 +18,9 @@ MODELS = host.Registry(
         'tokennorm.data_preprocessors',
     ],
 )
+DATASETS = host.Registry(
+    'dataset', parent=host.DATASETS, scope='tokennorm', locations=['tokennorm.robustness.class_folders']
+)
 HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])
 OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
     'optimizer wrapper constructor',

@@ -1,0 +1,89 @@
+"""The corruptions of ImageNet-C (Hendrycks & Dietterich, 2019), made on the fly by the imagecorruptions package.
+
+Its corruptions are those of Michaelis et al., 2019, for images of any size from 32 x 32 on; elastic transforms differ
+from those in the published files of ImageNet-C, and these were also saved as JPEG.
+"""
+
+import zlib
+from typing import Any
+
+import imagecorruptions
+import numpy as np
+
+CORRUPTIONS = (
+    *('gaussian_noise', 'shot_noise', 'impulse_noise'),
+    *('defocus_blur', 'glass_blur', 'motion_blur', 'zoom_blur'),
+    *('snow', 'frost', 'fog', 'brightness'),
+    *('contrast', 'elastic_transform', 'pixelate', 'jpeg_compression'),
+)
+SEVERITIES = (1, 2, 3, 4, 5)
+SMALLEST = 32  # pixels a side
+_OWN_SEED = ('impulse_noise', 'glass_blur')  # draw from a generator of their own; the others from numpy's global one
+
+
+class CorruptionError(ValueError):
+    """An image that cannot be corrupted."""
+
+
+def corrupt(image: np.ndarray, corruption: str, severity: int, seed: int) -> np.ndarray:
+    """A corrupted copy of an image, the same for the same seed; numpy's global generator is left as it was.
+
+    Args:
+        image: (H, W, 3) uint8 BGR, as mmcv reads it, at least 32 x 32.
+        corruption: One of `CORRUPTIONS`.
+        severity: 1 to 5.
+        seed: Below 2 ** 32.
+
+    Returns:
+        (H, W, 3) uint8 BGR.
+
+    Raises:
+        CorruptionError: for an image of another type, or a smaller one.
+        ValueError: for another corruption or severity.
+    """
+    if corruption not in CORRUPTIONS:
+        raise ValueError(f'corruption={corruption!r} must be one of {", ".join(CORRUPTIONS)}')
+    if severity not in SEVERITIES:
+        raise ValueError(f'severity={severity} must be 1, 2, 3, 4 or 5')
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise CorruptionError(f'image of {image.dtype} {image.shape} must be of uint8 (H, W, 3) to be corrupted')
+    if min(image.shape[:2]) < SMALLEST:
+        height, width = image.shape[:2]
+        raise CorruptionError(f'image of {width} x {height} pixels: corruptions need at least {SMALLEST} x {SMALLEST}')
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        rgb = imagecorruptions.corrupt(
+            np.ascontiguousarray(image[..., ::-1]),
+            severity,
+            corruption,
+            **(dict(seed=seed) if corruption in _OWN_SEED else {}),
+        )
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    return np.ascontiguousarray(rgb[..., ::-1])
+
+
+def image_seed(path: str, corruption: str, severity: int) -> int:
+    """The seed of one image under one corruption and severity; of the path only the last folder and the name count."""
+    name = '/'.join(path.replace('\\', '/').split('/')[-2:])
+    return zlib.crc32(f'{name} {corruption} {severity}'.encode())
+
+
+class CorruptImage:
+    """A step of a data pipeline that corrupts `img`, with a seed of its `img_path`, or does nothing.
+
+    `cell` is what it does: a corruption and its severity, or None.
+    """
+
+    def __init__(self) -> None:
+        self.cell: tuple[str, int] | None = None
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        if self.cell is not None:
+            path = results['img_path']
+            try:
+                results['img'] = corrupt(results['img'], *self.cell, seed=image_seed(path, *self.cell))
+            except CorruptionError as error:
+                raise CorruptionError(f'{path}: {error}') from None
+        return results
