@@ -1,4 +1,4 @@
-"""Attention distances on grids that can be worked out by hand, and captured attention against what the modules return."""
+"""Attention distances on grids that can be worked out by hand, and captured attention against the modules' results."""
 
 import math
 
