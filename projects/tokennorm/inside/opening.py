@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.inside.looking import find_blocks
-from tokennorm.prediction import IMAGE_SUFFIXES, list_images
+from tokennorm.prediction import IMAGE_SUFFIXES, list_images, read_images
 
 
 @dataclass
@@ -76,7 +76,8 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     """`count` images, evenly spaced, of a folder (or one file), or of the config's validation data.
 
     Raises:
-        ValueError: where there are none.
+        FileNotFoundError: where the folder, or what the config's data is made of, is not there.
+        ValueError: where there are none, or one of them cannot be read.
     """
     init_default_scope(cfg.default_scope)
     dataset_cfg = cfg.val_dataloader.dataset
@@ -84,6 +85,8 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
         dataset = DATASETS.build(dataset_cfg)
         source, size = dataset.__getitem__, len(dataset)
     else:
+        if not folder.exists():
+            raise FileNotFoundError(f'{folder} is not there')
         folder, names = list_images(folder, leave_out=folder / 'work_dirs')
         if not names:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
@@ -91,6 +94,8 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
         size = len(names)
 
         def source(i: int) -> dict[str, Any]:
+            if next(read_images(folder, [names[i]]))[1] is None:
+                raise ValueError(f'{folder / names[i]} cannot be read')
             return pipeline(dict(img_path=str(folder / names[i]), img_id=i))
 
     samples = [source(int(i)) for i in np.linspace(0, size - 1, min(count, size))]
