@@ -163,7 +163,7 @@ class _Watch(TorchFunctionMode):
             handles += [
                 block.norm1.register_forward_hook(self._see_tokens),
                 block.attn.register_forward_pre_hook(self._see_arguments),
-                block.attn.register_forward_hook(self._forget_arguments),
+                block.attn.register_forward_hook(self._check_seen),
             ]
         self.names = {block.norm1: (name, block) for name, block in find_blocks(self.backbone).items()}
         return handles
@@ -177,8 +177,9 @@ class _Watch(TorchFunctionMode):
     def _see_arguments(self, attn: nn.Module, args: tuple) -> None:
         self.arguments = args
 
-    def _forget_arguments(self, attn: nn.Module, args: tuple, out: Tensor) -> None:
-        self.arguments = None
+    def _check_seen(self, attn: nn.Module, args: tuple, out: Tensor) -> None:
+        if self.arguments is not None:
+            raise RuntimeError(f'{self.names[self.norm][0]}: no call of F.scaled_dot_product_attention to look at')
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -202,6 +203,7 @@ class _Watch(TorchFunctionMode):
             for places in attention_places(block.attn, (height, width), self.arguments[1:], has_class_token)
         )
         attention = Attention(query, key, value, attn_mask, scale, query_places, key_places)
+        self.arguments = None
         self.layers.append(Layer(name, block.norm1, block.attn.num_heads, stride, before, after, attention))
 
     def _tokens_of_image(self, tokens: Tensor, inside: tuple[int, int]) -> Tensor:

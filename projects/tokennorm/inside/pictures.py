@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-MAX_HEADS = 8
+MAX_HEADS = 9  # maps in a row
 _BAND = 0.2  # opacity of a band
-_MOST_POINTS = 1200  # of a scatter plot
+_MOST_POINTS = 1000  # of a scatter plot
 _PAD = 24  # of a title above the labels of strides, in points
 
 
