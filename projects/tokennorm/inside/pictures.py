@@ -133,7 +133,7 @@ def draw_variation(models: Mapping[str, Sequence[tuple[str, int, Mapping[str, tu
         axes[0, column].set_title(label, fontsize=10, pad=_PAD if len(set(strides)) > 1 else 6)
         axes[-1, column].set_xlabel('block')
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.suptitle('Distance of the mean mu from the tokens x: median and quartiles of the tokens', fontsize=10)
+    figure.suptitle('Distance of the mean mu from the tokens x:\nmedian and quartiles of the tokens', fontsize=10)
     figure.legend(
         handles, [f'mu: {label}' for label in labels], fontsize=8, ncols=len(labels), loc='outside lower center'
     )
