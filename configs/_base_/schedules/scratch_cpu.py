@@ -21,5 +21,5 @@ default_hooks = dict(
     logger=dict(interval=25),
     checkpoint=dict(interval=3, max_keep_ckpts=1, save_best='coco/bbox_mAP', rule='greater'),
 )
-custom_hooks = [dict(type='tokennorm.ReportHook')]
+custom_hooks = [dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=25)]
 randomness = dict(seed=0)

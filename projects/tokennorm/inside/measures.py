@@ -1,0 +1,116 @@
+"""Magnitudes of tokens (DTN paper, Fig. 1), how far a normalizer's mean lies from them (Fig. 3b), and their principal
+components (Fig. 9).
+
+Letters of the shapes: H x W grid, C channels, N heads, D = C / N channels a head, T tokens.
+"""
+
+from functools import singledispatch
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
+from tokennorm.ops.dtn import inter_token_stats, intra_token_stats
+
+
+def token_magnitudes(tokens: Tensor, num_heads: int) -> Tensor:
+    """The Euclidean norm of each head's channels of each token, (H, W, C) -> (N, H, W)."""
+    return rearrange(tokens, 'h w (n d) -> n h w d', n=num_heads).norm(dim=-1)
+
+
+def relative_spread(values: Tensor) -> Tensor:
+    """Standard deviation over mean of each map, (N, H, W) -> (N,): 0 where all tokens are alike."""
+    return values.flatten(1).std(dim=1, correction=0) / values.flatten(1).mean(dim=1)
+
+
+def variation_coefficient(tokens: Tensor, mean: Tensor) -> Tensor:
+    """Fig. 3b: of each token the norm, over its channels, of |(x - mu) / x|.
+
+    A channel that is zero has no such ratio and is left out. Channels near zero rule the norm: compare medians.
+
+    Args:
+        tokens: x, (..., C).
+        mean: mu, which broadcasts to it.
+
+    Returns:
+        (...).
+    """
+    return ((tokens - mean) / tokens).where(tokens != 0, 0).norm(dim=-1)
+
+
+def relative_distance(tokens: Tensor, mean: Tensor) -> Tensor:
+    """|x - mu| / |x| of each token, (..., C) -> (...): as `variation_coefficient`, with the norms taken first."""
+    return (tokens - mean).norm(dim=-1) / tokens.norm(dim=-1)
+
+
+@singledispatch
+def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
+    """mu, what a normalizer in eval mode takes off the tokens of one image.
+
+    The published form of DTN first divides each head of a token by its root mean square; its mean comes back multiplied
+    by that, which leaves (x - mu) / x what it is.
+
+    Args:
+        norm: LayerNorm, InstanceNorm, BatchNorm or DTN of this package.
+        tokens: x, (H, W, C), in the precision to compute in.
+
+    Returns:
+        A tensor that broadcasts to x.
+
+    Raises:
+        ValueError: for other normalizers, some of which have no mean.
+    """
+    raise ValueError(f'the mean of {type(norm).__name__} is not known here: those of LN, IN, BN and DTN are')
+
+
+@mean_of.register
+def _(norm: LayerNorm, tokens: Tensor) -> Tensor:
+    return tokens.mean(dim=-1, keepdim=True)
+
+
+@mean_of.register
+def _(norm: InstanceNorm, tokens: Tensor) -> Tensor:
+    return tokens.mean(dim=(0, 1))
+
+
+@mean_of.register
+def _(norm: BatchNorm, tokens: Tensor) -> Tensor:
+    return norm.bn.running_mean.to(tokens)
+
+
+@mean_of.register
+def _(norm: DTN, tokens: Tensor) -> Tensor:
+    """mu of Eq. 5."""
+    heads = tokens.unflatten(-1, (norm.num_heads, -1))
+    scale = (heads.square().mean(dim=-1) + norm.eps).sqrt() if norm.form == 'published' else torch.ones(norm.num_heads)
+    scale = scale.to(tokens).repeat_interleave(heads.shape[-1], dim=-1)
+    x = (tokens / scale)[None]
+    mean, _ = intra_token_stats(x)
+    if norm.mean_logit is not None:
+        inter_mean, _ = inter_token_stats(x, norm.position.to(x), norm.pool)
+        ratio = norm.mean_logit.to(x).sigmoid().repeat_interleave(heads.shape[-1])
+        mean = torch.lerp(inter_mean, mean, ratio)
+    return mean[0] * scale
+
+
+def principal_components(tokens: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
+    """Tokens (T, C) in the directions along which they vary most, around their mean.
+
+    Each component's sign is such that its largest entry in channels is positive.
+
+    Returns:
+        Coordinates (T, count), and the share of the variance that each component has, (count,).
+    """
+    centred = tokens - tokens.mean(dim=0)
+    _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
+    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
+    directions = directions * largest.sign()
+    return centred @ directions[:count].T, (sizes.square() / sizes.square().sum())[:count]
+
+
+def mean_cosine(tokens: Tensor) -> float:
+    """The mean cosine of the angle between two different tokens of (T, C): 1 where all have one direction."""
+    directions = tokens / tokens.norm(dim=-1, keepdim=True)
+    count = len(tokens)
+    return ((directions.sum(dim=0).square().sum() - count) / (count * (count - 1))).item()
