@@ -1,5 +1,7 @@
 """Hooks that mmengine's runner calls back."""
 
+from tokennorm.hooks.data_errors import DataErrorHook
+from tokennorm.hooks.non_finite import NonFiniteHook
 from tokennorm.hooks.report import ReportHook
 
-__all__ = ['ReportHook']
+__all__ = ['DataErrorHook', 'NonFiniteHook', 'ReportHook']
