@@ -44,7 +44,7 @@ def _text(error: Exception, frame: FrameType, is_call: bool) -> str:
         if kind is None:
             return f'a {registry.name} without a type in the config: {dict(variables["cfg"])!r:.200}'
         known = {name for one in (registry, registry.parent) if one is not None for name in one.module_dict}
-        scope, dot, name = str(kind).rpartition('.')
+        scope, _, name = str(kind).rpartition('.')
         if scope:
             child = registry.children.get(scope) or getattr(registry.parent, 'children', {}).get(scope)
             known = set(child.module_dict) if child is not None else set()

@@ -21,7 +21,7 @@ from tokennorm.datasets.own_data import use_coco_splits
 from tokennorm.hooks import DataErrorHook
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
-from tokennorm.model_checks import check_neck
+from tokennorm.model_checks import check_neck, check_optimizer
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
 
@@ -64,7 +64,8 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     if args.cfg_options is not None:
         try:
-            merge_options(cfg, args.cfg_options)
+            for warning in merge_options(cfg, args.cfg_options):
+                print(f'warning: {warning}', flush=True)
         except ValueError as error:
             raise SystemExit(f'error: {error}') from None
     if cfg.default_hooks.non_finite is None:
@@ -131,6 +132,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     try:
         check_neck(getattr(runner.model, 'module', runner.model), cfg.model.get('neck'))
+        check_optimizer(cfg.get('optim_wrapper'))
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
     runner.register_hook(DataErrorHook())

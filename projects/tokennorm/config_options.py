@@ -2,8 +2,7 @@
 
 import argparse
 import inspect
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mmengine.config import Config, DictAction
@@ -25,13 +24,14 @@ class ConfigOptions(DictAction):
             key, equals, _ = value.partition('=')
             if not equals or not all(key.split('.')):
                 parser.error(f'{option_string}: {value!r} must be KEY=VALUE, where KEY is the path of an entry, a.b.c')
-        try:
-            super().__call__(parser, namespace, values, option_string)
-        except (ValueError, AssertionError, IndexError) as error:
-            parser.error(f'{option_string}: {" ".join(values)} cannot be read: {error}')
+            try:
+                super().__call__(parser, argparse.Namespace(), [value], option_string)
+            except (ValueError, AssertionError, IndexError) as error:
+                parser.error(f'{option_string}: {value!r} cannot be read: {error}')
+        super().__call__(parser, namespace, values, option_string)
 
 
-def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
+def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
     """Sets entries of a config, in place. A key may be new: many arguments have defaults that no config names.
 
     A new key that looks like an existing one beside it is a warning. At the top level, where nothing would read it and
@@ -41,52 +41,49 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
         cfg: A whole config.
         options: Values by the paths of their keys, `a.b.0.c`.
 
+    Returns:
+        Warnings.
+
     Raises:
         ValueError: for a key that is surely spelt wrong, and for one that does not fit the config.
     """
-    for key in options:
-        _check_key(cfg, key)
+    found = [warning for key in options for warning in _check_key(cfg, key)]
     try:
         cfg.merge_from_dict(dict(options))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options: {", ".join(options)}: {error.args[0] if error.args else error}') from None
+    return found
 
 
-def _check_key(cfg: Config, path: str) -> None:
-    """Goes down to the first part of `path` that is not there."""
+def _check_key(cfg: Config, path: str) -> list[str]:
+    """Goes down to the first part of `path` that is not there, and returns what is to be said of it."""
     node: Any = cfg
     parts = path.split('.')
     for i, part in enumerate(parts):
+        above = '.'.join(parts[:i])
         if isinstance(node, list | tuple):
             if not part.isdigit() or int(part) >= len(node):
                 raise ValueError(
-                    f'--cfg-options: {path}: {".".join(parts[:i])} is a list of {len(node)} entries, counted from 0; '
-                    f'it has no {part!r}'
+                    f'--cfg-options: {path}: {above} is a list of {len(node)} entries, counted from 0; it has no {part}'
                 )
             node = node[int(part)]
-        elif isinstance(node, Mapping | Config):
-            if part in node:
-                node = node[part]
-                continue
-            known = set(node.keys()) if i else set(node.keys()) | _top_level_keys()
-            meant = did_you_mean(part, sorted(known), _NEAR)
-            if i == 0 and part not in known:
-                _report_top_level(part, meant)
-            elif i and meant:
-                warnings.warn(
-                    f'--cfg-options: {path} is new: {".".join(parts[:i])} has no {part}{meant}', stacklevel=2
-                )
-            return
+        elif not isinstance(node, Mapping | Config):
+            break  # mmengine says that a value is no dict
+        elif part in node:
+            node = node[part]
+        elif i:
+            meant = did_you_mean(part, node, _NEAR)
+            return [f'--cfg-options: {path} is new: {above} has no {part}{meant}'] if meant else []
+        elif part not in _top_level_keys():
+            meant = did_you_mean(part, sorted({*node, *_top_level_keys()}), _NEAR)
+            if meant:
+                raise ValueError(f'--cfg-options: {path}: the config has no {part}{meant}')
+            return [f'--cfg-options: {path} is new: the config has no {part}, and mmengine does not read it']
         else:
-            return  # a value becomes a dict, or mmengine refuses it
+            break
+    return []
 
 
-def _report_top_level(key: str, meant: str) -> None:
-    if meant:
-        raise ValueError(f'--cfg-options: the config has no {key}{meant}')
-    warnings.warn(f'--cfg-options: the config has no {key}; nothing may read it', stacklevel=3)
-
-
-def _top_level_keys() -> Iterable[str]:
+def _top_level_keys() -> set[str]:
     """What mmengine's runner reads of a config."""
     return set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | _OTHER_TOP_LEVEL_KEYS

@@ -1,9 +1,12 @@
-"""Whether the parts of a detector fit together, before the first image finds out."""
+"""Whether the parts of a training fit together, before the first image finds out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmengine.registry import OPTIMIZERS
 from torch import nn
+
+from tokennorm.names import did_you_mean
 
 
 def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
@@ -26,3 +29,15 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
             f'model.neck: in_channels={given}, but the maps of {backbone} have the channels {channels}: '
             f'set it to {channels[-1] if isinstance(given, int) else channels}'
         )
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """The optimizer exists. mmengine builds it late, and does not say which one is missing.
+
+    Raises:
+        ValueError: where it does not, with the nearest name.
+    """
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
+        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')

@@ -102,7 +102,7 @@ class NonFiniteHook(Hook):
         Raises:
             NonFiniteError: at the last occurrence.
         """
-        losses = {name: float(value) for name, value in (outputs or {}).items() if 'loss' in name}
+        losses = {name: torch.as_tensor(value).item() for name, value in (outputs or {}).items() if 'loss' in name}
         bad_losses = [name for name, value in losses.items() if not math.isfinite(value)]
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
