@@ -6,7 +6,11 @@ import pytest
 
 from tokennorm.datasets.checks import check_config_data
 
-CATEGORIES = [dict(id=3, name='cat'), dict(id=7, name='dog')]
+CONTENT = dict(
+    images=[dict(id=1, file_name='a.jpg', width=40, height=30)],
+    annotations=[dict(id=1, image_id=1, category_id=7, bbox=[1, 2, 9, 9], area=81, iscrowd=0, segmentation=[[1, 2]])],
+    categories=[dict(id=3, name='cat'), dict(id=7, name='dog')],
+)
 
 
 def config(folder, classes=('cat', 'dog'), num_classes=2, wrap=None):
@@ -19,7 +23,7 @@ def config(folder, classes=('cat', 'dog'), num_classes=2, wrap=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / 'train.json').write_text(json.dumps(dict(images=[], annotations=[], categories=CATEGORIES)))
+    (tmp_path / 'train.json').write_text(json.dumps(CONTENT))
     return tmp_path
 
 

@@ -56,7 +56,10 @@ def first(content):
 
 
 ENTRIES = {
-    'missing bbox': (lambda c: first(c).pop('bbox'), r'train: annotations without a valid bbox: id \d+ \(bbox=None\)'),
+    'missing bbox': (
+        lambda c: first(c).pop('bbox'),
+        r'train: annotations without a valid bbox: id \d+ of \d+\.jpg \(bbox=None\)',
+    ),
     'NaN': (lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), r'annotations without a valid bbox: .*nan'),
     'three numbers': (lambda c: first(c).update(bbox=[1, 2, 3]), r'annotations without a valid bbox'),
     'no area': (lambda c: first(c).pop('area'), r'annotations without a valid area'),
@@ -72,7 +75,7 @@ ENTRIES = {
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
     ),
     'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
-    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a \(id='a'\)"),
+    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a of \d+\.jpg \(id='a'\)"),
 }
 
 
@@ -115,7 +118,7 @@ def test_what_training_passes_over_is_a_warning(data, fault):
 MASKS = {
     'size': (
         lambda c: first(c).update(segmentation=dict(size=[3, 5], counts='0')),
-        r'run-length masks of another size than their image: annotation \d+ \(size=\[3, 5\], the image is \[64, 64\]\)',
+        r'run-length masks that do not fit their image: annotation \d+ of \d+\.jpg \(size=\[3, 5\], the image is \[64, 64\]\)',
     ),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
     'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
@@ -155,7 +158,8 @@ def test_crowds_are_counted_apart(data):
 
 
 def test_image_files(data):
-    names = [image['file_name'] for image in json.loads((data / 'annotations/train.json').read_text())['images']]
+    images = json.loads((data / 'annotations/train.json').read_text())['images']
+    names, ids = [image['file_name'] for image in images], [image['id'] for image in images]
     paths = [data / 'images' / 'train' / name for name in names]
     paths[0].unlink()
     paths[1].write_bytes(b'')
@@ -165,9 +169,9 @@ def test_image_files(data):
     found = inspect(data)
     assert found.errors == [
         'train: image files of another size than in the json, as training reads them, turned as EXIF says; '
-        f'their boxes lie elsewhere: {names[3]} (64x32, in the json 64x64)',
-        f'train: image files missing in {data}/images/train: {names[0]}',
-        f'train: image files that cannot be decoded in {data}/images/train: 2, {names[1]}, {names[2]}',
+        f'their boxes lie elsewhere: {names[3]} (id {ids[3]}, 64x32, in the json 64x64)',
+        f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
+        f'train: image files that cannot be decoded in {data}/images/train: 2, {names[1]} (id {ids[1]}), {names[2]} (id {ids[2]})',
     ]
     assert found.warnings == []
 
