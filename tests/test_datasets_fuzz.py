@@ -82,10 +82,11 @@ def mutate(content, rng):
 def mutate_entry(content, rng):
     """Walks down to some entry and changes it."""
     parent, key, node = None, None, content
-    while isinstance(node, dict | list) and node and (parent is None or rng.random() < 0.85):
+    while isinstance(node, dict | list) and node and (parent is None or rng.random() < 0.93):
         parent, key = node, rng.choice(list(node)) if isinstance(node, dict) else rng.randrange(len(node))
         node = parent[key]
-    change = rng.choice(['drop', 'replace', 'replace', 'replace', 'double', 'nest', 'scale', 'swap', 'text', 'deep'])
+    changes = ['drop', 'replace', 'replace', 'double', 'nest', 'swap', 'text', 'deep']
+    change = rng.choice([*changes, *['scale'] * 6] if isinstance(node, int | float) else changes)
     if parent is None:
         return rng.choice(VALUES)
     if change == 'drop':
@@ -94,13 +95,16 @@ def mutate_entry(content, rng):
         parent.insert(rng.randrange(len(parent) + 1), copy.deepcopy(node))
     elif change == 'nest':
         parent[key] = rng.choice([[node], {'a': node}, [node, node]])
-    elif change == 'scale' and isinstance(node, int | float):
-        parent[key] = node * rng.choice([-1, 0, 0.5, 1.5, 100, 1e6, 1e20])
+    elif change == 'scale':
+        factors = [-1, 0, 1, 1, 2, 3, 100, 10**6, 10**20] + [0.5, 1.5] * isinstance(node, float)
+        parent[key] = node * rng.choice(factors) + rng.choice([0, 0, 1, -1])
     elif change == 'swap':
         other = rng.choice(list(parent)) if isinstance(parent, dict) else rng.randrange(len(parent))
         parent[key], parent[other] = parent[other], parent[key]
     elif change == 'text':
-        parent[key] = str(node) if not isinstance(node, str) else ''.join(rng.sample(node, len(node)))[: rng.randrange(9)]
+        parent[key] = (
+            str(node) if not isinstance(node, str) else ''.join(rng.sample(node, len(node)))[: rng.randrange(9)]
+        )
     elif change == 'deep':
         for _ in range(rng.choice([3, 100, 400])):
             node = [node]
@@ -119,7 +123,9 @@ def mutate_bytes(text, rng):
             text[:start] + text[end:],
             text[:start] + bytes(rng.randrange(256) for _ in range(end - start)) + text[end:],
             text[:end] + text[start:],
-            text[:start] + rng.choice([b'[', b'}', b'"', b',', b'NaN', b'-', b'1e999', b'9' * 5000, b'\\ud800']) + text[end:],
+            text[:start]
+            + rng.choice([b'[', b'}', b'"', b',', b'NaN', b'-', b'1e999', b'9' * 5000, b'\\ud800'])
+            + text[end:],
             b'[' * 3000 + text,
         ]
     )
@@ -139,7 +145,7 @@ def config(folder, with_mask):
     for split in ('train', 'val'):
         dataset = dict(
             type='CocoDataset', data_root=str(folder), ann_file=f'annotations/{split}.json', pipeline=pipeline,
-            data_prefix=dict(img=f'images/{split}/'), metainfo=dict(classes=('cat', 'dog')), test_mode=split != 'train',
+            data_prefix=dict(img=f'images/{split}/'), serialize_data=False, metainfo=dict(classes=('cat', 'dog')), test_mode=split != 'train',
         )  # fmt: skip
         if split == 'train':
             dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=8)

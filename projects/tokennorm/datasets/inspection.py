@@ -35,6 +35,10 @@ def _is_whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53  # evaluations hold it as float
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, int | float) and value in (0, 1)
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -47,7 +51,7 @@ _KEYS = dict(
     images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
     categories=dict(id=_is_id, name=_is_name),
     annotations=dict(
-        id=_is_whole_number, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_number
+        id=_is_whole_number, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_flag
     ),
 )
 

@@ -62,10 +62,10 @@ class NonFiniteHook(Hook):
         """Has the optimizers look at the gradients before each step."""
         wrappers = runner.optim_wrapper
         wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
+        before_step = partial(self._before_step, runner.model)
+        self._wrappers = wrappers
         self._batches = deque(maxlen=max(wrapper._accumulative_counts for wrapper in wrappers))
-        self._handles = [
-            wrapper.optimizer.register_step_pre_hook(partial(self._before_step, runner.model)) for wrapper in wrappers
-        ]
+        self._handles = [wrapper.optimizer.register_step_pre_hook(before_step) for wrapper in wrappers]
 
     def after_train(self, runner: Runner) -> None:
         """Leaves the optimizers as they were."""
@@ -107,7 +107,8 @@ class NonFiniteHook(Hook):
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
         is_new = is_loss or (bad_params and not self._step_is_counted)
-        self._step_is_counted = is_loss and not bad_params
+        is_step = any(wrapper.should_update() for wrapper in self._wrappers)
+        self._step_is_counted = not is_step and (self._step_is_counted or is_loss)
         if not is_new:
             return
         self.occurrences += 1
