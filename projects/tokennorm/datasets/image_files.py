@@ -55,7 +55,9 @@ def open_image(folder: Path, name: str) -> OpenedImage:
     try:
         with Image.open(path) as image:
             size, mark, tiles = image.size, _END_MARKS.get(image.format), str(image.tile)
-            if image.getexif().get(0x0112) in _ROTATED_BY_EXIF:
+            exif = Image.Exif()  # image.getexif() would decode a PNG, and heed XMP, which OpenCV does not
+            exif.load(image.info.get('exif'))
+            if exif.get(0x0112) in _ROTATED_BY_EXIF:
                 size = size[::-1]
     except Exception:  # each format's reader raises its own
         return _decode_image(path, ())
