@@ -24,7 +24,7 @@ MISTAKES = {
     'model.backbone.token_norm_cfg.type=DNT': r"token_norm_cfg: no type 'DNT' .*LayerNorm.* \(did you mean DTN\?\)",
     'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*has DualPatchEmbed, PatchEmbed \(did you mean Du",
     'model.backbone.token_norm_cfg.pool=0': r'DTN: pool=0 must be a whole number of tokens, at least 1',
-    'model.backbone.drop_path_rat=0.1': r"tokennorm.PVT has no argument 'drop_path_rat' \(did you mean drop_path_rate\?",
+    'model.backbone.drop_path_rat=0.1': r"tokennorm.PVT has no argument 'drop_path_rat' \(did you mean drop_path_ra",
     'model.backbone.out_indices=[0,7]': r'PVT: out_indices=\(0, 7\) must lie in 0 to 3',
     'model.neck.in_channels=[1,2]': r'model.neck: in_channels=\[1, 2\], but the maps of PVT .* \[32, 64, 128, 256\]',
     'model.neck.num_outs=1': r'FPN: failed at `assert num_outs >= self.num_ins - start_level`',
