@@ -20,6 +20,7 @@ def test_channels_that_fit_pass():
     check_neck(Detector(), dict(type='FPN', in_channels=[8, 16, 24]))
     check_neck(Detector(out_indices=(1, 2)), [dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)])
     check_neck(Detector(out_indices=(2,)), dict(type='SimpleFeaturePyramid', in_channels=24))
+    check_neck(Detector(), dict(type='DilatedEncoder', in_channels=24))  # which takes the last map
     check_neck(Detector(), dict(type='GlobalAveragePooling'))
     check_neck(Detector(), None)
     check_neck(nn.Module(), dict(in_channels=[1]))
