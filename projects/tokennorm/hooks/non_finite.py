@@ -158,8 +158,7 @@ def image_paths(data: Any) -> Iterator[str]:
 
 
 def _are_finite(grads: Sequence[Tensor]) -> bool:
-    """By their norm; where its sum of squares overflows, which may be so with nothing wrong, by their largest entry, which
-    takes ten times as long on a CPU."""
+    """By their norm, or where its squares overflow by their largest entry, which takes ten times as long on a CPU."""
     return any(bool(torch.nn.utils.get_total_norm(grads, norm_type=order).isfinite()) for order in (2.0, math.inf))
 
 
