@@ -1,12 +1,17 @@
 """Errors of data and configs that do not fit, before anything long begins."""
 
+import copy
 import json
 
 import pytest
 
 from tokennorm.datasets.checks import check_config_data
 
-CATEGORIES = [dict(id=3, name='cat'), dict(id=7, name='dog')]
+CONTENT = dict(
+    images=[dict(id=1, file_name='a.jpg', width=40, height=30)],
+    annotations=[dict(id=1, image_id=1, category_id=7, bbox=[1, 2, 9, 9], area=81, iscrowd=0, segmentation=[[1, 2]])],
+    categories=[dict(id=3, name='cat'), dict(id=7, name='dog')],
+)
 
 
 def config(folder, classes=('cat', 'dog'), num_classes=2, wrap=None):
@@ -19,7 +24,7 @@ def config(folder, classes=('cat', 'dog'), num_classes=2, wrap=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / 'train.json').write_text(json.dumps(dict(images=[], annotations=[], categories=CATEGORIES)))
+    (tmp_path / 'train.json').write_text(json.dumps(CONTENT))
     return tmp_path
 
 
@@ -56,3 +61,62 @@ def test_a_file_that_is_no_coco_json_is_named(folder, content):
     (folder / 'train.json').write_text(content)
     with pytest.raises(ValueError, match=r'train.json is not a COCO annotation file'):
         check_config_data(config(folder), ('train',))
+
+
+def first(content):
+    return content['annotations'][0]
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda c: first(c).pop('bbox'), r'train.json: train: annotations without a valid bbox: id 1 of a.jpg'),
+        (lambda c: first(c).update(area=float('nan')), r'annotations without a valid area: id 1 of a.jpg \(area=nan\)'),
+        (lambda c: c['images'][0].pop('height'), r'train: images without a valid height: a.jpg'),
+        (lambda c: first(c).update(image_id=5), r'train: no image has an object to learn from'),
+        (
+            lambda c: (c['images'][0].update(height=9), first(c).update(bbox=[1, 1, 5, 5])),
+            r"no image is left by classes=.* and filter_cfg={'min_size': 10",
+        ),
+    ],
+)
+def test_entries_that_would_break_a_training_are_named(folder, change, message):
+    content = copy.deepcopy(CONTENT)
+    change(content)
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset']['filter_cfg'] = dict(min_size=10, filter_empty_gt=True)
+    with pytest.raises(ValueError, match=message):
+        check_config_data(cfg, ('train',))
+
+
+def test_no_image_is_left_where_only_the_other_class_has_objects(folder):
+    cfg = config(folder, classes=('cat',), num_classes=1)
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['filter_cfg'] = dict(filter_empty_gt=True)
+    with pytest.raises(ValueError, match=r"no image is left by classes=\('cat',\)"):
+        check_config_data(cfg, ('train',))
+
+
+def test_masks_matter_where_they_are_read(folder):
+    content = copy.deepcopy(CONTENT)
+    first(content)['segmentation'] = dict(size=[3, 3], counts=[9])
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset']['pipeline'] = [dict(type='LoadAnnotations', with_bbox=True)]
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['pipeline'][0]['with_mask'] = True
+    with pytest.raises(ValueError, match=r'run-length masks that do not fit their image: annotation 1 of a.jpg \(size'):
+        check_config_data(cfg, ('train',))
+
+
+def test_datasets_of_other_layouts_are_left_alone(folder):
+    content = copy.deepcopy(CONTENT)
+    first(content).pop('iscrowd')
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['val_dataloader'] = cfg['train_dataloader']
+    with pytest.raises(ValueError, match=r'val: annotations without a valid iscrowd'):
+        check_config_data(cfg, ('val',))
+    cfg['val_dataloader']['dataset']['type'] = 'LVISV1Dataset'
+    check_config_data(cfg, ('val',))

@@ -1,17 +1,22 @@
 """Each fault in a dataset is found and named, and a sound dataset has none."""
 
 import copy
+import io
 import json
 import re
 import shutil
+import struct
+import zlib
 
 import cv2
+import mmcv
 import numpy as np
 import pytest
 from PIL import Image
 
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco_folder import find_coco_splits
+from tokennorm.datasets.image_files import any_size, open_image
 from tokennorm.datasets.inspection import inspect_splits
 
 
@@ -51,12 +56,26 @@ def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     assert found.mask_errors == []
 
 
+def png_of_size(width, height):
+    """A PNG whose header says so, with an end and next to no pixels."""
+
+    def chunk(kind, content):
+        return struct.pack('>I', len(content)) + kind + content + struct.pack('>I', zlib.crc32(kind + content))
+
+    header = struct.pack('>IIBBBBB', width, height, 8, 0, 0, 0, 0)
+    body = chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b'')
+    return b'\x89PNG\r\n\x1a\n' + body
+
+
 def first(content):
     return content['annotations'][0]
 
 
 ENTRIES = {
-    'missing bbox': (lambda c: first(c).pop('bbox'), r'train: annotations without a valid bbox: id \d+ \(bbox=None\)'),
+    'missing bbox': (
+        lambda c: first(c).pop('bbox'),
+        r'train: annotations without a valid bbox: id \d+ of \d+\.jpg \(bbox=None\)',
+    ),
     'NaN': (lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), r'annotations without a valid bbox: .*nan'),
     'three numbers': (lambda c: first(c).update(bbox=[1, 2, 3]), r'annotations without a valid bbox'),
     'no area': (lambda c: first(c).pop('area'), r'annotations without a valid area'),
@@ -72,7 +91,16 @@ ENTRIES = {
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
     ),
     'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
-    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a \(id='a'\)"),
+    'id beyond doubles': (lambda c: first(c).update(id=2**53), r'annotations without a valid id: id 9007199254740992'),
+    'huge side': (
+        lambda c: first(c).update(bbox=[1, 2, 1e300, 4]),
+        r'without a valid bbox: id \d+ of \d+\.jpg .*1e\+300',
+    ),
+    'infinite': (lambda c: first(c).update(area=float('inf')), r'annotations without a valid area: .*=inf'),
+    'beyond floats': (lambda c: c['images'][0].update(width=10**400), r'images without a valid width'),
+    'types of ids': (lambda c: c['images'][0].update(id='a'), r'the id of images and the image_id .* not of one type'),
+    'types of classes': (lambda c: c['categories'][0].update(id='a'), r'the id of categories and .* not of one type'),
+    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a of \d+\.jpg \(id='a'\)"),
 }
 
 
@@ -115,7 +143,30 @@ def test_what_training_passes_over_is_a_warning(data, fault):
 MASKS = {
     'size': (
         lambda c: first(c).update(segmentation=dict(size=[3, 5], counts='0')),
-        r'run-length masks of another size than their image: annotation \d+ \(size=\[3, 5\], the image is \[64, 64\]\)',
+        r'run-length masks that do not fit their image: annotation \d+ of \d+\.jpg '
+        r'\(size=\[3, 5\], the image is \[64, 64\]\)',
+    ),
+    'sum': (
+        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[9])),
+        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts of 9 pixels in all, the image has 4096\)',
+    ),
+    'negative': (
+        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[4097, -1])),
+        r'run-length masks .* \(counts that are not whole numbers of at least 0\)',
+    ),
+    'cut off': (
+        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts='P')),
+        r'run-length masks .* \(counts that are cut off\)',
+    ),
+    'NaN': (
+        lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
+        r'polygons with something else than numbers: annotation \d+ of \d+\.jpg$',
+    ),
+    'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with something else'),
+    'text': (lambda c: first(c).update(segmentation='a'), r'segmentations that are neither lists nor run lengths'),
+    'far': (
+        lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
+        r'polygons far outside their image: annotation \d+ of \d+\.jpg \(200\)',
     ),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
     'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
@@ -155,7 +206,8 @@ def test_crowds_are_counted_apart(data):
 
 
 def test_image_files(data):
-    names = [image['file_name'] for image in json.loads((data / 'annotations/train.json').read_text())['images']]
+    images = json.loads((data / 'annotations/train.json').read_text())['images']
+    names, ids = [image['file_name'] for image in images], [image['id'] for image in images]
     paths = [data / 'images' / 'train' / name for name in names]
     paths[0].unlink()
     paths[1].write_bytes(b'')
@@ -165,11 +217,81 @@ def test_image_files(data):
     found = inspect(data)
     assert found.errors == [
         'train: image files of another size than in the json, as training reads them, turned as EXIF says; '
-        f'their boxes lie elsewhere: {names[3]} (64x32, in the json 64x64)',
-        f'train: image files missing in {data}/images/train: {names[0]}',
-        f'train: image files that cannot be decoded in {data}/images/train: 2, {names[1]}, {names[2]}',
+        f'their boxes lie elsewhere: {names[3]} (id {ids[3]}, 64x32, in the json 64x64)',
+        f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
+        f'train: image files that cannot be decoded in {data}/images/train: '
+        f'2, {names[1]} (id {ids[1]}), {names[2]} (id {ids[2]})',
     ]
     assert found.warnings == []
+
+
+def replace_image(data, index, content):
+    """Another file under the name of a training image, of that name in the json and size."""
+    image = json.loads((data / 'annotations/train.json').read_text())['images'][index]
+    (data / 'images' / 'train' / image['file_name']).write_bytes(content)
+    return f'{image["file_name"]} (id {image["id"]})'
+
+
+def encoded(image, kind, **more):
+    file = io.BytesIO()
+    image.save(file, kind, **more)
+    return file.getvalue()
+
+
+def test_images_of_other_kinds(data):
+    """Grey, CMYK and transparent ones are read in colour, without a word; of 16 bits half are lost."""
+    replace_image(data, 0, encoded(Image.new('L', (64, 64)), 'JPEG'))
+    replace_image(data, 1, encoded(Image.new('CMYK', (64, 64)), 'JPEG'))
+    replace_image(data, 2, encoded(Image.new('RGBA', (64, 64)), 'PNG'))
+    assert (inspect(data).errors, inspect(data).warnings) == ([], [])
+    deep = np.zeros((64, 64, 3), np.uint16)
+    names = [replace_image(data, i, cv2.imencode('.png', x)[1].tobytes()) for i, x in ((3, deep), (4, deep[..., 0]))]
+    found = inspect(data)
+    assert found.errors == []
+    what = 'train: image files of 16 bits a channel, of which training reads the upper 8'
+    assert found.warnings == [f'{what}: 2, {names[0]}, {names[1]}']
+
+
+def test_very_large_images(data):
+    """By their headers: nothing is decoded, and Pillow's guard against them neither warns nor stops the look."""
+    too_large = replace_image(data, 0, png_of_size(40_000, 40_000))
+    large = replace_image(data, 1, png_of_size(20_000, 10_000))
+    before = Image.MAX_IMAGE_PIXELS
+    found = inspect(data)
+    assert before == Image.MAX_IMAGE_PIXELS
+    assert found.errors == [
+        'train: image files of another size than in the json, as training reads them, turned as EXIF says; their boxes '
+        f'lie elsewhere: {large[:-1]}, 20000x10000, in the json 64x64)',
+        f'train: image files of more than 1073741824 pixels, which OpenCV does not decode in {data}/images/train: '
+        f'{too_large}',
+    ]
+    (warning,) = found.warnings
+    assert warning == (
+        f'train: image files of more than 100 million pixels, which take 3 bytes each while they are read: {large}'
+    )
+
+
+def test_names_that_no_file_system_has(data):
+    def rename(content):
+        for image, name in zip(content['images'], ['x' * 5000, 'a\0b', '\ud800', '..'], strict=False):
+            image['file_name'] = name
+
+    edit(data, 'train', rename)
+    found = inspect(data)
+    (error,) = found.errors
+    assert re.match(r'train: image files missing in \S+: 4, x+ \(id \d+\), a\0b', error)
+    assert '\\ud800' in str(found), 'what cannot be printed is escaped'
+
+
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
+@pytest.mark.parametrize('orientation', [1, 3, 6, 8])
+def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
+    """Formats differ in whether OpenCV turns them."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
+    with any_size():
+        assert open_image(tmp_path, 'a').size == mmcv.imread(tmp_path / 'a').shape[1::-1]
 
 
 def test_the_size_is_that_after_turning_by_exif(data):

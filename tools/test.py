@@ -7,7 +7,7 @@ from mmdet.engine.hooks.utils import trigger_visualization_hook
 from mmdet.evaluation import DumpDetResults
 
 from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
-from tokennorm.cli import add_runner_arguments, build_runner, load_config
+from tokennorm.cli import add_runner_arguments, build_runner, load_config, test
 from tokennorm.datasets.checks import check_classes
 
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: {error}') from None
     if args.out is not None:
         runner.test_evaluator.metrics.append(DumpDetResults(out_file_path=str(args.out)))
-    runner.test()
+    test(runner)
 
 
 if __name__ == '__main__':

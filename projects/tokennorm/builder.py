@@ -5,12 +5,14 @@ name such as `DTN` does not exist.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
 from tokennorm import norms
+from tokennorm.names import did_you_mean
 from tokennorm.registry import MODELS
 
 MODELS.register_module(name=['LN', 'LayerNorm'], module=norms.LayerNorm)
@@ -34,6 +36,12 @@ def normalizes_token_grids(cls: type) -> bool:
     return 'valid' in inspect.signature(getattr(cls, 'forward', cls)).parameters
 
 
+def embeds_patches(cls: type) -> bool:
+    """Whether a class is built as patch embeddings are, and no backbone."""
+    accepted = inspect.signature(cls).parameters
+    return {'in_channels', 'embed_dims', 'patch_size'} <= set(accepted) and 'arch' not in accepted
+
+
 def resolve_type(
     cfg: Mapping[str, Any], role: str, suits: Callable[[type], bool] = lambda cls: True
 ) -> tuple[type[nn.Module], dict[str, Any]]:
@@ -45,17 +53,39 @@ def resolve_type(
         suits: Whether a class is named as one of the choices.
 
     Raises:
-        ValueError: where `type` is missing or nothing is registered under it.
+        ValueError: where `cfg` is no dict, `type` is missing or nothing is registered under it.
     """
+    check_cfg(cfg, role)
     kwargs = dict(cfg)
     kind = kwargs.pop('type', None)
     if isinstance(kind, type):
         return kind, kwargs
     cls = MODELS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        known = ', '.join(sorted(name for name, cls in MODELS.module_dict.items() if suits(cls)))
-        raise ValueError(f'{role}: no type {kind!r} in scope tokennorm, which has {known}')
+        known = sorted(name for name, cls in MODELS.module_dict.items() if suits(cls))
+        raise ValueError(
+            f'{role}: no type {kind!r} in scope tokennorm, which has {", ".join(known)}{did_you_mean(kind, known)}'
+        )
     return cls, kwargs
+
+
+def check_cfg(cfg: Any, role: str) -> None:
+    """Raises a ValueError unless `cfg`, which came from the argument `role`, is a dict."""
+    if not isinstance(cfg, Mapping):
+        raise ValueError(f"{role}={cfg!r} must be a dict, such as dict(type='...')")
+
+
+def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
+    """Raises a ValueError, with the nearest name, for an argument that the constructor of `cls` does not have."""
+    accepted = inspect.signature(cls).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        return
+    for name in kwargs:
+        if name not in accepted:
+            raise ValueError(
+                f'{role}: {cls.__name__} has no argument {name!r}{did_you_mean(name, accepted)}; '
+                f'it has {", ".join(accepted)}'
+            )
 
 
 def build_norm(
@@ -71,17 +101,32 @@ def build_norm(
         optional: Defaults for arguments that only some normalizers have, such as `pool`; `cfg` goes before them.
 
     Raises:
-        ValueError: for a type that is unknown, or that does not take token grids, such as torch's own.
+        ValueError: for a type that is unknown, or that does not take token grids, such as torch's own; and for
+            arguments that it does not have.
     """
     cls, kwargs = resolve_type(cfg, role, normalizes_token_grids)
     if not normalizes_token_grids(cls):
         raise ValueError(f'{role}: {cls.__name__} does not normalize token grids: no forward(x, valid=None)')
+    check_arguments(cls, kwargs, role)
     accepted = inspect.signature(cls).parameters
+    eps = kwargs.get('eps', 0)
+    if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
+        raise ValueError(f'{role}: eps={eps!r} must be a number that is not negative')
     given = {name: value for name, value in dict(optional, num_heads=num_heads).items() if name in accepted}
     return cls(num_features, **{**given, **kwargs})
 
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs) -> nn.Module:
-    """The patch embedding of `stem_cfg`; None is the plain one. `kwargs` are what the backbone decides."""
-    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg')
+    """The patch embedding of `stem_cfg`; None is the plain one. `kwargs` are what the backbone decides.
+
+    Raises:
+        ValueError: for a type that is unknown or takes no images, and for arguments that it does not have.
+    """
+    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', embeds_patches)
+    if not embeds_patches(cls):
+        raise ValueError(f'stem_cfg: {cls.__name__} is no patch embedding: it has no embed_dims and patch_size')
+    check_arguments(cls, own, 'stem_cfg')
+    for name in ('in_channels', 'embed_dims', 'patch_size'):
+        if name in own and own[name] != kwargs.get(name, own[name]):
+            raise ValueError(f'stem_cfg: {name}={own[name]!r} must be {kwargs[name]}, as the backbone has it')
     return cls(**{**kwargs, **own})

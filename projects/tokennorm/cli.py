@@ -5,17 +5,23 @@ import os
 import warnings
 from pathlib import Path
 
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
+from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
 from tokennorm.checkpoints.start import check_start, how_to_start
+from tokennorm.config_options import ConfigOptions, merge_options
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.inspection import inspect_splits
 from tokennorm.datasets.own_data import use_coco_splits
+from tokennorm.hooks import DataErrorHook
+from tokennorm.hooks.data_errors import DataError
+from tokennorm.hooks.non_finite import NonFiniteError
+from tokennorm.model_checks import check_neck, check_optimizer
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
 
@@ -30,7 +36,7 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
         '--data', metavar='DIR', help='folder in COCO format to use instead of the data of the config, with its classes'
     )
     parser.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, help='entries of the config to set, as key=value'
+        '--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config to set, as key=value'
     )
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
@@ -44,22 +50,43 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
         needed: Splits that the data must have.
 
     Raises:
-        SystemExit: with what to do, where the config is not there or the data would break it.
+        SystemExit: with what to do, where the config is not there or cannot be read, an option does not fit it, or the
+            data would break it.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if not Path(args.config).is_file():
         raise SystemExit(f'error: config {args.config} is not there')
-    cfg = Config.fromfile(args.config)
+    cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:
         use_data(cfg, args.data, needed)
+    cfg.setdefault('default_hooks', {})
+    cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
+        try:
+            for warning in merge_options(cfg, args.cfg_options):
+                print(f'warning: {warning}', flush=True)
+        except ValueError as error:
+            raise SystemExit(f'error: {error}') from None
+    if cfg.default_hooks.non_finite is None:
+        del cfg.default_hooks['non_finite']
     if args.work_dir is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
     return cfg
+
+
+def read_config(path: str | Path) -> Config:
+    """mmengine's config of a file.
+
+    Raises:
+        SystemExit: with the file and the line of the error, whatever it is: a config is a Python file.
+    """
+    try:
+        return Config.fromfile(path)
+    except Exception as error:
+        raise SystemExit(f'error: config {path} cannot be read: {type(error).__name__}: {error}') from None
 
 
 def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
@@ -101,7 +128,14 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             check_start(cfg)
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    with build_errors():
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    try:
+        check_neck(getattr(runner.model, 'module', runner.model), cfg.model.get('neck'))
+        check_optimizer(cfg.get('optim_wrapper'))
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
+    runner.register_hook(DataErrorHook())
     if 'train' in splits:
         _check_start_fits(runner, cfg)
     return runner
@@ -128,9 +162,21 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
 def train(runner: Runner, to_go_on: str) -> None:
     """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
     try:
-        runner.train()
+        with build_errors():
+            runner.train()
     except (CheckpointError, FileNotFoundError) as error:
         start = runner.cfg.model.backbone.get('init_cfg') or {}
         raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
+    except (DataError, NonFiniteError) as error:
+        raise SystemExit(f'error: {error}') from None
     except KeyboardInterrupt:
         raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None
+
+
+def test(runner: Runner) -> None:
+    """Evaluates; a file that cannot be read ends with its name, rather than a traceback."""
+    try:
+        with build_errors():
+            runner.test()
+    except DataError as error:
+        raise SystemExit(f'error: {error}') from None

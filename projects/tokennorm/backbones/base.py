@@ -5,14 +5,16 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from tokennorm.builder import build_norm
+from tokennorm.builder import build_norm, check_cfg
 from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.names import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import image_sizes_of, valid_cells
 
@@ -35,11 +37,18 @@ def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **opti
     """
     if isinstance(arch, str):
         if arch not in archs:
-            raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict')
+            raise ValueError(
+                f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{did_you_mean(arch, archs)}'
+            )
         return optional | dict(archs[arch])
     expected = set(next(iter(archs.values())))
+    if not isinstance(arch, Mapping):
+        raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict')
     if set(arch) - set(optional) != expected:
         raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, it needs {sorted(expected)}')
+    for key in expected:
+        if not isinstance(arch[key], list | tuple):
+            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be a list of one entry a stage')
     lists = {key: tuple(arch[key]) for key in arch if key in expected}
     lengths = {key: len(values) for key, values in lists.items()}
     if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= MAX_STAGES:
@@ -103,7 +112,7 @@ class Backbone(BaseModule):
         super().__init__(init_cfg=init_cfg)
         out_indices = range(num_stages) if out_indices is None else out_indices
         self._check_range('out_indices', out_indices, 0, num_stages - 1)
-        self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999)
+        self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999, kind=Real)
         self._check_range('frozen_stages', [frozen_stages], -1, num_stages)
         if not out_indices:
             raise ValueError(f'{self._get_name()}: out_indices={out_indices} must be at least one stage')
@@ -169,13 +178,20 @@ class Backbone(BaseModule):
 
     def _image_size(self, pretrain_img_size: int | tuple[int, int]) -> tuple[int, int]:
         """The argument of that name as height and width."""
-        size = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else tuple(pretrain_img_size)
+        size = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else pretrain_img_size
         self._check_range('pretrain_img_size', size, 1)
         if len(size) != 2:
             raise ValueError(f'{self._get_name()}: pretrain_img_size={size} must be one side or (height, width)')
-        return size
+        return tuple(size)
 
-    def _check_range(self, name: str, values: Sequence[float], low: float, high: float = math.inf) -> None:
+    def _check_range(
+        self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral
+    ) -> None:
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ValueError(f'{self._get_name()}: {name}={values!r} must be a list of numbers in {low} to {high}')
+        if not all(isinstance(value, kind) for value in values):
+            words = 'whole numbers' if kind is Integral else 'a number'
+            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must be {words} in {low} to {high}')
         if not all(low <= value <= high for value in values):
             raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must lie in {low} to {high}')
 
@@ -237,10 +253,12 @@ class Pyramid(Backbone):
         """
         num_stages = len(self.embed_dims)
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
+        check_cfg(norm_cfg, 'norm_cfg')
+        check_cfg(token_norm_cfg or norm_cfg, 'token_norm_cfg')
         token_norm_cfg = dict(token_norm_cfg or norm_cfg)
         pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
         pools = [pools] * num_stages if isinstance(pools, int) else pools
-        if len(pools) != num_stages:
+        if not isinstance(pools, list | tuple) or len(pools) != num_stages:
             raise ValueError(f'{self._get_name()}: pool={pools} must be one number or {num_stages}')
         return [
             partial(

@@ -9,6 +9,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.names import did_you_mean
 from tokennorm.registry import MODELS
 from tokennorm.surgery import replace_norms, replace_stem
 from tokennorm.surgery.token_norm import TokenNorm
@@ -53,10 +54,16 @@ class TimmBackbone(BaseModule):
         super().__init__(init_cfg=init_cfg)
         import timm  # only this backbone needs it
 
-        if not timm.is_model(model_name):
-            raise ValueError(f'TimmBackbone: model_name={model_name!r} must be one of timm.list_models()')
+        if not isinstance(model_name, str) or not timm.is_model(model_name):
+            nearest = did_you_mean(model_name, timm.list_models())
+            raise ValueError(f'TimmBackbone: model_name={model_name!r} must be one of timm.list_models(){nearest}')
         self._create = partial(timm.create_model, model_name, pretrained=False, **(timm_args or {}))
-        self.net = self._create(features_only=True, feature_cls='getter', out_indices=list(out_indices))
+        try:
+            self.net = self._create(features_only=True, feature_cls='getter', out_indices=list(out_indices))
+        except (AssertionError, TypeError, IndexError) as error:
+            raise ValueError(
+                f'TimmBackbone: out_indices={out_indices} and timm_args={timm_args} do not suit {model_name}: {error}'
+            ) from error
         if not hasattr(self.net.model, 'forward_intermediates'):
             raise ValueError(f'TimmBackbone: model_name={model_name!r} gives no maps: no forward_intermediates')
         self.names_in_timm = frozenset(self.net.model.state_dict())

@@ -22,6 +22,7 @@ from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import from_published_dtn, from_published_vit, resize_positions
+from tokennorm.names import did_you_mean
 from tokennorm.padding import image_sizes_of, valid_cells
 from tokennorm.registry import MODELS
 
@@ -44,8 +45,12 @@ def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
     """
     if isinstance(arch, str):
         if arch not in ARCHS:
-            raise ValueError(f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
+            raise ValueError(
+                f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict{did_you_mean(arch, ARCHS)}'
+            )
         return ARCHS[arch]
+    if not isinstance(arch, Mapping):
+        raise ValueError(f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
     if set(arch) != set(ARCHS['tiny']):
         raise ValueError(f'ViT: arch has the keys {sorted(arch)}, it needs {sorted(ARCHS["tiny"])}')
     for key, value in arch.items():

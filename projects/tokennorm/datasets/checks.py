@@ -1,9 +1,11 @@
 """Compares a detector's config with its annotation files before training or testing begins."""
 
-import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tokennorm.datasets.coco_folder import CocoSplit, read_coco_file
+from tokennorm.datasets.inspection import inspect_annotations
 
 
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
@@ -15,7 +17,8 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 
     Raises:
         FileNotFoundError: where an annotation file is not there.
-        ValueError: where one is no COCO file, lacks a class of the config, or a head has another number of classes.
+        ValueError: where one is no COCO file, lacks a class of the config, has entries that cannot be trained on or
+            evaluated, or a head has another number of classes.
     """
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -27,15 +30,18 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                 if not root.is_dir():
                     raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
                 continue
-            path = Path(dataset.get('data_root') or '', dataset['ann_file'])
+            check_annotations(dataset, split)
             classes = (dataset.get('metainfo') or {}).get('classes')
-            check_annotation_file(path, classes, f'{split}_dataloader')
             if classes is not None:
                 check_num_classes(cfg['model'], len(classes), f'{split}_dataloader')
 
 
-def check_annotation_file(path: Path, classes: tuple[str, ...] | None, role: str) -> None:
-    """One COCO file: there, readable, and with every class of `classes`. Errors name `role`."""
+def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
+    """The annotation file of one dataset: there, readable, with every class of `metainfo.classes`, and, where mmdet's
+    `CocoDataset` reads it, with entries that training and evaluation can use. Errors name the file.
+    """
+    role = f'{split}_dataloader'
+    path = Path(dataset.get('data_root') or '', dataset['ann_file'])
     if not path.is_file():
         hint = (
             'make it with `python tools/make_dataset.py`'
@@ -43,15 +49,43 @@ def check_annotation_file(path: Path, classes: tuple[str, ...] | None, role: str
             else 'set data_root, or name your folder with --data'
         )
         raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
+    classes = (dataset.get('metainfo') or {}).get('classes')
     try:
-        names = [category['name'] for category in json.loads(path.read_text())['categories']]
-    except (ValueError, KeyError, TypeError) as error:
+        content = read_coco_file(path, with_annotations=split != 'test')
+        names = [category['name'] for category in content['categories']]
+    except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
     absent = [name for name in classes or () if name not in names]
     if absent:
         raise ValueError(
-            f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are {", ".join(names)}'
+            f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are '
+            f'{", ".join(map(str, names))}'
         )
+    if str(dataset['type']).rpartition('.')[2] != 'CocoDataset' or 'annotations' not in content:
+        return
+    found = inspect_annotations(CocoSplit(split, path, path.parent, content))
+    errors = found.errors + (found.mask_errors if _reads_masks(dataset.get('pipeline') or []) else [])
+    if errors:
+        raise ValueError(f'{role}: {path}: {"; ".join(errors)}')
+    if split == 'train' and not _images_left(content, classes or names, dataset.get('filter_cfg') or {}):
+        raise ValueError(
+            f'{role}: {path}: no image is left by classes={classes} and filter_cfg={dataset["filter_cfg"]}'
+        )
+
+
+def _reads_masks(pipeline: Iterable[Mapping[str, Any]]) -> bool:
+    return any(step.get('with_mask') for step in pipeline)
+
+
+def _images_left(content: Mapping[str, Any], classes: Iterable[str], filter_cfg: Mapping[str, Any]) -> int:
+    """Images that mmdet's `filter_cfg` leaves."""
+    ids = {category['id'] for category in content['categories'] if category['name'] in set(classes)}
+    with_objects = {a['image_id'] for a in content['annotations'] if a['category_id'] in ids}
+    return sum(
+        min(image['width'], image['height']) >= filter_cfg.get('min_size', 0)
+        and (image['id'] in with_objects or not filter_cfg.get('filter_empty_gt'))
+        for image in content['images']
+    )
 
 
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:

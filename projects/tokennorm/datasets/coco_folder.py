@@ -147,7 +147,7 @@ def _image_dir(
         parts = [re.sub(r'[^a-z]+', '', part.lower()) for part in folder.relative_to(root).parts]
         named = {_SPLIT_WORDS[part] for part in parts if part in _SPLIT_WORDS}
         shared = len(Path(os.path.commonpath([folder, ann_file])).parts)
-        found = sum((folder / name).is_file() for name in names)
+        found = sum(os.path.isfile(folder / name) for name in names)
         return found, named <= {split}, split in named, shared, -len(parts)
 
     # Without any image on the disk the checks that follow name what is missing.

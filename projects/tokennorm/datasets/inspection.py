@@ -1,7 +1,7 @@
 """Looks through the splits of a COCO-format folder for what breaks a training and what quietly spoils it."""
 
 import hashlib
-import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +13,14 @@ from typing import Any
 from mmengine.utils import track_iter_progress
 
 from tokennorm.datasets.coco_folder import CocoSplit
-from tokennorm.datasets.image_files import open_image
+from tokennorm.datasets.image_files import any_size, open_image
+from tokennorm.datasets.run_lengths import rle_problem
+
+_MOST = 10**12  # of a coordinate, a side or an area; what is larger is no such thing, and infinite in some dtype
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) < _MOST
 
 
 def _is_size(value: Any) -> bool:
@@ -25,11 +28,15 @@ def _is_size(value: Any) -> bool:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, int | str)
+    return _is_whole_number(value) or isinstance(value, str)
 
 
 def _is_whole_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53  # evaluations hold it as float
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, int | float) and value in (0, 1)
 
 
 def _is_name(value: Any) -> bool:
@@ -44,7 +51,7 @@ _KEYS = dict(
     images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
     categories=dict(id=_is_id, name=_is_name),
     annotations=dict(
-        id=_is_whole_number, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_number
+        id=_is_whole_number, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=_is_flag
     ),
 )
 
@@ -70,7 +77,8 @@ class Inspection:
     def __str__(self) -> str:
         kinds = {'ERROR': self.errors, 'ERROR for masks': self.mask_errors, 'warning': self.warnings}
         lines = [f'{kind}: {line}' for kind, lines in kinds.items() for line in lines]
-        return '\n'.join([self.table, *(lines or ['Nothing to complain of.'])])
+        text = '\n'.join([self.table, *(lines or ['Nothing to complain of.'])])
+        return text.encode('utf-8', 'backslashreplace').decode()  # names in JSON may hold what no terminal prints
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -87,14 +95,22 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
         _inspect_entries(split, found)
     if not found.errors:  # entries are what they should be
         for split in splits.values():
-            _inspect_boxes(split, found)
-            _inspect_masks(split, found)
+            _inspect_objects(split, found)
         _compare_categories(splits, found)
         if open_images:
             for split in splits.values():
                 _inspect_images(split, found)
             _find_shared_images(splits, found)
         found.table = _table(splits)
+    return found
+
+
+def inspect_annotations(split: CocoSplit) -> Inspection:
+    """Inspects the annotations of one split, without looking at image files or other splits."""
+    found = Inspection()
+    _inspect_entries(split, found)
+    if not found.errors:
+        _inspect_objects(split, found)
     return found
 
 
@@ -112,26 +128,34 @@ def objects_by_class(split: CocoSplit) -> Counter[str]:
 
 def _inspect_entries(split: CocoSplit, found: Inspection) -> None:
     """Keys, their types, and ids that are there once."""
+    names = {image['id']: image.get('file_name') for image in split.content['images'] if _is_id(image.get('id'))}
     for kind, checks in _KEYS.items():
         entries = split.content[kind]
         for key, is_valid in checks.items():
             wrong = [
-                f'{_label(entry, i)} ({key}={entry.get(key)!r:.40})'
+                f'{_label(entry, i, names)} ({key}={_brief(entry.get(key))})'
                 for i, entry in enumerate(entries)
                 if not is_valid(entry.get(key))
             ]
             if wrong and not (key == 'iscrowd' and split.name == 'train'):  # which only the evaluation reads
                 found.errors.append(f'{split.name}: {kind} without a valid {key}: {_list(wrong)}')
         for key in ('id',) if kind != 'categories' else ('id', 'name'):
-            counts = Counter(repr(entry.get(key)) for entry in entries)
+            counts = Counter(_brief(entry.get(key), most=None) for entry in entries)
             twice = [value for value, count in counts.items() if count > 1]
             if twice:
                 found.errors.append(f'{split.name}: {kind} with the same {key}: {_list(twice)}')
-    image_ids = {type(image.get('id')) for image in split.content['images']}
-    if not {type(annotation.get('image_id')) for annotation in split.content['annotations']} <= image_ids:
-        found.errors.append(f'{split.name}: the id of images and the image_id of annotations are not of one type')
+    for kind, key in (('images', 'image_id'), ('categories', 'category_id')):
+        types = {type(entry.get('id')) for entry in split.content[kind]}
+        if len(types | {type(annotation.get(key)) for annotation in split.content['annotations']}) > 1:
+            found.errors.append(f'{split.name}: the id of {kind} and the {key} of annotations are not of one type')
     if not split.content['categories'] or not split.content['images']:
         found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
+
+
+def _inspect_objects(split: CocoSplit, found: Inspection) -> None:
+    """Boxes and masks; entries must have been found valid."""
+    _inspect_boxes(split, found)
+    _inspect_masks(split, found)
 
 
 def _inspect_boxes(split: CocoSplit, found: Inspection) -> None:
@@ -189,45 +213,65 @@ def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping
 
 def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
     """Segmentations, where there are any: polygons of three points or more, run lengths of the image's size."""
-    sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
-    missing, short, odd_size = [], [], []
+    images = {image['id']: image for image in split.content['images']}
+    problems = defaultdict(list)
     for annotation in split.content['annotations']:
-        mask, label = annotation.get('segmentation'), f'annotation {annotation["id"]}'
-        if not mask:
-            missing.append(label)
-        elif isinstance(mask, list):
-            polygons = [p for p in mask if isinstance(p, list) and len(p) >= 6 and len(p) % 2 == 0]
-            if len(polygons) < len(mask):
-                short.append(label)
-        elif not isinstance(mask, dict) or not isinstance(mask.get('counts'), list | str):
-            short.append(label)
-        elif annotation['image_id'] in sizes and mask.get('size') != sizes[annotation['image_id']]:
-            odd_size.append(f'{label} (size={mask.get("size")}, the image is {sizes[annotation["image_id"]]})')
-    if short:
-        what = 'segmentations that are neither polygons of 3 points or more nor run lengths'
-        if split.name == 'train':
-            found.warnings.append(f'{split.name}: {what}, not trained on: {_list(short)}')
-        else:
-            found.mask_errors.append(f'{split.name}: {what}: {_list(short)}')
-    if odd_size:
-        found.mask_errors.append(f'{split.name}: run-length masks of another size than their image: {_list(odd_size)}')
-    if missing:
-        found.mask_errors.append(f'{split.name}: annotations without a segmentation: {_list(missing)}')
+        image = images.get(annotation['image_id'])
+        if image is not None:  # others are not read
+            kind, detail = _mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+            if kind:
+                label = f'annotation {annotation["id"]} of {image["file_name"]}'
+                problems[kind].append(label + (f' ({detail})' if detail else ''))
+    if split.name == 'train' and _SHORT in problems:
+        found.warnings.append(f'{split.name}: {_SHORT}, not trained on: {_list(problems.pop(_SHORT))}')
+    found.mask_errors += [f'{split.name}: {what}: {_list(labels)}' for what, labels in problems.items()]
+
+
+_SHORT = 'segmentations that are neither polygons of 3 points or more nor run lengths'
+
+
+def _mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
+    """What is wrong with the segmentation of an image of `size` (height, width), and a detail; '' where nothing is."""
+    if not mask:
+        return 'annotations without a segmentation', ''
+    if isinstance(mask, list):
+        if not all(isinstance(polygon, list) and all(map(_is_number, polygon)) for polygon in mask):
+            return 'polygons with something else than numbers', ''
+        if not all(len(polygon) >= 6 and len(polygon) % 2 == 0 for polygon in mask):
+            return _SHORT, ''
+        # pycocotools walks along every edge pixel by pixel, wherever it leads.
+        far = [
+            v
+            for polygon in mask
+            for axis, side in ((0, size[1]), (1, size[0]))
+            for v in polygon[axis::2]
+            if not -side <= v <= 2 * side
+        ]
+        return ('polygons far outside their image', f'{far[0]:g}') if far else ('', '')
+    if not isinstance(mask, dict):
+        return 'segmentations that are neither lists nor run lengths', ''
+    if not isinstance(mask.get('counts'), list | str) or mask.get('size') is None:
+        return _SHORT, ''
+    problem = rle_problem(mask, size)
+    return ('run-length masks that do not fit their image', problem) if problem else ('', '')
 
 
 def _inspect_images(split: CocoSplit, found: Inspection) -> None:
     images = split.content['images']
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, any_size():
         opened = pool.map(partial(open_image, split.image_dir), [image['file_name'] for image in images])
         progress = track_iter_progress((opened, len(images))) if len(images) > 5000 else opened
         results = list(zip(images, progress, strict=True))
-    problems = defaultdict(list)
-    for image, (problem, size) in results:
+    problems, notes = defaultdict(list), defaultdict(list)
+    for image, (problem, size, of_image) in results:
+        label = f'{image["file_name"]} (id {image["id"]})'
+        for note in of_image:
+            notes[note].append(label)
         if problem:
-            problems[problem].append(image['file_name'])
+            problems[problem].append(label)
         elif size != (image['width'], image['height']):
             listed = f'{image["width"]}x{image["height"]}'
-            problems['size'].append(f'{image["file_name"]} ({size[0]}x{size[1]}, in the json {listed})')
+            problems['size'].append(f'{label[:-1]}, {size[0]}x{size[1]}, in the json {listed})')
     differing = problems.pop('size', [])
     if differing:
         found.errors.append(
@@ -235,6 +279,7 @@ def _inspect_images(split: CocoSplit, found: Inspection) -> None:
             f'their boxes lie elsewhere: {_list(differing)}'
         )
     found.errors += [f'{split.name}: image files {p} in {split.image_dir}: {_list(n)}' for p, n in problems.items()]
+    found.warnings += [f'{split.name}: image files {note}: {_list(names)}' for note, names in notes.items()]
 
 
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
@@ -275,7 +320,7 @@ def _find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> N
     for split in splits.values():
         for image in split.content['images']:
             path = split.image_dir / image['file_name']
-            if path.is_file():
+            if os.path.isfile(path):
                 by_size[path.stat().st_size].append((split.name, path))
     names = defaultdict(lambda: defaultdict(list))
     for files in by_size.values():
@@ -316,8 +361,23 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
     return '\n'.join(rows)
 
 
-def _label(entry: Mapping[str, Any], index: int) -> str:
-    return str(entry.get('file_name') or entry.get('name') or f'id {entry.get("id", f"missing, entry {index}")}')
+def _label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, Any]) -> str:
+    """How an entry is called: by its file name, its name, or its id and the file of its image."""
+    for key in ('file_name', 'name'):
+        if _is_name(entry.get(key)):
+            return entry[key][:200]
+    image_id = entry.get('image_id')
+    name = image_names.get(image_id) if _is_id(image_id) else None
+    return f'id {_brief(entry["id"], quote=False) if "id" in entry else f"missing, entry {index}"}' + (
+        f' of {name}' if _is_name(name) else ''
+    )
+
+
+def _brief(value: Any, most: int | None = 40, quote: bool = True) -> str:
+    try:
+        return (repr(value) if quote or not isinstance(value, str) else value)[:most]
+    except RecursionError:
+        return 'nested without end'
 
 
 def _list(items: Iterable[str], most: int = 5) -> str:

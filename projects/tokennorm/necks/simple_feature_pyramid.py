@@ -49,9 +49,10 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg=init_cfg)
         if not isinstance(in_channels, int) or in_channels % 4 or in_channels < 4:
             raise ValueError(f'SimpleFeaturePyramid: in_channels={in_channels} must be one number that 4 divides')
-        if num_outs < 1:
-            raise ValueError(f'SimpleFeaturePyramid: num_outs={num_outs} must be at least 1')
-        if not 0 <= start_level <= _LAST_OWN_LEVEL:
+        for name, value in dict(out_channels=out_channels, num_outs=num_outs).items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f'SimpleFeaturePyramid: {name}={value!r} must be a whole number, at least 1')
+        if not isinstance(start_level, int) or not 0 <= start_level <= _LAST_OWN_LEVEL:
             raise ValueError(f'SimpleFeaturePyramid: start_level={start_level} must lie in 0 to {_LAST_OWN_LEVEL}')
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         own_levels = range(start_level, min(start_level + num_outs, _LAST_OWN_LEVEL + 1))

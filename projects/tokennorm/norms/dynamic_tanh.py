@@ -21,6 +21,8 @@ class DynamicTanh(nn.LayerNorm):
     """
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
+        if not isinstance(alpha_init_value, int | float):
+            raise ValueError(f'DynamicTanh: alpha_init_value={alpha_init_value!r} must be a number')
         super().__init__(num_features, eps=eps)
         self.alpha_init_value = alpha_init_value
         self.alpha = nn.Parameter(torch.empty(1))

@@ -21,8 +21,8 @@ class GroupNorm(nn.GroupNorm):
     """
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, num_groups: int = 32) -> None:
-        if num_groups < 1 or num_features % num_groups:
-            raise ValueError(f'GroupNorm: num_groups={num_groups} must divide num_features={num_features}')
+        if not isinstance(num_groups, int) or num_groups < 1 or num_features % num_groups:
+            raise ValueError(f'GroupNorm: num_groups={num_groups!r} must divide num_features={num_features}')
         super().__init__(num_groups, num_features, eps=eps)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -78,6 +78,11 @@ class PowerNorm(nn.LayerNorm):
         alpha_bkw: float = 0.9,
         warmup_iters: int = 10000,
     ) -> None:
+        for name, alpha in dict(alpha_fwd=alpha_fwd, alpha_bkw=alpha_bkw).items():
+            if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+                raise ValueError(f'PowerNorm: {name}={alpha!r} must lie in 0 to 1')
+        if not isinstance(warmup_iters, int) or warmup_iters < 0:
+            raise ValueError(f'PowerNorm: warmup_iters={warmup_iters!r} must be a whole number of at least 0')
         super().__init__(num_features, eps=eps)
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw

@@ -29,6 +29,8 @@ class SwitchableNorm(nn.LayerNorm):
     """
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
+            raise ValueError(f'SwitchableNorm: momentum={momentum!r} must lie in 0 to 1')
         super().__init__(num_features, eps=eps)
         self.momentum = momentum
         self.mean_weight = nn.Parameter(torch.empty(3))

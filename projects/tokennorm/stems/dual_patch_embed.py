@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.registry import MODELS
-from tokennorm.stems.patch_embed import overlap_margin, pad_to_multiple
+from tokennorm.stems.patch_embed import check_sizes, overlap_margin, pad_to_multiple
 
 
 @MODELS.register_module()
@@ -37,6 +37,13 @@ class DualPatchEmbed(nn.Module):
         kernel_size: int | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(
+            'DualPatchEmbed',
+            in_channels=in_channels,
+            embed_dims=embed_dims,
+            patch_size=patch_size,
+            kernel_size=kernel_size,
+        )
         self.patch_size = patch_size
         self.kernel_size = kernel_size or patch_size
         self.margin = overlap_margin(patch_size, kernel_size)

@@ -20,6 +20,13 @@ def pad_to_multiple(x: Tensor, size: int) -> Tensor:
     return F.pad(x, (0, -width % size, 0, -height % size))
 
 
+def check_sizes(owner: str, **sizes: Any) -> None:
+    """Raises a ValueError for an argument that is no whole number of at least 1; `kernel_size` may be None."""
+    for name, size in sizes.items():
+        if not (size is None and name == 'kernel_size') and (not isinstance(size, int) or size < 1):
+            raise ValueError(f'{owner}: {name}={size!r} must be a whole number of at least 1')
+
+
 def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
     """Zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
 
@@ -57,6 +64,9 @@ class PatchEmbed(nn.Module):
         kernel_size: int | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(
+            'PatchEmbed', in_channels=in_channels, embed_dims=embed_dims, patch_size=patch_size, kernel_size=kernel_size
+        )
         self.patch_size = patch_size
         margin = overlap_margin(patch_size, kernel_size)
         self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size or patch_size, stride=patch_size, padding=margin)

@@ -1,0 +1,43 @@
+"""Whether the parts of a training fit together, before the first image finds out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmengine.registry import OPTIMIZERS
+from torch import nn
+
+from tokennorm.names import did_you_mean
+
+
+def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
+    """The `in_channels` of the (first) neck are the channels of the backbone's maps.
+
+    Backbones that do not describe their maps by `feature_info`, and necks without `in_channels`, are left alone.
+
+    Raises:
+        ValueError: where they are not, with both.
+    """
+    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
+    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
+    if not isinstance(first, Mapping) or first.get('in_channels') is None or info is None:
+        return
+    channels = [entry['num_chs'] for entry in info]
+    given = first['in_channels']
+    if given != (channels[-1] if isinstance(given, int) else channels):
+        backbone = type(model.backbone).__name__
+        raise ValueError(
+            f'model.neck: in_channels={given}, but the maps of {backbone} have the channels {channels}: '
+            f'set it to {channels[-1] if isinstance(given, int) else channels}'
+        )
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """The optimizer exists. mmengine builds it late, and does not say which one is missing.
+
+    Raises:
+        ValueError: where it does not, with the nearest name.
+    """
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
+        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')

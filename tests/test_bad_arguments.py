@@ -1,0 +1,131 @@
+"""Arguments that cannot be right are ValueErrors that name them, when a backbone, neck, stem or norm is built."""
+
+import pytest
+
+from tokennorm import backbones
+from tokennorm.builder import build_norm, build_stem
+from tokennorm.necks import SimpleFeaturePyramid
+
+STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
+ARCHS = dict(
+    PVT=dict(STAGES, sr_ratios=(2, 1)),
+    PVTv2=dict(STAGES, sr_ratios=(2, 1)),
+    Swin=STAGES,
+    ViT=dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=1),
+)
+NOT_ALLOWED = {
+    'arch': [None, 3, ['tiny'], 'TINY', 'tinny', {}],
+    'in_channels': [0, -1, '3', None, 2.5],
+    'out_indices': [[7], [-1], (), 'abc', 3, [0.5], ['a'], [None]],
+    'out_type': ['x', None, 3],
+    'frozen_stages': [-2, 9, 'a', None, 1.5],
+    'drop_path_rate': [-0.1, 1, None, 'a'],
+    'autocast_dtype': ['fp16', 3],
+    'norm_cfg': ['LN', dict(type='LNN'), dict(type='LN', ep=1), dict(type='Linear')],
+    'stem_cfg': ['DualPatchEmbed', dict(type='LN'), dict(type='DualPatchEmbd'), dict(type='PVT'), 3],
+    'token_norm_cfg': ['DTN', 3, dict(type='DNT'), dict(type='DTN', pool=0), dict(type='DTN', pool=2.5)],
+}  # fmt: skip
+OWN = dict(
+    PVT=dict(token_norm_stages=[-1, 3, 'a', 1.5], pretrain_img_size=[0, 'a', (1, 2, 3), None, 2.5]),
+    PVTv2=dict(token_norm_stages=[3]),
+    Swin=dict(window_size=[1, 'a', None, 2.5], token_norm_stages=[3]),
+    ViT=dict(
+        window_size=[0, 'a'],
+        patch_size=[0, 'a', None],
+        l_dtn=[-1, 3, 'a'],
+        global_indices=[[2], 3, 'a', ['a']],
+        pretrain_img_size=[0, 'a', (1, 2, 3), None],
+    ),
+)
+
+
+def cases():
+    for backbone in ARCHS:
+        for name, values in (NOT_ALLOWED | OWN[backbone]).items():
+            for value in values:
+                yield backbone, name, value
+
+
+@pytest.mark.parametrize(('backbone', 'name', 'value'), cases())
+def test_backbones(backbone, name, value):
+    with pytest.raises(ValueError, match=rf'{name}|pool=(0|2.5) must'):
+        getattr(backbones, backbone)(**dict(arch=ARCHS[backbone]) | {name: value})
+
+
+@pytest.mark.parametrize('backbone', ARCHS)
+@pytest.mark.parametrize('value', [(0, 1), (1,), 'ab', None, (1.5, 1), 0, -1, 'a'])
+def test_rows_of_an_architecture(backbone, value):
+    for key in ARCHS[backbone]:
+        with pytest.raises(ValueError, match=rf'{backbone}: .*{key}'):
+            getattr(backbones, backbone)(dict(ARCHS[backbone], **{key: value}))
+
+
+def test_heads_that_do_not_divide_the_channels():
+    with pytest.raises(ValueError, match='PVT: num_heads=3 must divide embed_dims=16'):
+        backbones.PVT(dict(ARCHS['PVT'], num_heads=(1, 3)))
+    with pytest.raises(ValueError, match='ViT: num_heads=3 must divide embed_dims=8'):
+        backbones.ViT(dict(ARCHS['ViT'], num_heads=3))
+    with pytest.raises(ValueError, match='DTN: num_heads=3 must divide num_features=8'):
+        build_norm(dict(type='DTN', num_heads=3), 8)
+
+
+def test_nearest_names():
+    with pytest.raises(ValueError, match=r"arch='tinny' must be one of tiny, .* \(did you mean tiny\?\)"):
+        backbones.Swin('tinny')
+    with pytest.raises(ValueError, match=r"arch='smal' must be one of tiny, .* \(did you mean small\?\)"):
+        backbones.ViT('smal')
+    with pytest.raises(ValueError, match=r"norm_cfg: no type 'BatchNorn' .* \(did you mean BatchNorm\?\)"):
+        build_norm(dict(type='BatchNorn'), 8)
+    with pytest.raises(
+        ValueError, match=r"norm_cfg: DTN has no argument 'pol' \(did you mean pool\?\); it has num_feat"
+    ):
+        build_norm(dict(type='DTN', pol=2), 8)
+    with pytest.raises(ValueError, match=r"DualPatchEmbed has no argument 'patch_siz' \(did you mean patch_size\?\)"):
+        build_stem(dict(type='DualPatchEmbed', patch_siz=4))
+    pytest.importorskip('timm')
+    with pytest.raises(ValueError, match=r"model_name='pvt_v2_b00' .* \(did you mean pvt_v2_b0\?\)"):
+        backbones.TimmBackbone('pvt_v2_b00')
+
+
+def test_a_stem_is_as_the_backbone_has_it():
+    with pytest.raises(ValueError, match='stem_cfg: embed_dims=7 must be 8, as the backbone has it'):
+        backbones.PVT(ARCHS['PVT'], stem_cfg=dict(type='DualPatchEmbed', embed_dims=7))
+    with pytest.raises(ValueError, match='stem_cfg: LayerNorm is no patch embedding'):
+        build_stem(dict(type='LN'))
+    backbones.PVTv2(ARCHS['PVTv2'], stem_cfg=dict(type='DualPatchEmbed', kernel_size=None))
+
+
+@pytest.mark.parametrize(
+    ('cfg', 'message'),
+    [
+        (dict(type='LN', eps=-1), 'norm_cfg: eps=-1 must be a number that is not negative'),
+        (dict(type='DTN', eps='a'), "eps='a' must be a number"),
+        (dict(type='RMSNorm', eps=float('nan')), 'eps=nan must be a number'),
+        (dict(type='GN', num_groups=3), 'num_groups=3 must divide num_features=8'),
+        (dict(type='GN', num_groups='a'), "num_groups='a' must divide"),
+        (dict(type='BN', momentum=2), 'BatchNorm: momentum=2 must lie in 0 to 1'),
+        (dict(type='SN', momentum=-1), 'SwitchableNorm: momentum=-1 must lie in 0 to 1'),
+        (dict(type='PowerNorm', alpha_bkw=2), 'PowerNorm: alpha_bkw=2 must lie in 0 to 1'),
+        (dict(type='PowerNorm', warmup_iters=0.5), 'warmup_iters=0.5 must be a whole number'),
+        (dict(type='DyT', alpha_init_value='a'), "alpha_init_value='a' must be a number"),
+    ],
+)
+def test_norms(cfg, message):
+    with pytest.raises(ValueError, match=message):
+        build_norm(cfg, 8)
+
+
+@pytest.mark.parametrize('name', ['in_channels', 'out_channels', 'num_outs', 'start_level'])
+@pytest.mark.parametrize('value', [-1, 'a', None, 0.5])
+def test_necks(name, value):
+    with pytest.raises(ValueError, match=f'SimpleFeaturePyramid: {name}='):
+        SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})
+
+
+@pytest.mark.parametrize(
+    'mistake', [dict(out_indices=[9]), dict(out_indices=3), dict(timm_args=dict(foo=1)), dict(out_indices='a')]
+)
+def test_what_timm_refuses(mistake):
+    pytest.importorskip('timm')
+    with pytest.raises(ValueError, match=r'TimmBackbone: out_indices=.* do not suit pvt_v2_b0: '):
+        backbones.TimmBackbone('pvt_v2_b0', **mistake)
