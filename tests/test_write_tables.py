@@ -9,8 +9,6 @@ import mmdet.utils
 import pytest
 import yaml
 
-from tokennorm.flops import count_attention_and_norms
-
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = runpy.run_path(str(ROOT / 'tools' / 'write_tables.py'))
 MODELS = TOOL['read_models']()
@@ -82,7 +80,6 @@ def test_the_index_lists_every_model_with_its_results():
 @pytest.mark.slow
 def test_the_index_counts_what_the_configs_build():
     mmdet.utils.register_all_modules(init_default_scope=False)
-    count_attention_and_norms()
     smallest = [model for model in MODELS if re.search('retinanet_(pvt-t|pvt-v2-b0|swin-t-p4-w7|vit-s)', model['Name'])]
     assert len(smallest) == 4 * 4 + 3  # the twins, the LayerNorm start, and two for one GPU
     text = TOOL['INDEX'].read_text()
