@@ -36,10 +36,11 @@ DTN paper reports of its authors' training.
 """
 
 
-def read_models() -> list[dict[str, Any]]:
-    """The models of all metafiles that model-index.yml names, in its order."""
+def read_models(data: str = 'coco') -> list[dict[str, Any]]:
+    """The models on `data`, 'coco' or 'in1k', of the metafiles that model-index.yml names, in its order."""
     index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
-    return [model for path in index['Import'] for model in yaml.safe_load((ROOT / path).read_text())['Models']]
+    models = [model for path in index['Import'] for model in yaml.safe_load((ROOT / path).read_text())['Models']]
+    return [model for model in models if model['Name'].endswith(f'_{data}')]
 
 
 def average_precision(of: dict[str, Any], otherwise: str) -> str:
