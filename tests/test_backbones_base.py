@@ -72,13 +72,17 @@ def test_frozen_stages_stay_frozen_in_training(cls, frozen_stages, frozen):
 
 
 @of_every_backbone
-def test_what_no_output_needs_is_not_trained(cls):
-    model = build(cls, out_indices=(1,))
-    model(torch.randn(1, 3, 32, 32))[0].square().sum().backward()
+@pytest.mark.parametrize('out_indices', [(0,), (1,), (2,), (0, 1), (2, 0), (0, 1, 2)])
+def test_what_no_output_needs_is_not_trained(cls, out_indices):
+    """Distributed training then needs no `find_unused_parameters`."""
+    model = build(cls, out_indices=out_indices)
+    sum(out.square().sum() for out in model(torch.randn(1, 3, 32, 32))).backward()
     without = {name for name, p in model.named_parameters() if p.grad is None}
     assert without == {name for name, p in model.named_parameters() if not p.requires_grad}
-    behind = {name for name in without if name.startswith('stages.2.')}
-    assert without - behind == ({'stages.0.norm.weight', 'stages.0.norm.bias'} if cls is Swin else set())
+    behind = {name for name in without if int(name.split('.')[1]) > max(out_indices)}
+    skipped = [i for i in range(max(out_indices)) if i not in out_indices]
+    norms = {f'stages.{i}.norm.{kind}' for i in skipped for kind in ('weight', 'bias')}
+    assert without - behind == (norms if cls is Swin else set())
 
 
 @of_every_backbone

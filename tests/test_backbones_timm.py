@@ -1,16 +1,23 @@
 """timm's models as backbones: their maps, their weights, and both techniques in a detector."""
 
+import re
+
 import pytest
 import timm
 import torch
+import torch.utils.checkpoint
 from mmdet.utils import register_all_modules
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
+from torch import nn
 
 from tests.conftest import assert_near
 from tokennorm.backbones import TimmBackbone
+from tokennorm.backbones.base import WITH_RUNNING_STATISTICS
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN
+from tokennorm.optim import LayerDecayOptimWrapperConstructor
+from tokennorm.padding import note_image_sizes
 from tokennorm.stems import DualPatchEmbed
 
 VIT_ARGS = dict(embed_dim=16, depth=3, num_heads=4, dynamic_img_size=True, dynamic_img_pad=True)
@@ -83,11 +90,127 @@ def test_a_checkpoint_that_is_not_the_models_raises(tmp_path):
             backbone.init_weights()
 
 
+def small(name, out_indices=(0, 1), **kwargs):
+    return TimmBackbone(name, out_indices=out_indices, timm_args=CASES[name][0]['timm_args'], **kwargs)
+
+
+@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('out_indices', [(0,), (1,), (-1,)])
+def test_what_no_output_needs_is_not_there(name, out_indices):
+    backbone = small(name, out_indices, token_norm_cfg=dict(type='DTN'))
+    outs = backbone(torch.randn(1, 3, 64, 64))
+    sum(out.square().mean() for out in outs).backward()
+    assert [(len(outs), outs[0].shape[1])] == [(1, backbone.feature_info[0]['num_chs'])]
+    assert [n for n, p in backbone.named_parameters() if p.grad is None or not p.requires_grad] == []
+
+
+FROZEN = {
+    'pvt_v2_b0': (['patch_embed.'], ['stages.0.']),
+    'vit_tiny_patch16_224': (['patch_embed.', 'norm_pre.', 'pos_embed', 'cls_token'], ['blocks.0.']),
+    'swin_tiny_patch4_window7_224': (['patch_embed.'], ['layers.0.']),
+}
+
+
+@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('frozen_stages', [-1, 0, 1])
+def test_frozen_stages_stay_frozen_in_training(name, frozen_stages):
+    backbone = small(
+        name, token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), frozen_stages=frozen_stages
+    )
+    frozen = tuple(f'net.model.{part}' for parts in FROZEN[name][: frozen_stages + 1] for part in parts)
+    for _ in range(2):
+        backbone.train()
+        for parameter, p in backbone.named_parameters():
+            assert p.requires_grad is not parameter.startswith(frozen), parameter
+        modules = dict(backbone.named_modules())
+        assert {n for n, m in modules.items() if not m.training} == {n for n in modules if f'{n}.'.startswith(frozen)}
+        backbone.eval()
+
+
+def test_norms_with_running_statistics_stay_in_eval_mode_on_request():
+    for norm_eval in (True, False):
+        backbone = small('pvt_v2_b0', token_norm_cfg=dict(type='BN'), norm_eval=norm_eval).train()
+        assert {m.training for m in backbone.modules() if isinstance(m, WITH_RUNNING_STATISTICS)} == {not norm_eval}
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_recomputed_blocks_give_the_same_gradients(name, monkeypatch):
+    size = CASES[name][1]
+    plain, recomputed = (small(name, token_norm_cfg=dict(type='DTN'), with_cp=with_cp) for with_cp in (False, True))
+    recomputed.load_state_dict(plain.state_dict())
+    image, calls = torch.randn(2, 3, *size), []
+    checkpoint = torch.utils.checkpoint.checkpoint
+    monkeypatch.setattr(
+        torch.utils.checkpoint, 'checkpoint', lambda *args, **kwargs: calls.append(1) or checkpoint(*args, **kwargs)
+    )
+    for model, expected in ((plain, False), (recomputed, True)):
+        model.eval()  # without stochastic depth
+        sum(out.square().mean() for out in model(image)).backward()
+        assert bool(calls) is expected
+    for (parameter, p), q in zip(plain.named_parameters(), recomputed.parameters(), strict=True):
+        assert_near(parameter, q.grad, p.grad, 'backward')
+
+
+def test_it_computes_in_bfloat16_and_returns_float32():
+    exact, fast = (small('pvt_v2_b0', autocast_dtype=dtype).eval() for dtype in (None, 'bfloat16'))
+    fast.load_state_dict(exact.state_dict())
+    image = torch.randn(1, 3, 64, 64)
+    for got, want in zip(fast(image), exact(image), strict=True):
+        assert got.dtype == torch.float32
+        assert 0 < (got - want).abs().max() < 0.05 * want.abs().max()
+
+
+def test_padding_stays_out_of_the_statistics():
+    """A padded image has the norms of the image alone: here the first ones, before attention mixes padding in."""
+    backbone = small('pvt_v2_b0', token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')).eval()
+    seen = []
+    backbone.net.model.stages[0].blocks[0].norm1.norm.register_forward_hook(lambda m, args, out: seen.append(args[1]))
+    backbone(note_image_sizes(torch.randn(2, 3, 64, 96), [(64, 50), (33, 96)]))
+    assert seen[0].tolist() == [[16, 12], [8, 24]]
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_learning_rate_decays_by_timms_groups(name):
+    backbone = small(name, token_norm_cfg=dict(type='DTN'))
+    model = nn.ModuleDict(dict(backbone=backbone, head=nn.Linear(2, 2)))
+    optimizer = dict(optimizer=dict(type='AdamW', lr=1.0, weight_decay=0.1))
+    groups = LayerDecayOptimWrapperConstructor(optimizer, dict(decay_rate=0.5))(model).optimizer.param_groups
+    names = {id(p): parameter for parameter, p in model.named_parameters()}
+    rates = {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in groups}
+    # What lies at which depth, from the head's, 0, to the stem's.
+    depths = {
+        'pvt_v2_b0': ['head', 'stages.1', 'stages.0', 'patch_embed'],
+        'vit_tiny_patch16_224': ['head', 'blocks.1', 'blocks.0', '(patch_embed|pos_embed|cls_token)'],
+        'swin_tiny_patch4_window7_224': [
+            'head',
+            'layers.1.blocks.1',
+            r'layers.1.(blocks.0|downsample)',
+            'layers.0.blocks.1',
+            'layers.0.blocks.0',
+            'patch_embed',
+        ],
+    }[name]
+    for parameter, (rate, decay) in rates.items():
+        [depth] = [i for i, part in enumerate(depths) if re.match(rf'(backbone\.net\.model\.)?{part}\b', parameter)]
+        assert rate == 0.5**depth, parameter
+        free = ('pos_embed', 'cls_token', 'position', '_logit', 'bias_table')
+        assert decay == (0 if parameter.endswith(free) else 0.1), parameter
+    assert len(rates) == len(list(model.parameters()))
+
+
 def test_what_timm_does_not_have_raises():
     with pytest.raises(ValueError, match="model_name='pvt_v9' must be one of timm"):
         TimmBackbone('pvt_v9')
     with pytest.raises(ValueError, match='has no LayerNorm'):
         TimmBackbone('levit_128s', dict(type='DTN'), out_indices=(0, 1))
+    with pytest.raises(ValueError, match=r'out_indices=\(0, 4\) of pvt_v2_b0: .*out of range'):
+        TimmBackbone('pvt_v2_b0', out_indices=(0, 4))
+    with pytest.raises(ValueError, match='with_cp=True of twins_pcpvt_small: gradient checkpointing not supported'):
+        TimmBackbone('twins_pcpvt_small', with_cp=True)
+    with pytest.raises(ValueError, match='PoolingVisionTransformer has no group_matcher: frozen_stages must be -1'):
+        TimmBackbone('pit_ti_224', out_indices=(0, 1), frozen_stages=0)
+    with pytest.raises(ValueError, match=r'frozen_stages=\(3,\) must lie in -1 to 2'):
+        small('pvt_v2_b0', frozen_stages=3)
 
 
 def test_a_retinanet_trains_on_it():

@@ -176,6 +176,109 @@ def test_attention_to_the_whole_grid_is_that_of_one_window():
     assert_near('out', attn(x), attention_written_out(attn, x, 5), dtype=torch.float64)
 
 
+def resized_by_hand(table, size):
+    """Linear, the rows' centres spread evenly over the same length, one entry at a time."""
+    length = 2 * size - 1
+    rows = []
+    for i in range(length):
+        at = min(max((i + 0.5) * len(table) / length - 0.5, 0), len(table) - 1)
+        low = min(int(at), len(table) - 2) if len(table) > 1 else 0
+        high = min(low + 1, len(table) - 1)
+        rows.append(table[low] * (1 - (at - low)) + table[high] * (at - low))
+    return torch.stack(rows)
+
+
+def attention_with_positions_written_out(attn, x, tables):
+    """One head, one query and one key at a time, (H, W, C), with tables of the grid's own size."""
+    height, width, dims = x.shape
+    head_dims = dims // attn.num_heads
+    q, k, v = (x @ attn.qkv.weight.T + attn.qkv.bias).split(dims, dim=-1)
+    out = torch.zeros_like(x)
+    cells = [(y, x) for y in range(height) for x in range(width)]
+    for head in range(attn.num_heads):
+        part = slice(head * head_dims, (head + 1) * head_dims)
+        for y, x in cells:
+            query = q[y, x, part]
+            logits = [
+                query @ k[ky, kx, part] / head_dims**0.5
+                + query @ tables[0][y - ky + height - 1]
+                + query @ tables[1][x - kx + width - 1]
+                for ky, kx in cells
+            ]
+            shares = torch.stack(logits).softmax(-1)
+            out[y, x, part] = sum(share * v[ky, kx, part] for share, (ky, kx) in zip(shares, cells, strict=True))
+    return out @ attn.proj.weight.T + attn.proj.bias
+
+
+@pytest.mark.parametrize('grid', [(3, 4), (2, 2), (5, 3), (2, 6)])
+def test_relative_positions_are_those_written_out(grid):
+    """Forward and the gradients of the tables, at the grid of the tables and at others."""
+    attn = randomise(Attention(8, num_heads=2, rel_pos=(3, 4)), 0.5).double()
+    x = torch.randn(2, *grid, 8, dtype=torch.float64)
+    tables = [attn.rel_pos_h, attn.rel_pos_w]
+    assert [tuple(table.shape) for table in tables] == [(5, 4), (7, 4)]
+    resized = [resized_by_hand(t, size) if size != n else t for t, size, n in zip(tables, grid, (3, 4), strict=True)]
+    expected = torch.stack([attention_with_positions_written_out(attn, image, resized) for image in x])
+    actual = attn(x)
+    # Tables are resized in float32, as positions are.
+    dtype = torch.float64 if grid == (3, 4) else torch.float32
+    assert_near('out', actual, expected, dtype=dtype)
+    weights = torch.randn_like(x)
+    got, want = (torch.autograd.grad((out * weights).sum(), tables) for out in (actual, expected))
+    for name, mine, theirs in zip(('rows', 'columns'), got, want, strict=True):
+        assert_near(name, mine, theirs, 'backward', dtype)
+
+
+def test_relative_positions_in_windows_are_those_of_each_window():
+    attn = randomise(WindowAttention(8, num_heads=2, window=3, rel_pos=True), 0.5).double()
+    x = torch.randn(1, 6, 5, 8, dtype=torch.float64)
+    padded = F.pad(x, (0, 0, 0, 1))
+    tables = [attn.rel_pos_h, attn.rel_pos_w]
+    windows = [
+        [attention_with_positions_written_out(attn, padded[0, y : y + 3, x : x + 3], tables) for x in (0, 3)]
+        for y in (0, 3)
+    ]
+    expected = torch.cat([torch.cat(row, dim=1) for row in windows])[None, :, :5]
+    assert_near('out', attn(x), expected, dtype=torch.float64)
+
+
+def test_relative_positions_start_at_zero_and_change_nothing_there():
+    """Those of windows have the windows' size, the others that of `rel_pos`."""
+    plain, model = small_vit(), small_vit(rel_pos=(5, 6))
+    tables = {name: p for name, p in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))}
+    assert {name: p.shape for name, p in tables.items() if not name.startswith('blocks.1')} == {
+        f'blocks.{i}.attn.rel_pos_{axis}': (2 * size - 1, 8) for i in (0, 2, 3) for axis, size in (('h', 5), ('w', 6))
+    }
+    assert all((p == 0).all() for p in tables.values())
+    windowed = small_vit(rel_pos=5, global_indices=(3,)).state_dict()
+    assert {len(windowed[f'blocks.{i}.attn.rel_pos_h']) for i in range(3)} == {5}
+    assert len(windowed['blocks.3.attn.rel_pos_w']) == 9
+    model.load_state_dict(plain.state_dict() | tables)
+    image = torch.randn(1, 3, 40, 56)
+    for got, want in zip(model.eval()(image), plain.eval()(image), strict=True):
+        assert_near('map', got, want)
+    model.train()(image)[0].square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_a_checkpoint_without_relative_positions_leaves_them_at_zero_and_one_with_them_fills_them(tmp_path):
+    model = small_vit(rel_pos=4)
+    names = [name for name, _ in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))]
+    torch.save(timms_model().state_dict(), tmp_path / 'timm.pth')
+    load_pretrained(randomise(model), tmp_path / 'timm.pth', model._convert)
+    assert all((model.get_parameter(name) == 0).all() for name in names)
+    torch.save(randomise(small_vit(rel_pos=4)).state_dict(), tmp_path / 'ours.pth')
+    load_pretrained(model, tmp_path / 'ours.pth', model._convert)
+    assert all((model.get_parameter(name) != 0).any() for name in names)
+    some = {key: value for key, value in model.state_dict().items() if key != names[0]}
+    torch.save(some, tmp_path / 'some.pth')
+    with pytest.raises(CheckpointError, match=f'1 missing: {names[0]}'):
+        load_pretrained(model, tmp_path / 'some.pth', model._convert)
+    torch.save(randomise(small_vit(rel_pos=5)).state_dict(), tmp_path / 'other.pth')
+    with pytest.raises(CheckpointError, match=r'rel_pos_h \(\(9, 8\) in the file, \(7, 8\) in the model\)'):
+        load_pretrained(model, tmp_path / 'other.pth', model._convert)
+
+
 @pytest.mark.parametrize(
     ('depth', 'expected'), [(12, [2, 5, 8, 11]), (24, [5, 11, 17, 23]), (5, [1, 2, 3, 4]), (1, [0])]
 )
@@ -287,12 +390,15 @@ def test_the_registry_knows_it_and_it_says_what_necks_ask():
     assert small_vit().feature_info == classifier().feature_info == [dict(num_chs=24, reduction=8, module='blocks.3')]
 
 
-def test_what_no_output_needs_is_not_trained():
-    model = small_vit(out_indices=(1,))
-    model(torch.randn(1, 3, 32, 32))[0].square().sum().backward()
+@pytest.mark.parametrize('out_indices', [(0,), (1,), (0, 2), (3, 1)])
+def test_what_no_output_needs_is_not_trained(out_indices):
+    """Distributed training then needs no `find_unused_parameters`."""
+    model = small_vit(out_indices=out_indices, rel_pos=4)
+    sum(out.square().sum() for out in model(torch.randn(1, 3, 32, 32))).backward()
     without = {name for name, p in model.named_parameters() if p.grad is None}
     assert without == {name for name, p in model.named_parameters() if not p.requires_grad}
-    assert without == {name for name, _ in model.named_parameters() if name.startswith(('blocks.2.', 'blocks.3.'))}
+    behind = tuple(f'blocks.{i}.' for i in range(max(out_indices) + 1, 4))
+    assert without == {name for name, _ in model.named_parameters() if name.startswith(behind)}
 
 
 @pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
@@ -357,6 +463,9 @@ def test_drop_path_grows_with_depth():
         (dict(out_indices=()), 'out_indices=.* at least one'),
         (dict(global_indices=(0, 4)), r'global_indices=\(0, 4\) must lie in 0 to 3'),
         (dict(window_size=0), 'window_size'),
+        (dict(rel_pos=0), r'rel_pos=\(0, 0\) must lie in 1'),
+        (dict(rel_pos=(4, 4, 4)), r'rel_pos=\(4, 4, 4\) must be one side or \(height, width\)'),
+        (dict(rel_pos=4, out_type='cls_token'), r"rel_pos=\(4, 4\) must .* None for out_type='cls_token'"),
         (dict(l_dtn=5), r'l_dtn=\(5,\) must lie in 0 to 4'),
         (dict(l_dtn=4, out_type='cls_token'), 'l_dtn=4 below the depth'),
         (dict(token_norm_cfg=dict(type='DTN'), out_type='cls_token'), 'l_dtn=4 below the depth'),

@@ -31,6 +31,8 @@ PUBLISHED = {
 }
 # AdamW's learning rate and weight decay, and the batches of warm-up.
 HYPERPARAMETERS = dict(pvt=(1e-4, 1e-4, 500), pvt_v2=(1e-4, 1e-4, 500), swin=(1e-4, 0.05, 1000), vit=(1e-4, 0.1, 1000))
+# Of the parameters of more than one dimension.
+FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table', 'rel_pos_h', 'rel_pos_w')
 
 
 def name_of(path):
@@ -156,6 +158,8 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
     for name, value in backbone.state_dict().items():
         if cfg.model.backbone.type == 'tokennorm.Swin' and re.match(r'stages\.\d\.norm\.', name):
             expected = torch.full_like(value, name.endswith('weight'))  # a classifier has none of them
+        elif name.endswith(('rel_pos_h', 'rel_pos_w')):
+            expected = torch.zeros_like(value)  # neither has it these
         elif name.endswith('pos_embed'):
             expected = made[name][:, -value.shape[1] :]  # without the class token's
         else:
@@ -177,7 +181,7 @@ def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     assert {name for name in decayed if any(part in name for part in parts)} == set()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name, p in trained.items() if p.ndim > 1 and name not in decayed} == {
-        name for name in trained if name.endswith(('pos_embed', 'position', 'cls_token', 'bias_table'))
+        name for name in trained if name.endswith(FREE_OF_DECAY)
     }
     base = cfg.optim_wrapper.optimizer.weight_decay
     assert {decay[id(p)] for name, p in trained.items() if name in decayed} == {base}

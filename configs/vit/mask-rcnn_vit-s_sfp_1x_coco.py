@@ -1,9 +1,9 @@
 """Mask R-CNN on ViT-S with a simple feature pyramid and LayerNorm, from DeiT's weights: the baseline of its twins.
 
-After ViTDet: windows of 14 x 14 tokens, four blocks with global attention, AdamW with 1e-4, a layer decay of 0.7 and a
-weight decay of 0.1 but for norms, lambda and positions, and a warm-up of 16,000 images. What is not ViTDet's: 12 epochs
-of 8 x 2 images with sides of 1333 x 800, where it has 100 of 64 images, 1024 x 1024, jittered in scale, at the same
-learning rate; DeiT's weights, not MAE's; no relative positions in the attention; mmdet's heads as on the other
+After ViTDet: windows of 14 x 14 tokens, four blocks with global attention, relative positions in all of them, AdamW
+with 1e-4, a layer decay of 0.7 and a weight decay of 0.1 but for norms, lambda and positions, and a warm-up of 16,000
+images. What is not ViTDet's: 12 epochs of 8 x 2 images with sides of 1333 x 800, where it has 100 of 64 images, 1024 x
+1024, jittered in scale, at the same learning rate; DeiT's weights, not MAE's; mmdet's heads as on the other
 backbones, without norms and with one convolution in the RPN; float32.
 """
 
@@ -15,6 +15,7 @@ model = dict(
         _delete_=True,
         type='tokennorm.ViT',
         arch='small',
+        rel_pos=64,
         init_cfg=dict(
             type='Pretrained', checkpoint='https://dl.fbaipublicfiles.com/deit/deit_small_patch16_224-cd65a155.pth'
         ),

@@ -5,7 +5,8 @@ With `token_norm_cfg=None` and `stem_cfg=None` the classifier (`out_type='cls_to
 and timm's ViT. With DTN in the first `l_dtn` blocks the class token, which has no place in a grid, joins behind them
 (DTN paper, A.1). For detectors (`out_type='featmap'`) there is none, and most blocks attend within windows (Li et al.,
 "Exploring Plain Vision Transformer Backbones for Object Detection", ViTDet, 2022). DTN's statistics are always those of
-the whole grid: norms come before the windows. ViTDet's decomposed relative positions are left out.
+the whole grid: norms come before the windows. Relative positions in the attention, decomposed into rows and columns (Li
+et al., "MViTv2", 2021), are as in ViTDet's published code.
 """
 
 import re
@@ -36,6 +37,8 @@ ARCHS: dict[str, dict[str, int]] = {
     'base*': dict(embed_dims=768, depth=12, num_heads=16, mlp_ratio=4),
 }
 
+REL_POS = ('rel_pos_h', 'rel_pos_w')
+
 
 def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
     """The table row of a name, or the given dict, checked.
@@ -61,28 +64,63 @@ def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
     return dict(arch)
 
 
-class Attention(nn.Module):
-    """Attention of each token to all tokens."""
+def rows_of_offsets(table: Tensor, size: int) -> Tensor:
+    """What a table (2 n - 1, D) of positions has for the offset of each query to each key, (size, size, D).
 
-    def __init__(self, dims: int, num_heads: int) -> None:
+    Row n - 1 + i is that of a query i tokens behind its key. For another `size` than n the table is resized linearly,
+    as in ViTDet.
+    """
+    if len(table) != 2 * size - 1:
+        table = F.interpolate(table.float().mT[None], size=2 * size - 1, mode='linear')[0].mT.to(table.dtype)
+    at = torch.arange(size, device=table.device)
+    return table[at[:, None] - at + size - 1]
+
+
+def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[int, int]) -> Tensor:
+    """What queries (B, N, H * W, D) give each key of a grid of H x W for its row and its column, (B, N, H * W, H * W).
+
+    The query's product with the position of the offset in height plus that with the one in width. It is added to the
+    logits, and other than them it is not divided by the root of D.
+    """
+    q = q.unflatten(2, grid)
+    of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(rel_pos_h, grid[0]))
+    of_columns = torch.einsum('b n h w d, w k d -> b n h w k', q, rows_of_offsets(rel_pos_w, grid[1]))
+    return rearrange(of_rows[..., None] + of_columns[..., None, :], 'b n h w kh kw -> b n (h w) (kh kw)')
+
+
+class Attention(nn.Module):
+    """Attention of each token to all tokens.
+
+    Args:
+        dims: Channels C.
+        num_heads: Heads N; divides C.
+        rel_pos: Height and width, in tokens, of the grid that the tables of relative positions are made for, with
+            ViTDet's names; None is none.
+    """
+
+    def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = nn.Linear(dims, 3 * dims)
         self.proj = nn.Linear(dims, dims)
+        for name, size in zip(REL_POS, rel_pos or (None, None), strict=True):
+            self.register_parameter(name, size and nn.Parameter(torch.zeros(2 * size - 1, dims // num_heads)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         height, width = x.shape[1:3]
         q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
-        out = F.scaled_dot_product_attention(q, k, v)
+        has_positions = self.rel_pos_h is not None
+        bias = relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width)) if has_positions else None
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
 
 
 class WindowAttention(Attention):
     """Attention within windows, which do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
 
-    def __init__(self, dims: int, num_heads: int, window: int) -> None:
-        super().__init__(dims, num_heads)
+    def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool = False) -> None:
+        super().__init__(dims, num_heads, (window, window) if rel_pos else None)
         self.window = window
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,6 +174,10 @@ class ViT(Backbone):
         window_size: Side of the attention's windows, in tokens, for 'featmap'.
         global_indices: Blocks that attend to the whole grid, for 'featmap'. None is the last one of each quarter, as in
             ViTDet. A classifier's blocks all do.
+        rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
+            of the grid that those of blocks with global attention are made for (64 in ViTDet). For other grids they are
+            resized. Those of windows are made for windows. They start at 0, also beside a checkpoint that has none.
+            None is none.
         out_indices: Blocks whose maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet, without
             a norm: for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C) alone.
@@ -166,6 +208,7 @@ class ViT(Backbone):
         pretrain_img_size: int | tuple[int, int] = 224,
         window_size: int = 14,
         global_indices: Sequence[int] | None = None,
+        rel_pos: int | tuple[int, int] | None = None,
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
         frozen_stages: int = -1,
@@ -201,6 +244,13 @@ class ViT(Backbone):
             raise ValueError(
                 f"ViT: out_type='cls_token' needs l_dtn={l_dtn} below the depth, for the class token to join"
             )
+        if rel_pos is not None:
+            rel_pos = (rel_pos,) * 2 if isinstance(rel_pos, int) else tuple(rel_pos)
+            self._check_range('rel_pos', rel_pos, 1)
+            if len(rel_pos) != 2 or out_type == 'cls_token':
+                raise ValueError(
+                    f"ViT: rel_pos={rel_pos} must be one side or (height, width), and None for out_type='cls_token'"
+                )
         self.embed_dims = dims
         self.patch_size = patch_size
         self.l_dtn = l_dtn
@@ -208,9 +258,14 @@ class ViT(Backbone):
         self.pos_shape = tuple(-(-side // patch_size) for side in self._image_size(pretrain_img_size))
 
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        is_windowed = [out_type == 'featmap' and i not in global_indices for i in range(depth)]
         norm_cfgs = [token_norm_cfg or norm_cfg] * l_dtn + [norm_cfg] * (depth - l_dtn)
         roles = ['token_norm_cfg'] * l_dtn + ['norm_cfg'] * (depth - l_dtn)
+        attentions = [
+            WindowAttention(dims, num_heads, window_size, rel_pos is not None)
+            if out_type == 'featmap' and i not in global_indices
+            else Attention(dims, num_heads, rel_pos)
+            for i in range(depth)
+        ]
         drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
@@ -218,7 +273,7 @@ class ViT(Backbone):
         self.blocks = nn.ModuleList(
             Block(
                 dims,
-                WindowAttention(dims, num_heads, window_size) if is_windowed[i] else Attention(dims, num_heads),
+                attentions[i],
                 arch['mlp_ratio'],
                 next(drop_paths),
                 partial(build_norm, norm_cfgs[i], dims, num_heads, role=roles[i]),
@@ -241,7 +296,13 @@ class ViT(Backbone):
         return [dict(num_chs=self.embed_dims, reduction=self.patch_size, module=f'blocks.{i}') for i in returned]
 
     def reset_parameters(self) -> None:
-        """DeiT's start: linear layers, class token and positions truncated normal with deviation 0.02."""
+        """DeiT's start: linear layers, class token and positions truncated normal with deviation 0.02.
+
+        Relative positions start at 0, as in ViTDet.
+        """
+        for name, p in self.named_parameters():
+            if name.endswith(REL_POS):
+                nn.init.zeros_(p)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -289,7 +350,10 @@ class ViT(Backbone):
         return 0 if name.startswith(('patch_embed.', 'pos_embed')) else None
 
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        return from_published_dtn(from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape))
+        converted = from_published_dtn(from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape))
+        if not any(key.endswith(REL_POS) for key in converted):
+            converted |= {key: torch.zeros_like(p) for key, p in self.state_dict().items() if key.endswith(REL_POS)}
+        return converted
 
     def _freeze_stages(self) -> None:
         if self.frozen_stages < 0:

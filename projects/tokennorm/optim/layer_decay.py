@@ -12,7 +12,7 @@ from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 # Positions, class tokens and the ratios of token normalizers: towards 0 is nowhere in particular for them.
 _UNDECAYED = {
-    *('pos_embed', 'cls_token', 'relative_position_bias_table'),
+    *('pos_embed', 'cls_token', 'relative_position_bias_table', 'rel_pos_h', 'rel_pos_w'),
     *('position', 'mean_logit', 'var_logit'),  # of DTN
     *('mean_weight', 'var_weight'),  # of SwitchableNorm
 }

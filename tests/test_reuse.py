@@ -1,0 +1,144 @@
+"""Outside of detectors: segmentors of mmseg, classifiers of mmpretrain, and scripts without any OpenMMLab package."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mmpretrain.utils
+import pytest
+import torch
+from mmengine import Config, DefaultScope
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS
+from mmengine.structures import PixelData
+
+# Configs beside mmseg's own, with another backbone: UPerNet on Swin, and semantic FPN on PVT. (onedl-mmengine 0.10.12
+# does not find onedl-mmsegmentation under `mmseg::`; mmseg's configs are reached by their paths.)
+SEGMENTORS = {
+    'tokennorm.Swin': """
+_base_ = '{configs}/_base_/models/upernet_swin.py'
+model = dict(
+    backbone=dict(_delete_=True, type='tokennorm.Swin', arch='tiny', token_norm_cfg=dict(type='DTN')),
+)
+""",
+    'tokennorm.PVT': """
+_base_ = '{configs}/_base_/models/fpn_r50.py'
+model = dict(
+    pretrained=None,
+    backbone=dict(_delete_=True, type='tokennorm.PVT', arch='tiny', stem_cfg=dict(type='DualPatchEmbed')),
+    neck=dict(in_channels=[64, 128, 320, 512]),
+)
+""",
+}
+CLASSIFIERS = {
+    'tokennorm.Swin': dict(arch='tiny', out_type='avg_featmap', token_norm_cfg=dict(type='DTN')),
+    'tokennorm.PVT': dict(arch='tiny', out_type='cls_token', stem_cfg=dict(type='DualPatchEmbed')),
+}
+WITHOUT_OPENMMLAB = """
+import sys
+for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'mmseg'):
+    sys.modules[name] = None
+import torch
+"""
+
+
+def build(model, scope):
+    with DefaultScope.overwrite_default_scope(scope):
+        return revert_sync_batchnorm(MODELS.build(model))
+
+
+def backward_reaches_all_of(backbone, losses):
+    sum(loss for name, loss in losses.items() if 'loss' in name).backward()
+    for name, p in backbone.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.isfinite().all(), name
+    assert backbone.get_parameter('stages.0.patch_embed.proj.weight').grad.abs().max() > 0
+
+
+@pytest.mark.parametrize('backbone', SEGMENTORS)
+def test_a_segmentor_of_mmseg_trains_and_predicts(backbone, tmp_path):
+    mmseg = pytest.importorskip('mmseg')
+    from mmseg.structures import SegDataSample
+    from mmseg.utils import register_all_modules
+
+    register_all_modules(init_default_scope=False)
+    configs = str(Path(mmseg.__file__).parent / '.mim' / 'configs')
+    (tmp_path / 'config.py').write_text(SEGMENTORS[backbone].replace('{configs}', configs))
+    cfg = Config.fromfile(tmp_path / 'config.py').model
+    cfg.data_preprocessor.size = (66, 100)
+    model = build(cfg, 'mmseg')
+    assert type(model.backbone).__name__ == backbone.rpartition('.')[2]
+    sample = SegDataSample(gt_sem_seg=PixelData(data=torch.randint(0, 19, (1, 66, 100))))
+    sample.set_metainfo(dict(img_shape=(66, 100), ori_shape=(66, 100)))
+    data = dict(inputs=[torch.randint(0, 256, (3, 66, 100))] * 2, data_samples=[sample] * 2)
+    losses = model(**model.data_preprocessor(data, training=True), mode='loss')
+    backward_reaches_all_of(model.backbone, losses)
+    with torch.no_grad():
+        prediction = model.eval().test_step(dict(inputs=data['inputs'][:1], data_samples=[sample]))[0]
+    assert prediction.pred_sem_seg.data.shape == (1, 66, 100)
+
+
+@pytest.mark.parametrize('backbone', CLASSIFIERS)
+def test_a_classifier_of_mmpretrain_trains_and_predicts(backbone):
+    from mmpretrain.structures import DataSample
+
+    mmpretrain.utils.register_all_modules(init_default_scope=False)
+    features = 768 if backbone == 'tokennorm.Swin' else 512
+    model = build(
+        dict(
+            type='ImageClassifier',
+            backbone=dict(type=backbone, **CLASSIFIERS[backbone]),
+            head=dict(type='LinearClsHead', num_classes=5, in_channels=features),
+        ),
+        'mmpretrain',
+    )
+    images = torch.randn(2, 3, 64, 96)
+    losses = model(images, [DataSample().set_gt_label(label) for label in (1, 4)], mode='loss')
+    backward_reaches_all_of(model.backbone, losses)
+    with torch.no_grad():
+        scores = model.eval()(images, mode='predict')
+    assert all(sample.pred_score.sum().item() == pytest.approx(1) for sample in scores)
+
+
+def run(code):
+    done = subprocess.run([sys.executable, '-c', WITHOUT_OPENMMLAB + code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_dtn_in_a_plain_torch_block():
+    code = """
+from tokennorm.norms import DTN
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attn = DTN(16, num_heads=4), nn.MultiheadAttention(16, 4, batch_first=True)
+    def forward(self, x):
+        tokens = self.norm(x).flatten(1, 2)
+        return x + self.attn(tokens, tokens, tokens)[0].view(x.shape)
+
+block, x = Block(), torch.randn(2, 5, 7, 16)
+block(x).square().mean().backward()
+print(sorted(name for name, p in block.norm.named_parameters() if p.grad is not None))
+"""
+    assert run(code).strip() == "['bias', 'mean_logit', 'position', 'var_logit', 'weight']"
+
+
+def test_dtn_in_a_block_of_timm():
+    pytest.importorskip('timm')
+    code = """
+from functools import partial
+from timm.models import VisionTransformer
+from tokennorm.norms import DTN
+
+model = VisionTransformer(
+    img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=4, num_classes=3, class_token=False, global_pool='avg'
+)
+for block in model.blocks:
+    block.norm1, block.norm2 = (DTN(16, num_heads=4, grid=(4, 4)) for _ in range(2))
+model(torch.randn(2, 3, 32, 32)).square().mean().backward()
+print(sum(p.grad is not None for name, p in model.named_parameters() if 'position' in name))
+"""
+    assert run(code).strip() == '4'
