@@ -11,6 +11,7 @@ from mmengine.runner import Runner, find_latest_checkpoint
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.start import check_start, how_to_start
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
@@ -96,6 +97,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     """
     try:
         require_mmcv_ops()
+        keep_mmengine_from_unpickling()
         check_config_data(cfg, splits)
         if 'train' in splits:
             check_start(cfg)
