@@ -112,6 +112,8 @@ def load_pretrained(
     if problems := misfit(needed, filled):
         counts = ', '.join(f'{len(getattr(report, kind))} {kind}' for kind in ('matched', 'converted', 'resized'))
         raise CheckpointError(f'{_does_not_fit(model, checkpoint, problems)}\nOf the others, {author}: {counts}.')
+    if len(report.missing) == len(expected):
+        raise CheckpointError(f'{checkpoint} fills nothing of {report.model}')
     model.load_state_dict({key: value.detach() for key, value in filled.items()}, strict=not may_start)
     print_log(str(report), logger='current')
     return report
