@@ -46,8 +46,8 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
     with pytest.raises(RuntimeError, match='a numpy array has no content'):
         read_state_dict(tmp_path / 'array.pth')
-    methods = dict(HistoryBuffer._statistics_methods)
     poisoned = HistoryBuffer()
+    methods = dict(HistoryBuffer._statistics_methods)
     poisoned._statistics_methods = {'mean': np.ndarray}
     torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
     HistoryBuffer._statistics_methods.clear()

@@ -107,6 +107,7 @@ def load_pretrained(
 
     report = LoadReport(type(model).__name__, checkpoint, author)
     _account(report, sources, converted, resized, filled, expected)
+    report.unexpected = [f'{prefix}{key}' for key in report.unexpected]
     report.unexpected += [key for key in whole if not key.startswith(prefix)]
     needed = {key: value for key, value in expected.items() if key in filled or key not in may_start}
     if problems := misfit(needed, filled):
@@ -140,7 +141,7 @@ def _account(
             report.matched.append(key)
         else:
             report.converted.append(key)
-    report.unexpected += [key for key in sources if key not in used]
+    report.unexpected = [key for key in sources if key not in used]
 
 
 def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
