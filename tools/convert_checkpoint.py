@@ -1,17 +1,19 @@
 """Converts a backbone's checkpoint, of whatever known layout, to our keys:
 `python tools/convert_checkpoint.py SOURCE OUT --config CONFIG`.
 
-The file holds what the config's backbone takes from SOURCE, positions and bias tables at its sizes. It is for
-`init_cfg`, which also takes SOURCE itself.
+The file holds what the config's backbone takes from SOURCE, positions and bias tables at its sizes, but nothing that
+the config's `init_cfg.allow_missing` lets keep a random start. It is for `init_cfg`, which also takes SOURCE itself.
 """
 
 import argparse
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from mmengine.config import Config
 
-from tokennorm.checkpoints import CheckpointError, load_from_init_cfg
+from tokennorm.checkpoints import CheckpointError, load_pretrained
 from tokennorm.checkpoints.layouts import layouts_of
+from tokennorm.checkpoints.loading import parse_init_cfg
 from tokennorm.checkpoints.writing import to_bytes, write_new
 from tokennorm.registry import MODELS
 from tokennorm.version import __version__
@@ -35,15 +37,19 @@ def main(argv: list[str] | None = None) -> None:
         model = MODELS.build(backbone)
         if not layouts_of(model):
             raise CheckpointError(f'{backbone["type"]} in {args.config} takes its checkpoints as they are')
-        report = load_from_init_cfg(model, init_cfg)
-        state_dict = {key: value for key, value in model.state_dict().items() if key not in report.missing}
+        source, allow_missing = parse_init_cfg(init_cfg)
+        report = load_pretrained(model, source, allow_missing=allow_missing)
+        state_dict = model.state_dict()
+        for key in report.missing:
+            if any(fnmatchcase(key, pattern) for pattern in allow_missing):
+                del state_dict[key]
         meta = dict(
             source=Path(report.source).name, layout=report.layout, backbone=backbone, tokennorm_version=__version__
         )
         write_new(args.out, to_bytes(dict(state_dict=state_dict, meta=meta)))
     except (OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
-    print(f'{args.out}: {len(state_dict)} tensors')
+    print(f'{report}\n{args.out}: {len(state_dict)} tensors')
 
 
 if __name__ == '__main__':

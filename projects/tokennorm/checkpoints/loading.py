@@ -32,14 +32,16 @@ Convert = Callable[[StateDict], StateDict]
 
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any], convert: Convert | None = None) -> LoadReport:
-    """`load_pretrained` from `dict(type='Pretrained', checkpoint=..., allow_missing=...)`.
+    """`load_pretrained` from `dict(type='Pretrained', checkpoint=..., allow_missing=...)`, with its report logged.
 
     Raises:
         ValueError: as `parse_init_cfg`.
         FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
     """
     checkpoint, allow_missing = parse_init_cfg(init_cfg)
-    return load_pretrained(model, checkpoint, convert, allow_missing)
+    report = load_pretrained(model, checkpoint, convert, allow_missing)
+    print_log(str(report), logger='current')
+    return report
 
 
 def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
@@ -64,7 +66,7 @@ def load_pretrained(
     convert: Convert | None = None,
     allow_missing: Sequence[str] = (),
 ) -> LoadReport:
-    """Fills every parameter and buffer of a backbone from a checkpoint, and logs the report that it returns.
+    """Fills every parameter and buffer of a backbone from a checkpoint, and returns a report.
 
     Of a detector's or a classifier's checkpoint it takes the backbone's part. Position embeddings and bias tables of
     another size are resized. What may be missing in the file without being allowed is what its layout has no name for
@@ -116,7 +118,6 @@ def load_pretrained(
     if len(report.missing) == len(expected):
         raise CheckpointError(f'{checkpoint} fills nothing of {report.model}')
     model.load_state_dict({key: value.detach() for key, value in filled.items()}, strict=not may_start)
-    print_log(str(report), logger='current')
     return report
 
 

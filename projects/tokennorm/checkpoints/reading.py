@@ -132,9 +132,14 @@ def _is_trusted(checkpoint: str) -> bool:
     return os.path.realpath(named) == os.path.realpath(checkpoint)
 
 
-def _reason(error: Exception, checkpoint: str) -> str:
+def what_torch_says(error: Exception) -> str:
+    """The one line that counts of an error of `torch.load`."""
     said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
-    said = said.strip().splitlines()[0]
+    return said.strip().splitlines()[0]
+
+
+def _reason(error: Exception, checkpoint: str) -> str:
+    said = what_torch_says(error)
     if not isinstance(error, UnpicklingError | ValueError):  # torch's for what it does not allow, and ours
         return said
     return f'{said}\nWhat else it holds could run code. If you trust whoever made it, set {TRUST}={checkpoint}'

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tokennorm.checkpoints.reading import CheckpointError, state_dict_in
+from tokennorm.checkpoints.reading import CheckpointError, state_dict_in, what_torch_says
 from tokennorm.version import __version__
 
 _KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
@@ -48,7 +48,7 @@ def to_bytes(content: dict[str, Any]) -> bytes:
     try:
         torch.load(buffer, map_location='cpu', weights_only=True)
     except Exception as error:
-        raise CheckpointError(f'what would be written is more than plain data: {error}') from error
+        raise CheckpointError(f'what would be written is more than plain data: {what_torch_says(error)}') from error
     return buffer.getvalue()
 
 
