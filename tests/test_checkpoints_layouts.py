@@ -246,3 +246,11 @@ def test_a_subclass_takes_the_layouts_of_its_backbone(tmp_path):
     torch.save(source.state_dict(), tmp_path / 'pvt.pth')
     report = load_pretrained(OwnPVT(pvt.ARCH), tmp_path / 'pvt.pth')
     assert sorted(report.matched) == sorted(source.state_dict())
+
+
+def test_what_is_made_of_two_has_used_both(tmp_path):
+    """A class token that joins late takes its position with it."""
+    torch.save(vit.timms_model().state_dict(), tmp_path / 'vit.pth')
+    report = load_pretrained(vit.classifier(l_dtn=2), tmp_path / 'vit.pth')
+    assert sorted(report.converted) == ['cls_token', 'pos_embed']
+    assert report.unexpected == ['head.weight', 'head.bias']
