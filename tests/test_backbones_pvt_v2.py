@@ -14,7 +14,7 @@ from tests.conftest import assert_near
 from tests.test_backbones_pvt import randomise
 from tokennorm.backbones import PVTv2
 from tokennorm.backbones.pvt_v2 import ARCHS
-from tokennorm.checkpoints import from_published_pvt_v2
+from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
 from tokennorm.norms import DTN
 from tokennorm.stems import DualPatchEmbed, PatchEmbed
 
@@ -183,7 +183,7 @@ def test_published_dtn_in_published_pvt_v2_fills_the_backbone():
             published[key.replace('position', 'pos_proj.bias')] = torch.randn(len(value))
         else:
             published[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
-    converted = model._convert(published)
+    converted = from_published_dtn(from_published_pvt_v2(published))
     assert set(converted) == set(model.state_dict())
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in converted.items())
 

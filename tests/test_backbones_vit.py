@@ -499,12 +499,15 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout, out_typ
     torch.save({'model': content}, tmp_path / 'vit.pth')
     model = small_vit(out_type=out_type, **dtn)
     start = {key: value.clone() for key, value in model.state_dict().items()}
-    changed = load_pretrained(model, tmp_path / 'vit.pth', model._convert)
+    report = load_pretrained(model, tmp_path / 'vit.pth')
     loaded = model.state_dict()
     same = {key for key, value in loaded.items() if torch.equal(value, start[key])}
     assert same == ({f'blocks.{i}.attn.qkv.bias' for i in range(4)} if layout == 'dtn' else set())
     kept = {'cls_token'} if out_type == 'cls_token' else set()
-    assert ('cls_token' in changed, 'pos_embed' in changed) == (not kept, not kept and layout != 'dtn')
+    assert (any(key.endswith('cls_token') for key in report.unexpected), report.converted == ['pos_embed']) == (
+        not kept,
+        not kept and layout != 'dtn',
+    )
     if layout == 'dtn':
         for i in range(4):
             source.blocks[i].attn.qkv.bias.data.zero_()
@@ -520,10 +523,11 @@ def test_positions_are_resized_to_the_models_grid_and_a_row_that_is_not_needed_i
     torch.save(source.state_dict(), tmp_path / 'vit.pth')
     expected = resample_abs_pos_embed(source.pos_embed, [5, 8], [4, 4])
     for model, rows in ((small_vit(pretrain_img_size=(40, 64)), 1), (classifier(pretrain_img_size=(40, 64)), 0)):
-        changed = load_pretrained(model, tmp_path / 'vit.pth', model._convert)
+        report = load_pretrained(model, tmp_path / 'vit.pth')
         assert_near('positions', model.pos_embed.detach(), expected[:, rows:].detach())
         left_out = {'cls_token', 'norm.weight', 'norm.bias'} if rows else set()
-        assert set(changed) == left_out | {'pos_embed', 'head.weight', 'head.bias'}
+        assert report.resized == ['pos_embed']
+        assert set(report.unexpected) == left_out | {'head.weight', 'head.bias'}
     own = classifier(pretrain_img_size=(40, 64))
     assert from_published_vit(own.state_dict(), 'cls_token', 0, (5, 8)).keys() == own.state_dict().keys()
     assert from_published_vit(own.state_dict(), 'featmap', 0, (5, 8))['pos_embed'].shape == (1, 40, 24)
@@ -561,7 +565,7 @@ def test_from_published_vit_is_pure_and_names_what_it_cannot_read(tmp_path):
         from_published_vit(known | dict(pos_embed=torch.ones(1, 10, 24)), pos_shape=(2, 5))
     torch.save(known | {'blocks.0.ls1.gamma': torch.ones(24)}, tmp_path / 'vit.pth')
     with pytest.raises(CheckpointError, match=r'1 unexpected: blocks\.0\.ls1\.gamma'):
-        load_pretrained(small_vit(), tmp_path / 'vit.pth', small_vit()._convert)
+        load_pretrained(small_vit(), tmp_path / 'vit.pth')
 
 
 def test_images_of_a_batch_do_not_see_each_other():

@@ -1,9 +1,4 @@
-"""Checkpoints load whole or not at all, and run no code."""
-
-import pickle
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+"""Checkpoints load whole or not at all."""
 
 import numpy as np
 import pytest
@@ -36,8 +31,10 @@ def test_a_published_checkpoint_fills_the_backbone(tmp_path, wrapper):
 
 def test_what_is_left_out_of_a_classifier_is_reported(tmp_path):
     torch.save(published_layout(small_pvt()), tmp_path / 'pvt.pth')
-    changed = load_pretrained(small_pvt(), tmp_path / 'pvt.pth', from_published_pvt)
-    assert set(changed) == {'pos_embed4', 'cls_token', 'norm.weight', 'norm.bias', 'head.weight', 'head.bias'}
+    report = load_pretrained(small_pvt(), tmp_path / 'pvt.pth')
+    assert report.converted == ['stages.3.pos_embed']
+    assert report.unexpected == ['cls_token', 'norm.weight', 'norm.bias', 'head.weight', 'head.bias']
+    assert '5 unexpected: cls_token, norm.weight' in str(report)
 
 
 def test_a_runner_checkpoint_of_a_detector_fills_the_backbone(tmp_path):
@@ -62,8 +59,18 @@ def test_what_does_not_fit_is_named(tmp_path):
     torch.save(source.state_dict() | {'extra': torch.ones(1)}, tmp_path / 'extra.pth')
     with pytest.raises(RuntimeError, match='1 unexpected: extra'):
         pretrained(tmp_path / 'extra.pth')
-    with pytest.raises(RuntimeError, match=r'another shape: stages.0.pos_embed \(\(1, 3136, 8\) .* \(1, 256, 8\)'):
-        pretrained(tmp_path / 'ln.pth', pretrain_img_size=64)
+    with pytest.raises(
+        RuntimeError, match=r'another shape: stages.0.patch_embed.proj.weight \(\(8, 3, 4, 4\) .* \(8, 1,'
+    ):
+        pretrained(tmp_path / 'ln.pth', in_channels=1)
+    torch.save({'layer1.conv.weight': torch.ones(1)}, tmp_path / 'resnet.pth')
+    with pytest.raises(
+        RuntimeError, match=r'of no known layout, with keys such as layer1.conv.weight; PVT takes PVT of its'
+    ):
+        pretrained(tmp_path / 'resnet.pth')
+    torch.save({'blocks.0.attn.qkv.weight': torch.ones(1), 'pos_embed': torch.ones(1)}, tmp_path / 'vit.pth')
+    with pytest.raises(RuntimeError, match=r'vit.pth is a ViT of DeiT, timm or ours'):
+        pretrained(tmp_path / 'vit.pth')
     with pytest.raises(FileNotFoundError, match=r'none.pth is not there'):
         pretrained(tmp_path / 'none.pth')
     for content in ([torch.ones(1)], {'state_dict': [1]}, {'epoch': 3}):
@@ -76,6 +83,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     'init_cfg',
     [
         [dict(type='Pretrained', checkpoint='pvt.pth')],
+        'pvt.pth',
         dict(type='Pretrained'),
         dict(type='Pretrained', checkpoint='pvt.pth', prefix='backbone.'),
         dict(type='Kaiming', layer='Conv2d'),
@@ -86,73 +94,33 @@ def test_other_forms_of_init_cfg_are_refused_not_half_loaded(init_cfg):
         PVT(ARCH, init_cfg=init_cfg).init_weights()
 
 
-class Planted:
-    def __reduce__(self):
-        return (np.save, (planted_path, np.zeros(1)))
-
-
-class PlantedArray:
-    """What runner checkpoints hold, with values that would make numpy follow an address in the file."""
-
-    def __reduce__(self):
-        return (np.ndarray, ((1,), PlantedDtype(), b'AAAAAAAA'))
-
-
-class PlantedDtype:
-    def __reduce__(self):
-        return (np.dtype, ('O', False, True))
-
-
-def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
-    global planted_path
-    planted_path = str(tmp_path / 'ran.npy')
-    torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
-    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
-        read_state_dict(tmp_path / 'planted.pth')
-    assert not (tmp_path / 'ran.npy').exists()
-    torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
-    assert read_state_dict(tmp_path / 'array.pth') == {}
-    methods = dict(HistoryBuffer._statistics_methods)
-    poisoned = HistoryBuffer()
-    poisoned._statistics_methods = {'mean': np.ndarray}
-    torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
-    HistoryBuffer._statistics_methods.clear()
-    HistoryBuffer._statistics_methods.update(methods)
-    assert read_state_dict(tmp_path / 'history.pth') == {}
-    assert HistoryBuffer._statistics_methods == methods
-    pickle.dump(Planted(), (tmp_path / 'bare.pth').open('wb'))
-    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
-        read_state_dict(tmp_path / 'bare.pth')
-    assert not (tmp_path / 'ran.npy').exists()
-
-
-def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
-    torch.save(small_pvt().state_dict(), tmp_path / 'whole.pth')
-    (tmp_path / 'half.pth').write_bytes((tmp_path / 'whole.pth').read_bytes()[:1000])
-    (tmp_path / 'empty.pth').write_bytes(b'')
-    for name in ('half.pth', 'empty.pth'):
-        with pytest.raises(RuntimeError, match=name):
-            read_state_dict(tmp_path / name)
-
-
-def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        address = f'http://127.0.0.1:{server.server_port}'
-        source = randomise(small_pvt())
-        torch.save({'state_dict': published_layout(source)}, tmp_path / 'pvt.pth')
-        assert_same_weights(pretrained(f'{address}/pvt.pth'), source)
-        global planted_path
-        planted_path = str(tmp_path / 'ran.npy')
-        torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
-        with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
-            read_state_dict(f'{address}/planted.pth')
-        assert not (tmp_path / 'ran.npy').exists()
-        with pytest.raises(OSError, match=r'none.pth could not be fetched'):
-            read_state_dict(f'{address}/none.pth')
-        server.shutdown()
+def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
+    """Parameters that are not there or of another shape; all others must be filled."""
+    source = randomise(small_pvt())
+    torch.save(source.state_dict(), tmp_path / 'ln.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
+    kwargs = dict(token_norm_cfg=dict(type='DTN'), in_channels=4)
+    new = ['*.mean_logit', '*.var_logit', '*.norm?.position', 'stages.0.patch_embed.proj.weight']
+    model = PVT(ARCH, init_cfg=dict(init_cfg, allow_missing=new), **kwargs)
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    model.init_weights()
+    kept = {key for key, value in start.items() if key not in source.state_dict() or value.shape[1:2] == (4,)}
+    assert len(kept) == 1 + 3 * 2 * sum(ARCH['depths'][:3])
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, start[key] if key in kept else source.state_dict()[key]), key
+    report = load_pretrained(model, tmp_path / 'ln.pth', allow_missing=new)
+    assert set(report.missing) == kept
+    assert report.unexpected == ['stages.0.patch_embed.proj.weight']
+    with pytest.raises(RuntimeError, match=r'(?s)8 missing: stages.0.blocks.0.norm1.position.*105 matched, 0 conv'):
+        PVT(ARCH, init_cfg=dict(init_cfg, allow_missing=[*new[:2], *new[3:]]), **kwargs).init_weights()
+    with pytest.raises(ValueError, match=r"allow_missing: 'stages.9.\*' is the name of no parameter"):
+        PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='stages.9.*')).init_weights()
+    torch.save(source.state_dict() | {'extra': torch.ones(1)}, tmp_path / 'ln.pth')
+    with pytest.raises(RuntimeError, match='1 unexpected: extra'):
+        PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='*')).init_weights()
+    torch.save({'stages.0.pos_embed': torch.ones(1, 1, 3)}, tmp_path / 'ln.pth')
+    with pytest.raises(RuntimeError, match='fills nothing of PVT'):
+        PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='*')).init_weights()
 
 
 def test_a_distributed_wrapper_prefix_is_taken_off(tmp_path):
@@ -189,5 +157,6 @@ def test_from_published_pvt_is_pure_and_names_foreign_keys():
         'pos_embed2': torch.ones(1, 50, 8),
     }  # 1 x 2 is a grid, 50 a 7 x 7 and a row
     assert [v.shape[1] for v in from_published_pvt(grids).values()] == [2, 49]
-    with pytest.raises(ValueError, match='layer1'):
-        from_published_pvt({'layer1.weight': torch.ones(1)})
+    for known in ({}, {'layers.0.1.0.pos_embed': torch.ones(1)}):  # the authors', mmdet's
+        with pytest.raises(ValueError, match='layer1'):
+            from_published_pvt(known | {'layer1.weight': torch.ones(1)})

@@ -12,6 +12,8 @@ import matplotlib.pyplot as plt
 import mmdet
 
 from tokennorm.check_env import require_mmcv_ops
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.flops import count_attention_and_norms
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
@@ -37,13 +39,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     try:
         require_mmcv_ops()
+        keep_mmengine_from_unpickling()
     except (ImportError, RuntimeError) as error:
         raise SystemExit(f'error: {error}') from None
     count_attention_and_norms()
     # What analyze_logs asks for by default; matplotlib has it under this name only.
     plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
     sys.argv = [str(tools[args.tool]), *args.arguments]
-    runpy.run_path(sys.argv[0], run_name='__main__')
+    try:
+        runpy.run_path(sys.argv[0], run_name='__main__')
+    except CheckpointError as error:
+        raise SystemExit(f'error: {error}') from None
 
 
 if __name__ == '__main__':

@@ -12,6 +12,7 @@ from mmengine.runner import Runner, find_latest_checkpoint
 from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.start import check_start, how_to_start
 from tokennorm.config_options import ConfigOptions, merge_options
 from tokennorm.datasets.checks import check_config_data
@@ -123,6 +124,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     """
     try:
         require_mmcv_ops()
+        keep_mmengine_from_unpickling()
         check_config_data(cfg, splits)
         if 'train' in splits:
             check_start(cfg)

@@ -15,7 +15,9 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 
-from tokennorm.checkpoints.loading import CheckpointError, check_fit, read_checkpoint, read_state_dict
+from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import state_dict_in
 from tokennorm.datasets.checks import set_num_classes
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
@@ -31,6 +33,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     Raises:
         CheckpointError: where the checkpoint does not fit the config, or has no class names.
     """
+    keep_mmengine_from_unpickling()
     content = read_checkpoint(checkpoint)
     meta = (content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None
     if not meta or not meta.get('classes'):
@@ -40,7 +43,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     with warnings.catch_warnings():  # that it has no weights yet, and so no classes
         warnings.simplefilter('ignore')
         inferencer = DetInferencer(cfg, device=device, show_progress=False)
-    state_dict = read_state_dict(checkpoint)
+    state_dict = state_dict_in(content, checkpoint)
     check_fit(inferencer.model, state_dict, checkpoint)
     inferencer.model.load_state_dict(state_dict)
     inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)

@@ -79,8 +79,8 @@ def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> C
 class Backbone(BaseModule):
     """The arguments, and what a training asks for, that all backbones have in common.
 
-    A subclass ends its constructor with `reset_parameters` and `_freeze_stages`, both of which it has, and has a
-    `_convert` for the checkpoints that it takes beside its own.
+    A subclass ends its constructor with `reset_parameters` and `_freeze_stages`, both of which it has. The checkpoints
+    that it takes are in `tokennorm.checkpoints.layouts`.
 
     Args:
         num_stages: Stages, or what stands for them in a backbone without any.
@@ -90,7 +90,8 @@ class Backbone(BaseModule):
         frozen_stages: Leading stages that are not trained; 0 freezes what stands before them, -1 nothing.
         norm_eval: Keep norms with running statistics, where there are any, in eval mode.
         drop_path_rate: Checked here alone.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` or None.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)`, a file, an address or a work folder, or None.
+            `allow_missing=[...]` in it: names of parameters, with `*` for anything, that may keep their start.
         autocast_dtype: What `in_autocast_dtype` computes in; None leaves it to the caller's autocast.
 
     Raises:
@@ -135,7 +136,7 @@ class Backbone(BaseModule):
             RuntimeError: where the checkpoint's parameters are not this model's.
         """
         if self.init_cfg is not None:
-            load_from_init_cfg(self, self.init_cfg, self._convert)
+            load_from_init_cfg(self, self.init_cfg)
 
     def train(self, mode: bool = True) -> 'Backbone':
         super().train(mode)
@@ -166,10 +167,6 @@ class Backbone(BaseModule):
 
     def _layer_depth(self, name: str) -> int | None:
         """The depth of a parameter of this name in the backbone; None is the last."""
-        raise NotImplementedError
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A published state dict, or one of ours, to our keys."""
         raise NotImplementedError
 
     def _freeze_stages(self) -> None:

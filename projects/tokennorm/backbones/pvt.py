@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, run_block
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_pvt, without_class_token
+from tokennorm.checkpoints import resize_positions
 from tokennorm.registry import MODELS
 from tokennorm.stems import PatchEmbed
 
@@ -102,6 +102,8 @@ class Stage(nn.Module):
         with_cp: Recompute the blocks in the backward pass.
     """
 
+    pos_mode = 'bilinear'
+
     def __init__(
         self,
         patch_embed: nn.Module,
@@ -134,10 +136,7 @@ class Stage(nn.Module):
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
         """The position embedding of the grid, bilinear for other sizes than that of pretraining: (1, H, W, C)."""
         grid = self.pos_embed[:, int(self.cls_token is not None) :].unflatten(1, self.pos_shape)
-        if (height, width) == self.pos_shape:
-            return grid
-        grid = F.interpolate(rearrange(grid, 'b h w c -> b c h w'), size=(height, width), mode='bilinear')
-        return rearrange(grid, 'b c h w -> b h w c')
+        return resize_positions(grid, (height, width), self.pos_mode)
 
 
 @MODELS.register_module()
@@ -167,7 +166,8 @@ class PVT(Pyramid):
             whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
             scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout or ours.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
+            layout, mmdet's or ours.
 
     Raises:
         ValueError: for arguments that do not fit together.
@@ -258,13 +258,6 @@ class PVT(Pyramid):
                 nn.init.trunc_normal_(module.pos_embed, std=0.02)
                 if module.cls_token is not None:
                     nn.init.trunc_normal_(module.cls_token, std=0.02)
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        if 'pos_embed1' in state_dict:
-            state_dict = from_published_pvt(state_dict, self.out_type)
-        elif self.out_type == 'featmap':
-            state_dict = without_class_token(state_dict)
-        return from_published_dtn(state_dict)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

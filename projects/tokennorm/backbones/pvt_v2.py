@@ -18,7 +18,6 @@ from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, drop_path_rates, run_block
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
 from tokennorm.registry import MODELS
 from tokennorm.stems import PatchEmbed
 
@@ -155,8 +154,8 @@ class PVTv2(Pyramid):
             whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
             scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
-            mmdet's or ours.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
+            layout, timm's, mmdet's or ours.
 
     Raises:
         ValueError: for arguments that do not fit together.
@@ -232,9 +231,6 @@ class PVTv2(Pyramid):
                 fan_out = module.weight[:, 0].numel() // module.groups
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
                 nn.init.zeros_(module.bias)
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        return from_published_dtn(from_published_pvt_v2(state_dict))
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_swin
 from tokennorm.registry import MODELS
 
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -217,8 +216,9 @@ class Swin(Pyramid):
             whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
             scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the published layout, timm's,
-            mmdet's, mmpretrain's or ours. Output norms, which a classifier has not, then keep weight 1 and bias 0.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
+            layout, timm's, mmdet's, mmpretrain's or ours. Output norms, which a classifier has not, then keep weight 1
+            and bias 0. Bias tables of another window are resized.
 
     Raises:
         ValueError: for arguments that do not fit together.
@@ -305,9 +305,6 @@ class Swin(Pyramid):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, WindowAttention):
                 nn.init.trunc_normal_(module.relative_position_bias_table, std=0.02)
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        return from_published_dtn(from_published_swin(state_dict, self.out_type))
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

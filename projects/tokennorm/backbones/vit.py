@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import from_published_dtn, from_published_vit, resize_positions
+from tokennorm.checkpoints import resize_positions
 from tokennorm.names import did_you_mean
 from tokennorm.padding import image_sizes_of, valid_cells
 from tokennorm.registry import MODELS
@@ -189,12 +189,14 @@ class ViT(Backbone):
             whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
             scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file or an address in the layout of DeiT, of the DTN
-            authors, of timm, of mmpretrain or of ours. Positions of another image size are resized.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the layout of
+            DeiT, of the DTN authors, of timm, of mmpretrain or of ours. Positions of another image size are resized.
 
     Raises:
         ValueError: for arguments that do not fit together.
     """
+
+    pos_mode = 'bicubic'
 
     def __init__(
         self,
@@ -331,7 +333,8 @@ class ViT(Backbone):
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
         """The position embedding of the grid, (1, H, W, C)."""
         cls_rows = self.pos_embed.shape[1] - self.pos_shape[0] * self.pos_shape[1]
-        return resize_positions(self.pos_embed[:, cls_rows:].unflatten(1, self.pos_shape), (height, width))
+        grid = self.pos_embed[:, cls_rows:].unflatten(1, self.pos_shape)
+        return resize_positions(grid, (height, width), self.pos_mode)
 
     def prepend_class_token(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position of its own only where it is there from the start."""
@@ -348,12 +351,6 @@ class ViT(Backbone):
         if match := re.match(r'blocks\.(\d+)\.', name):
             return int(match[1]) + 1
         return 0 if name.startswith(('patch_embed.', 'pos_embed')) else None
-
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        converted = from_published_dtn(from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape))
-        if not any(key.endswith(REL_POS) for key in converted):
-            converted |= {key: torch.zeros_like(p) for key, p in self.state_dict().items() if key.endswith(REL_POS)}
-        return converted
 
     def _freeze_stages(self) -> None:
         if self.frozen_stages < 0:

@@ -1,24 +1,28 @@
 """State dicts published elsewhere to our keys (pure functions dict -> dict), and loading them with a report."""
 
+from tokennorm.checkpoints.bias_tables import resize_bias_table
 from tokennorm.checkpoints.class_token import without_class_token
-from tokennorm.checkpoints.loading import (
-    CheckpointError,
-    check_fit,
-    load_from_init_cfg,
-    load_pretrained,
-    read_state_dict,
-    trained_classes,
-)
+from tokennorm.checkpoints.loading import check_fit, load_from_init_cfg, load_pretrained
 from tokennorm.checkpoints.positions import resize_positions
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
 from tokennorm.checkpoints.published_pvt_v2 import from_published_pvt_v2
 from tokennorm.checkpoints.published_swin import from_published_swin
 from tokennorm.checkpoints.published_vit import from_published_vit
+from tokennorm.checkpoints.reading import (
+    CheckpointError,
+    find_checkpoint,
+    read_checkpoint,
+    read_state_dict,
+    trained_classes,
+)
+from tokennorm.checkpoints.report import LoadReport
 
 __all__ = [
     'CheckpointError',
+    'LoadReport',
     'check_fit',
+    'find_checkpoint',
     'from_published_dtn',
     'from_published_pvt',
     'from_published_pvt_v2',
@@ -26,7 +30,9 @@ __all__ = [
     'from_published_vit',
     'load_from_init_cfg',
     'load_pretrained',
+    'read_checkpoint',
     'read_state_dict',
+    'resize_bias_table',
     'resize_positions',
     'trained_classes',
     'without_class_token',

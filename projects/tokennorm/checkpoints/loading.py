@@ -1,129 +1,148 @@
-"""Reads checkpoints without running code from them, and loads them whole or not at all."""
+"""Loads a backbone's checkpoint of any known layout whole or not at all, and says what became of each parameter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from tokennorm.checkpoints.layer_norm_start import with_layer_norm_start
+from tokennorm.checkpoints.layouts import Layout, layouts_of, recognise
+from tokennorm.checkpoints.provenance import origins, tracked
+from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
+from tokennorm.checkpoints.report import LoadReport, misfit, shorten
+from tokennorm.checkpoints.resizing import resize_tables
+
+__all__ = [
+    'CheckpointError',
+    'check_fit',
+    'load_from_init_cfg',
+    'load_pretrained',
+    'parse_init_cfg',
+    'read_checkpoint',
+    'read_state_dict',
+]
 
 StateDict = dict[str, Tensor]
+Convert = Callable[[StateDict], StateDict]
 
 
-class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read, or is not that of the model."""
-
-
-def read_checkpoint(checkpoint: str | Path) -> Any:
-    """What is in a file or behind an http(s) address: tensors, numbers, strings and their containers.
+def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any], convert: Convert | None = None) -> LoadReport:
+    """`load_pretrained` from `dict(type='Pretrained', checkpoint=..., allow_missing=...)`, with its report logged.
 
     Raises:
-        FileNotFoundError: where there is no such file.
-        OSError: where the address cannot be reached.
-        CheckpointError: for a file that is no checkpoint, or one that unpickling would run code from.
+        ValueError: as `parse_init_cfg`.
+        FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
     """
-    checkpoint = str(checkpoint)
-    remote = checkpoint.startswith(('http://', 'https://'))
-    if not remote and not Path(checkpoint).is_file():
-        raise FileNotFoundError(f'checkpoint {checkpoint} is not there')
-    try:
-        with torch.serialization.safe_globals([(_Ignored, name) for name in _RUNNER_GLOBALS]):
-            if remote:
-                content = torch.hub.load_state_dict_from_url(checkpoint, map_location='cpu', weights_only=True)
-            else:
-                content = torch.load(checkpoint, map_location='cpu', weights_only=True)
-    except URLError as error:
-        raise OSError(f'{checkpoint} could not be fetched: {error.reason}') from error
-    except Exception as error:  # what a damaged file raises depends on where it is damaged
-        reason = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
-        reason = reason.strip().splitlines()[0]
-        raise CheckpointError(f'{checkpoint} cannot be read as tensors alone: {reason}') from error
-    return content
+    checkpoint, allow_missing = parse_init_cfg(init_cfg)
+    report = load_pretrained(model, checkpoint, convert, allow_missing)
+    print_log(str(report), logger='current')
+    return report
 
 
-def trained_classes(checkpoint: str | Path) -> list[str] | None:
-    """The class names that a checkpoint of a runner was trained with; None where it does not say.
+def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
+    """The `checkpoint` and the `allow_missing` of a backbone's `init_cfg`.
 
     Raises:
-        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
+        ValueError: for any other form of it, of which mmengine's loader would take what fits and no more.
     """
-    content = read_checkpoint(checkpoint)
-    meta = content.get('meta') if isinstance(content, dict) else None
-    dataset_meta = (meta or {}).get('dataset_meta') or {}
-    return list(dataset_meta['classes']) if dataset_meta.get('classes') else None
-
-
-def read_state_dict(checkpoint: str | Path) -> StateDict:
-    """The state dict in a file or behind an http(s) address.
-
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and a wrapper's 'module.' is
-    taken off.
-
-    Raises:
-        FileNotFoundError, OSError: as `read_checkpoint`.
-        CheckpointError: as `read_checkpoint`, and for a file without a state dict.
-    """
-    content = read_checkpoint(checkpoint)
-    for wrapper in ('state_dict', 'model'):
-        content = content.get(wrapper, content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise CheckpointError(
-            f'{checkpoint} holds no state dict: a dict of tensors, alone or as its "state_dict" or "model"'
+    known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
+    if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing'}:
+        raise ValueError(
+            f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...), of a file, an address or a folder; "
+            'allow_missing=[...] in it names parameters, with * for anything, that may keep their start'
         )
-    return {key.removeprefix('module.'): value for key, value in content.items()}
+    allow_missing = init_cfg.get('allow_missing', ())
+    return init_cfg['checkpoint'], [allow_missing] if isinstance(allow_missing, str) else allow_missing
 
 
-def load_from_init_cfg(
-    model: nn.Module, init_cfg: Mapping[str, Any], convert: Callable[[StateDict], StateDict]
-) -> None:
-    """`load_pretrained` from `dict(type='Pretrained', checkpoint=...)`.
+def load_pretrained(
+    model: nn.Module,
+    checkpoint: str | Path,
+    convert: Convert | None = None,
+    allow_missing: Sequence[str] = (),
+) -> LoadReport:
+    """Fills every parameter and buffer of a backbone from a checkpoint, and returns a report.
 
-    Raises:
-        ValueError: for any other form of `init_cfg`, of which mmengine's loader would take what fits and no more.
-    """
-    if not isinstance(init_cfg, Mapping) or set(init_cfg) != {'type', 'checkpoint'} or init_cfg['type'] != 'Pretrained':
-        raise ValueError(f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...), a file or an address")
-    load_pretrained(model, init_cfg['checkpoint'], convert)
-
-
-def load_pretrained(model: nn.Module, checkpoint: str | Path, convert: Callable[[StateDict], StateDict]) -> list[str]:
-    """Fills every parameter and buffer of a backbone from a checkpoint, and logs what was left out of it or changed.
-
-    Of a detector's checkpoint it takes the backbone's part.
+    Of a detector's or a classifier's checkpoint it takes the backbone's part. Position embeddings and bias tables of
+    another size are resized. What may be missing in the file without being allowed is what its layout has no name for
+    and the published models start with: output norms of detectors on Swin, relative positions of 0 of ViT's, biases of
+    0 of the DTN authors' queries, keys and values, and lambda and positions of `DTN(start='layer_norm')`.
 
     Args:
         model: The backbone.
-        checkpoint: A file or an address.
-        convert: The checkpoint's state dict to the model's keys; it may drop what the model has no use for.
-
-    Returns:
-        The keys of the checkpoint that were dropped or whose values were changed, rather than renamed.
+        checkpoint: A file, an address, or the work folder of a training, whose latest checkpoint it is.
+        convert: The checkpoint's state dict to the model's keys; it may drop what the model has no use for. None finds
+            it by the layout, for the backbones of `LAYOUTS`.
+        allow_missing: Names, with `*` for anything, of parameters and buffers that may keep their start where the file
+            has none of their name and shape.
 
     Raises:
+        FileNotFoundError, OSError: as `read_checkpoint`.
         CheckpointError: where parameters of the model would stay at their random start, or others would be left over.
+        ValueError: for a name in `allow_missing` that no parameter has.
     """
-    state_dict = read_state_dict(checkpoint)
-    backbone = {key.removeprefix('backbone.'): v for key, v in state_dict.items() if key.startswith('backbone.')}
-    state_dict = backbone or state_dict
-    published = convert(state_dict)
-    converted = with_layer_norm_start(model, published)
-    check_fit(model, converted, checkpoint)
-    model.load_state_dict(converted)
-    as_they_were = {id(value) for value in converted.values()}
-    changed = [key for key, value in state_dict.items() if id(value) not in as_they_were]
-    started = (
-        f', {len(converted) - len(published)} of DTN at its LayerNorm start' if len(converted) > len(published) else ''
-    )
-    print_log(
-        f'{type(model).__name__}: all {len(published)} tensors loaded from {checkpoint}{started}. '
-        f'Left out of the file, or changed: {_shorten(changed) if changed else "nothing"}',
-        logger='current',
-    )
-    return changed
+    checkpoint = find_checkpoint(checkpoint)
+    whole = read_state_dict(checkpoint)
+    prefix = 'backbone.' if any(key.startswith('backbone.') for key in whole) else ''
+    sources = tracked({key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)})
+    expected = model.state_dict()
+    may_start = _matching(expected, allow_missing)
+    author = 'as given'
+    if convert is None:
+        layout = _find_layout(model, sources, checkpoint)
+        author, convert = f'names of {layout.author}', partial(layout.convert, model=model)
+    try:
+        with torch.enable_grad():
+            converted = convert(sources)
+            resized = resize_tables(converted, model)
+    except ValueError as error:
+        raise CheckpointError(f'{checkpoint}: {error}') from error
+    filled = with_layer_norm_start(model, resized)
+    for key in may_start & set(filled):
+        if filled[key].shape != expected[key].shape:
+            del filled[key]
+
+    report = LoadReport(type(model).__name__, checkpoint, author)
+    _account(report, sources, converted, resized, filled, expected)
+    report.unexpected = [f'{prefix}{key}' for key in report.unexpected]
+    report.unexpected += [key for key in whole if not key.startswith(prefix)]
+    needed = {key: value for key, value in expected.items() if key in filled or key not in may_start}
+    if problems := misfit(needed, filled):
+        counts = ', '.join(f'{len(getattr(report, kind))} {kind}' for kind in ('matched', 'converted', 'resized'))
+        raise CheckpointError(f'{_does_not_fit(model, checkpoint, problems)}\nOf the others, {author}: {counts}.')
+    if len(report.missing) == len(expected):
+        raise CheckpointError(f'{checkpoint} fills nothing of {report.model}')
+    model.load_state_dict({key: value.detach() for key, value in filled.items()}, strict=not may_start)
+    return report
+
+
+def _account(
+    report: LoadReport,
+    sources: StateDict,
+    converted: StateDict,
+    resized: StateDict,
+    filled: StateDict,
+    expected: Iterable[str],
+) -> None:
+    """Enters into a report what became of the `expected` keys of a model and of the `sources`, step by step."""
+    used = set()
+    for key in expected:
+        made_from = origins(filled[key], sources) if key in filled else set()
+        used |= made_from
+        if not made_from:
+            report.missing.append(key)
+        elif resized[key] is not converted[key]:
+            report.resized.append(key)
+        elif filled[key] is sources[min(made_from)]:
+            report.matched.append(key)
+        else:
+            report.converted.append(key)
+    report.unexpected = [key for key in sources if key not in used]
 
 
 def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
@@ -132,44 +151,40 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
     Raises:
         CheckpointError: with what of `source` is missing, unexpected or of another shape.
     """
-    expected = model.state_dict()
-    missing = sorted(set(expected) - set(state_dict))
-    unexpected = sorted(set(state_dict) - set(expected))
-    reshaped = [
-        f'{key} ({tuple(state_dict[key].shape)} in the file, {tuple(value.shape)} in the model)'
-        for key, value in expected.items()
-        if key in state_dict and state_dict[key].shape != value.shape
-    ]
-    problems = [('missing', missing), ('unexpected', unexpected), ('of another shape', reshaped)]
-    if any(keys for _, keys in problems):
-        listed = '\n'.join(f'  {len(keys)} {what}: {_shorten(keys)}' for what, keys in problems if keys)
-        raise CheckpointError(
-            f'{source} does not fit {type(model).__name__}:\n{listed}\n'
-            'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
-        )
+    if problems := misfit(model.state_dict(), state_dict):
+        raise CheckpointError(_does_not_fit(model, source, problems))
 
 
-def _shorten(keys: list[str], most: int = 8) -> str:
-    more = f' and {len(keys) - most} more' if len(keys) > most else ''
-    return ', '.join(keys[:most]) + more
+def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
+    return (
+        f'{source} does not fit {type(model).__name__}:\n{problems}\n'
+        'The norms, the stem, arch, out_type and pretrain_img_size of the config must be those it was trained with.'
+    )
 
 
-class _Ignored:
-    """Stands for what mmengine's runner saves beside tensors, the numbers and histories that it logged: it does nothing
-    with what a file gives it, so that no file can do anything with it."""
+def _find_layout(model: nn.Module, state_dict: StateDict, source: str) -> Layout:
+    """The layout of a state dict, one of those that the model takes.
 
-    def __init__(self, *args: Any) -> None:
-        pass
+    Raises:
+        CheckpointError: where it is none of them.
+    """
+    taken, layout = layouts_of(model), recognise(state_dict)
+    if layout in taken:
+        return layout
+    raise CheckpointError(
+        f'{source} is {f"a {layout}" if layout else "of no known layout"}, with keys such as '
+        f'{shorten(list(state_dict), 3)}; {type(model).__name__} takes {", ".join(map(str, taken))}'
+    )
 
-    def __setstate__(self, state: Any) -> None:
-        pass
 
+def _matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
+    """The names that match one of the patterns.
 
-_RUNNER_GLOBALS = [
-    'builtins.bytes',
-    'builtins.getattr',
-    'mmengine.logging.history_buffer.HistoryBuffer',
-    'numpy.ndarray',
-    'numpy.dtype',
-    *(f'numpy.{core}.multiarray.{name}' for core in ('core', '_core') for name in ('scalar', '_reconstruct')),
-]
+    Raises:
+        ValueError: for a pattern that matches none.
+    """
+    found = {pattern: {name for name in names if fnmatchcase(name, pattern)} for pattern in patterns}
+    for pattern, matched in found.items():
+        if not matched:
+            raise ValueError(f'allow_missing: {pattern!r} is the name of no parameter')
+    return set().union(*found.values())

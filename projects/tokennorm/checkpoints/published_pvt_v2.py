@@ -4,17 +4,12 @@ import re
 
 from torch import Tensor
 
+from tokennorm.checkpoints.mmdet_block import from_mmdet_block
+
 _STEMS = {'patch_embed1.proj.weight', 'patch_embed.proj.weight', 'layers.0.0.projection.weight'}
 _PUBLISHED = re.compile(r'(patch_embed|block|norm)([1-4])\.(.*)')
 _TIMM = re.compile(r'(patch_embed\.|stages\.\d\.(?:downsample|blocks|norm)\.)(.*)')
 _MMDET = re.compile(r'layers\.(\d)\.([012])\.(.*)')
-_MMDET_NAMES = {
-    'projection.': 'proj.',
-    'attn.attn.out_proj.': 'attn.proj.',
-    'ffn.layers.0.': 'mlp.fc1.',
-    'ffn.layers.1.': 'mlp.dwconv.',
-    'ffn.layers.4.': 'mlp.fc2.',
-}
 
 
 def from_published_pvt_v2(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -51,16 +46,5 @@ def _converted(key: str, value: Tensor) -> dict[str, Tensor]:
     if match := _MMDET.fullmatch(key):
         stage, place, rest = match.groups()
         prefix = f'stages.{stage}.' + ('patch_embed.', 'blocks.', 'norm.')[int(place)]
-        return {prefix + name: part for name, part in _from_mmdet(rest, value).items()}
+        return {prefix + name: part for name, part in from_mmdet_block(rest, value).items()}
     raise ValueError(f"{key} is no parameter of a published PVTv2, of timm's or of mmdet's")
-
-
-def _from_mmdet(name: str, value: Tensor) -> dict[str, Tensor]:
-    """Its queries, keys and values are one matrix, and its linear layers of the MLP convolutions of 1 x 1."""
-    if 'attn.attn.in_proj_' in name:
-        query, key_value = value.tensor_split([len(value) // 3])
-        before, kind = name.split('attn.attn.in_proj_')
-        return {f'{before}attn.q.{kind}': query, f'{before}attn.kv.{kind}': key_value}
-    for theirs, ours in _MMDET_NAMES.items():
-        name = name.replace(theirs, ours)
-    return {name: value.flatten(1) if name.endswith(('mlp.fc1.weight', 'mlp.fc2.weight')) else value}

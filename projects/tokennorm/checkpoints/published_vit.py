@@ -6,8 +6,6 @@ import re
 import torch
 from torch import Tensor
 
-from tokennorm.checkpoints.positions import resize_positions
-
 _HEADS = re.compile(r'(head|head_dist|pre_logits)\.')
 _CLASSIFIER_ONLY = re.compile(r'(cls_token|dist_token|norm\.|fc_norm\.)')
 _KNOWN = re.compile(r'(pos_embed|cls_token|dist_token|norm\.|fc_norm\.|patch_embed\.|blocks\.\d+\.)')
@@ -38,8 +36,8 @@ def from_published_vit(
             embedding and the last norm are left out. Linear heads are left out always.
         l_dtn: The backbone's. Where the class token joins late and the position embedding has a row for it, that row is
             added to the token; where it joins at once and there is none, it gets one of 0.
-        pos_shape: Height and width of the backbone's grid of positions, to which those of another one are resized. None
-            leaves them.
+        pos_shape: Height and width of the backbone's grid of positions, which that of the dict is where it is not
+            square; None: it is. Its size stays.
 
     Returns:
         A new dict for `load_state_dict(strict=True)`.
@@ -69,8 +67,6 @@ def from_published_vit(
             rows = rows[:, :0]
         elif l_dtn == 0 and rows.shape[1] == 0:
             rows = rows.new_zeros(1, 1, rows.shape[2])
-        if pos_shape is not None:
-            grid = resize_positions(grid, pos_shape)
         positions = torch.cat([rows, grid.flatten(1, 2)], dim=1)
         if not torch.equal(positions, converted['pos_embed']):
             converted['pos_embed'] = positions

@@ -8,7 +8,7 @@ from typing import Any
 from mmengine.logging import print_log
 from mmengine.runner import find_latest_checkpoint
 
-from tokennorm.checkpoints.loading import CheckpointError, read_state_dict
+from tokennorm.checkpoints.loading import CheckpointError, parse_init_cfg, read_state_dict
 
 CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
 
@@ -21,6 +21,7 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
 
     Raises:
         CheckpointError: where the weights are not to be had, with how to make them, to name others or to do without.
+        ValueError: for an `init_cfg` that is of another form.
     """
     backbone = cfg['model'].get('backbone') or {}
     if not str(backbone.get('type', '')).startswith('tokennorm.'):
@@ -32,15 +33,18 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
     if init_cfg is None:
         print_log('model.backbone.init_cfg is None: the backbone starts from random weights.', level=logging.WARNING)
         return
+    checkpoint, _ = parse_init_cfg(init_cfg)
     try:
-        read_state_dict(init_cfg['checkpoint'])
+        read_state_dict(checkpoint)
     except (OSError, CheckpointError) as error:
-        raise CheckpointError(f'{error}.\n{how_to_start(init_cfg["checkpoint"])}') from error
+        raise CheckpointError(f'{error}.\n{how_to_start(checkpoint)}') from error
 
 
 def how_to_start(checkpoint: str) -> str:
-    """What to do where a backbone's starting weights cannot be loaded."""
-    makers = sorted(CONFIGS.glob(f'*/{Path(checkpoint).parent.name}.py'))
+    """What to do where a backbone's starting weights, a file or a work folder, cannot be loaded."""
+    path = Path(checkpoint)
+    work_dir = path.parent if path.suffix == '.pth' else path
+    makers = sorted(CONFIGS.glob(f'*/{work_dir.name}.py')) if work_dir.name else []
     make = [f'make it with `tools/dist_train.sh {path.relative_to(CONFIGS.parent)} GPUS`' for path in makers]
     return 'To start, ' + ', or '.join(
         [

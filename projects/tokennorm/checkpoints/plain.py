@@ -1,0 +1,119 @@
+"""What a checkpoint may hold beside tensors, and how it becomes plain data without running any code of the file.
+
+torch's `weights_only=True` makes tensors, numbers, strings and their containers. mmengine's runner also saves numpy's
+numbers and arrays and its own histories of scalars, and allows numpy's constructors for that, which would follow an
+address in an array of objects, and `getattr`, which finds any function. Here stand-ins only take down what a file says
+of them; the numbers are made from that afterwards.
+"""
+
+import re
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+from mmengine.logging import HistoryBuffer
+
+
+class _StandIn:
+    """Takes down what a file gives it."""
+
+    args: tuple = ()
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def made(self) -> Any:
+        """What it stands for.
+
+        Raises:
+            ValueError: where that is no plain data.
+        """
+        raise ValueError(f'{type(self).__name__.removeprefix("_")} is no data')
+
+
+class _Dtype(_StandIn):
+    def made(self) -> np.dtype:
+        code, order = self.args[0], self.state[1] if self.state else '='
+        if not re.fullmatch(r'[biuf]\d+', code) or order not in ('<', '>', '=', '|'):
+            raise ValueError(f'numpy data of type {code} is no number')
+        return np.dtype(order + code)
+
+
+class _Scalar(_StandIn):
+    def made(self) -> np.generic:
+        dtype, content = self.args
+        (number,) = np.frombuffer(content, dtype.made())
+        return number
+
+
+class _Array(_StandIn):
+    def made(self) -> np.ndarray:
+        if self.state is None:
+            raise ValueError('a numpy array has no content')
+        _, shape, dtype, by_columns, content = self.state
+        return np.frombuffer(content, dtype.made()).reshape(shape, order='F' if by_columns else 'C').copy()
+
+
+class _History(_StandIn):
+    """Its own statistics methods, which the file names too, are left to mmengine."""
+
+    def made(self) -> HistoryBuffer:
+        log, count = (self.state[key].made() for key in ('_log_history', '_count_history'))
+        return HistoryBuffer(log, count, self.state['max_length'])
+
+
+class _Attribute(_StandIn):
+    pass
+
+
+def _no_bytes() -> bytes:
+    return b''
+
+
+STAND_INS = [
+    (_no_bytes, 'builtins.bytes'),
+    (_Attribute, 'builtins.getattr'),
+    (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
+    (_Array, 'numpy.ndarray'),
+    (_Dtype, 'numpy.dtype'),
+    *((_Scalar, f'numpy.{core}.multiarray.scalar') for core in ('core', '_core')),
+    *((_Array, f'numpy.{core}.multiarray._reconstruct') for core in ('core', '_core')),
+]
+"""For `torch.serialization.safe_globals`."""
+
+
+def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """The content of a checkpoint with what the stand-ins stand for. Dicts and lists are changed in place.
+
+    Args:
+        content: What `torch.load` with `weights_only=True` and `STAND_INS` returns.
+        done: For each object that has been seen, by its id, it and what became of it.
+
+    Raises:
+        ValueError: for functions, classes and whatever else is no data.
+    """
+    done = {} if done is None else done
+    if id(content) in done:
+        return done[id(content)][1]
+    done[id(content)] = (content, content)
+    if isinstance(content, _StandIn):
+        done[id(content)] = (content, content.made())
+    elif isinstance(content, dict):
+        if isinstance(content, OrderedDict):
+            if set(vars(content)) - {'_metadata'}:  # that of `nn.Module.state_dict`; others could hide methods
+                raise ValueError(f'a dict with the attributes {sorted(vars(content))} is no data')
+            to_plain(vars(content), done)
+        for key in content:
+            to_plain(key, done)
+            content[key] = to_plain(content[key], done)
+    elif isinstance(content, list):
+        content[:] = [to_plain(value, done) for value in content]
+    elif type(content) in (tuple, set):
+        done[id(content)] = (content, type(content)([to_plain(value, done) for value in content]))
+    elif callable(content):
+        raise ValueError(f'{content} is no data')
+    return done[id(content)][1]

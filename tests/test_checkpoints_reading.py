@@ -1,0 +1,223 @@
+"""Reading a checkpoint runs no code of it, gives what it held, and finds the one of a work folder."""
+
+import pickle
+from collections import OrderedDict
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner import checkpoint as mmengines
+from mmengine.runner.checkpoint import CheckpointLoader
+
+from tests.test_backbones_pvt import published_layout, randomise, small_pvt
+from tests.test_checkpoints_loading import assert_same_weights, pretrained
+from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+
+
+class Planted:
+    def __reduce__(self):
+        return (np.save, (planted_path, np.zeros(1)))
+
+
+class PlantedArray:
+    """What runner checkpoints hold, with values that would make numpy follow an address in the file."""
+
+    def __reduce__(self):
+        return (np.ndarray, ((1,), PlantedDtype(), b'AAAAAAAA'))
+
+
+class PlantedDtype:
+    def __reduce__(self):
+        return (np.dtype, ('O', False, True))
+
+
+def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
+    global planted_path
+    planted_path = str(tmp_path / 'ran.npy')
+    torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
+    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+        read_state_dict(tmp_path / 'planted.pth')
+    assert not (tmp_path / 'ran.npy').exists()
+    torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
+    with pytest.raises(RuntimeError, match='a numpy array has no content'):
+        read_state_dict(tmp_path / 'array.pth')
+    poisoned = HistoryBuffer()
+    methods = dict(HistoryBuffer._statistics_methods)
+    poisoned._statistics_methods = {'mean': np.ndarray}
+    torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
+    HistoryBuffer._statistics_methods.clear()
+    HistoryBuffer._statistics_methods.update(methods)
+    assert read_state_dict(tmp_path / 'history.pth') == {}
+    assert HistoryBuffer._statistics_methods == methods
+    pickle.dump(Planted(), (tmp_path / 'bare.pth').open('wb'))
+    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+        read_state_dict(tmp_path / 'bare.pth')
+    assert not (tmp_path / 'ran.npy').exists()
+
+
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path):
+    torch.save(small_pvt().state_dict(), tmp_path / 'whole.pth')
+    (tmp_path / 'half.pth').write_bytes((tmp_path / 'whole.pth').read_bytes()[:1000])
+    (tmp_path / 'empty.pth').write_bytes(b'')
+    for name in ('half.pth', 'empty.pth'):
+        with pytest.raises(RuntimeError, match=name):
+            read_state_dict(tmp_path / name)
+
+
+def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}'
+        source = randomise(small_pvt())
+        torch.save({'state_dict': published_layout(source)}, tmp_path / 'pvt.pth')
+        assert_same_weights(pretrained(f'{address}/pvt.pth'), source)
+        global planted_path
+        planted_path = str(tmp_path / 'ran.npy')
+        torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
+        with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+            read_state_dict(f'{address}/planted.pth')
+        assert not (tmp_path / 'ran.npy').exists()
+        with pytest.raises(OSError, match=r'none.pth could not be fetched'):
+            read_state_dict(f'{address}/none.pth')
+        server.shutdown()
+
+
+def assert_same(name, actual, expected):
+    assert type(actual) is type(expected), name
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected), name
+        for key in expected:
+            assert_same(f'{name}.{key}', actual[key], expected[key])
+    elif isinstance(expected, list | tuple):
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same(f'{name}.{i}', one, other)
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype, name
+        np.testing.assert_array_equal(actual, expected, name)
+    elif isinstance(expected, torch.Tensor):
+        assert torch.equal(actual, expected), name
+    else:
+        assert actual == expected, name
+
+
+def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):
+    """Histories that go on, numbers and arrays of numpy in every order of bytes and of axes, and a dict's metadata."""
+    arrays = [np.arange(6, dtype=dtype).reshape(2, 3) for dtype in ('<f8', '>f4', 'f2', '<i8', '>u2', 'u4', 'i1', 'u1')]
+    state_dict = OrderedDict(weight=torch.randn(2, 3))
+    state_dict._metadata = OrderedDict({'': dict(version=2)})
+    content = dict(
+        state_dict=state_dict,
+        optimizer=dict(state={0: dict(step=torch.tensor(3.0))}, param_groups=[dict(lr=0.1, params=[0])]),
+        meta=dict(epoch=1, loss=np.float32(0.1), best=np.float64(1 / 3), count=np.int64(7), flag=np.bool_(True)),
+        random=('MT19937', np.random.RandomState(0).get_state()[1], 624, 0, 0.0),
+        arrays=[*arrays, np.asfortranarray(arrays[0]), np.array([True, False]), np.zeros((0, 2)), np.array(1.5)],
+        containers=[(1, None), {'a', 'b'}, b'bytes', b'', 2**70, float('inf')],
+    )
+    torch.save(content, tmp_path / 'epoch_1.pth')
+    read = read_checkpoint(tmp_path / 'epoch_1.pth')
+    assert_same('content', read, content)
+    assert read['state_dict']._metadata == state_dict._metadata
+
+    history = HistoryBuffer([1.0, 2.0, 4.0], [1, 1, 2], max_length=4)
+    torch.save(dict(first=history, again=[history]), tmp_path / 'history.pth')
+    read = read_checkpoint(tmp_path / 'history.pth')
+    assert read['again'][0] is read['first']
+    for one in (history, read['first']):
+        one.update(8.0, 1)
+        one.update(16.0, 1)
+    del history.statistics_methods  # which saving it left there
+    assert_same('history', vars(read['first']), vars(history))
+    assert read['first'].statistics('mean', 2) == history.statistics('mean', 2) == 12
+
+
+def planted_files(folder):
+    """One that runs code as it is read, one that hands out a function, and one whose dict hides a method."""
+    global planted_path
+    planted_path = str(folder / 'ran.npy')
+    hidden = OrderedDict(weight=torch.ones(1))
+    hidden.keys = 'hidden'
+    contents = dict(code=Planted(), function=getattr, class_=torch.nn.Parameter, hidden=hidden, array=PlantedArray())
+    for name, content in contents.items():
+        torch.save(dict(state_dict={'weight': torch.ones(1)}, planted=[(content,)]), folder / f'{name}.pth')
+        yield str(folder / f'{name}.pth')
+
+
+@pytest.fixture
+def mmengines_loaders(monkeypatch):
+    """Puts mmengine's own back afterwards."""
+    for name in ('_safe_torch_load', 'load_url'):
+        monkeypatch.setattr(mmengines, name, getattr(mmengines, name))
+
+
+def test_mmengine_reads_no_code_by_any_scheme(tmp_path, monkeypatch, mmengines_loaders):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    monkeypatch.setenv('MMENGINE_HOME', str(tmp_path))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    keep_mmengine_from_unpickling()
+    keep_mmengine_from_unpickling()
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}'
+        monkeypatch.setattr(mmengines, 'get_torchvision_models', lambda: {'planted': f'{address}/code.pth'})
+        monkeypatch.setattr(mmengines, 'get_mmcls_models', lambda: {'planted': f'{address}/code.pth'})
+        monkeypatch.setattr(mmengines, 'get_external_models', lambda: {'planted': 'code.pth'})
+        names = ['torchvision://planted', 'mmcls://planted', 'open-mmlab://planted']
+        for name in [*names, f'{address}/code.pth', *planted_files(tmp_path)]:
+            with pytest.raises(CheckpointError, match='cannot be read as tensors alone'):
+                CheckpointLoader.load_checkpoint(name, 'cpu')
+            assert not (tmp_path / 'ran.npy').exists(), name
+        server.shutdown()
+
+
+def test_mmengine_gets_no_config_to_run(tmp_path, mmengines_loaders):
+    """It runs `meta.config` as Python when it resumes; its own checkpoints have their config in `meta.cfg`."""
+    keep_mmengine_from_unpickling()
+    torch.save(dict(state_dict={}, meta=dict(config='raise SystemError', cfg='model = 1')), tmp_path / 'old.pth')
+    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'old.pth'))['meta'] == dict(cfg='model = 1')
+
+
+def test_an_mmengine_that_reads_in_another_way_is_an_error(monkeypatch):
+    monkeypatch.delattr(mmengines, 'load_url')
+    with pytest.raises(RuntimeError, match=r'mmengine.runner.checkpoint has no load_url'):
+        keep_mmengine_from_unpickling()
+
+
+def test_a_file_that_the_user_trusts_is_read_and_no_other(tmp_path, monkeypatch):
+    code, *others = planted_files(tmp_path)
+    with pytest.raises(CheckpointError, match=r'(?s)numpy.*trust .* set TOKENNORM_TRUST_CHECKPOINT=.*code'):
+        read_state_dict(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TOKENNORM_TRUST_CHECKPOINT', 'code.pth')
+    for other in others:
+        with pytest.raises(CheckpointError):
+            read_state_dict(other)
+    assert not (tmp_path / 'ran.npy').exists()
+    assert read_state_dict(code) == {'weight': torch.ones(1)}
+    assert (tmp_path / 'ran.npy').exists()
+
+
+def test_a_work_folder_is_its_latest_checkpoint(tmp_path):
+    folder = tmp_path / 'work'
+    folder.mkdir()
+    with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no last_checkpoint, epoch_N'):
+        find_checkpoint(folder)
+    for name in ('epoch_9.pth', 'epoch_10.pth', 'best_coco_bbox_mAP_epoch_11.pth', 'epoch_x.pth'):
+        (folder / name).touch()
+    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
+    (folder / 'last_checkpoint').write_text('/moved/from/here/epoch_9.pth\n')
+    assert find_checkpoint(folder) == str(folder / 'epoch_9.pth')
+    (tmp_path / 'iter_3.pth').touch()
+    (folder / 'last_checkpoint').write_text(str(tmp_path / 'iter_3.pth'))  # `out_dir` of the hook
+    assert find_checkpoint(folder) == str(tmp_path / 'iter_3.pth')
+    (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
+    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
+    assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
+    with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth is not there'):
+        find_checkpoint(folder / 'none.pth')

@@ -1,0 +1,114 @@
+"""Positions and bias tables at other sizes, against an interpolation of their own in float64."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from timm.layers.pos_embed_rel import resize_rel_pos_bias_table_simple
+
+from tests.conftest import assert_near
+from tests.test_backbones_pvt import published_layout, randomise, small_pvt
+from tests.test_backbones_swin import mmdets_model, small_swin
+from tokennorm.checkpoints import CheckpointError, load_pretrained, resize_bias_table, resize_positions
+
+
+def cubic(distance):
+    """Keys' kernel (1981), a = -3/4."""
+    d = abs(distance)
+    if d <= 1:
+        return 1.25 * d**3 - 2.25 * d**2 + 1
+    return -0.75 * d**3 + 3.75 * d**2 - 6 * d + 3 if d < 2 else 0.0
+
+
+def linear(distance):
+    return max(0.0, 1 - abs(distance))
+
+
+def weights(kernel, size, new_size):
+    """(new_size, size): centres of cells on centres of cells, what lies outside is the nearest cell's."""
+    matrix = torch.zeros(new_size, size, dtype=torch.float64)
+    for i in range(new_size):
+        centre = (i + 0.5) * size / new_size - 0.5
+        for j in range(math.floor(centre) - 2, math.floor(centre) + 4):
+            matrix[i, min(max(j, 0), size - 1)] += kernel(centre - j)
+    return matrix
+
+
+def resized(kernel, grid, shape):
+    """(h, w, C) to (H, W, C) in float64."""
+    down, across = (weights(kernel, *sizes) for sizes in zip(grid.shape[:2], shape, strict=True))
+    return torch.einsum('yi,xj,ijc->yxc', down, across, grid.double())
+
+
+@pytest.mark.parametrize('window', [4, 9, 12])
+def test_bias_tables_are_interpolated_for_each_head(window):
+    table = torch.randn(13 * 13, 3)
+    new_side = 2 * window - 1
+    actual = resize_bias_table(table, window)
+    expected = resized(cubic, table.unflatten(0, (13, 13)), (new_side, new_side)).flatten(0, 1)
+    assert_near('table', actual, expected)
+    timms = resize_rel_pos_bias_table_simple(table, (window, window), (new_side**2, 3))
+    assert torch.equal(actual, timms)
+    assert resize_bias_table(table.half(), window).dtype == torch.half
+
+
+def test_bias_tables_of_the_same_window_stay_and_others_than_of_squares_are_errors():
+    table = torch.randn(13 * 13, 3)
+    assert resize_bias_table(table, 7) is table
+    for rows in (13 * 12, 12 * 12):
+        with pytest.raises(ValueError, match=f'a bias table of {rows} rows is of no square window'):
+            resize_bias_table(torch.ones(rows, 3), 7)
+
+
+def test_a_swin_of_another_window_takes_resized_tables(tmp_path):
+    theirs = mmdets_model()
+    torch.save(theirs.state_dict(), tmp_path / 'swin.pth')
+    model = small_swin(window_size=5)
+    report = load_pretrained(model, tmp_path / 'swin.pth')
+    tables = [key for key in model.state_dict() if key.endswith('bias_table')]
+    assert report.resized == tables
+    assert len(tables) == 7
+    for key in tables:
+        table = theirs.state_dict()[key.replace('attn.', 'attn.w_msa.')]
+        expected = resized(cubic, table.unflatten(0, (13, 13)), (9, 9)).flatten(0, 1)
+        assert_near(key, model.state_dict()[key], expected)
+    torch.save(
+        theirs.state_dict() | {tables[0].replace('attn.', 'attn.w_msa.'): torch.ones(156, 1)}, tmp_path / 'swin.pth'
+    )
+    with pytest.raises(CheckpointError, match=r'swin.pth: a bias table of 156 rows'):
+        load_pretrained(model, tmp_path / 'swin.pth')
+
+
+def test_positions_of_pvt_are_bilinear():
+    grid = torch.randn(1, 4, 6, 8)
+    expected = resized(linear, grid[0], (7, 5))[None]
+    assert_near('positions', resize_positions(grid, (7, 5), 'bilinear'), expected)
+    antialiased = F.interpolate(rearrange(grid, 'b h w c -> b c h w'), size=(3, 2), mode='bicubic', antialias=True)
+    assert torch.equal(resize_positions(grid, (3, 2)), rearrange(antialiased, 'b c h w -> b h w c'))
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
+def test_a_pvt_for_another_image_size_takes_resized_positions(tmp_path, out_type):
+    source = randomise(small_pvt(pretrain_img_size=64))
+    published = published_layout(source)
+    torch.save(published, tmp_path / 'pvt.pth')
+    model = small_pvt(pretrain_img_size=(96, 160), out_type=out_type)
+    report = load_pretrained(model, tmp_path / 'pvt.pth')
+    assert report.resized == [f'stages.{i}.pos_embed' for i in range(4)]
+    assert report.converted == []
+    for i, (side, shape) in enumerate(zip((16, 8, 4, 2), ((24, 40), (12, 20), (6, 10), (3, 5)), strict=True)):
+        row = int(out_type == 'cls_token' and i == 3)
+        rows = published[f'pos_embed{i + 1}']
+        grid = rows[:, -side * side :].unflatten(1, (side, side))
+        actual = model.stages[i].pos_embed.detach()
+        assert torch.equal(actual[:, :row], rows[:, :row])
+        assert_near(f'stage {i}', actual[:, row:], resized(linear, grid[0], shape).flatten(0, 1)[None])
+
+
+def test_positions_of_a_grid_that_is_not_square_are_not_guessed(tmp_path):
+    torch.save(small_pvt(pretrain_img_size=(64, 96)).state_dict(), tmp_path / 'pvt.pth')
+    load_pretrained(small_pvt(pretrain_img_size=(64, 96)), tmp_path / 'pvt.pth')
+    with pytest.raises(CheckpointError, match=r'4 of another shape: stages.0.pos_embed \(\(1, 384, 8\)'):
+        load_pretrained(small_pvt(pretrain_img_size=64), tmp_path / 'pvt.pth')

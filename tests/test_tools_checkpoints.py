@@ -1,0 +1,174 @@
+"""Checkpoints on the command lines: converted, published, and none that carries code is read by any tool."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from mmengine import Config
+from mmengine.registry import MODELS
+from mmengine.runner import checkpoint as loaders
+
+from tests import test_backbones_swin as swin
+from tests import test_tools
+from tests.test_checkpoints_reading import assert_same
+from tests.test_tools import CONFIG, ROOT, options, tool
+from tokennorm.checkpoints import read_checkpoint
+
+data, trained, fresh_visualizer = test_tools.data, test_tools.trained, test_tools.fresh_visualizer  # fixtures
+
+
+class Planted:
+    def __reduce__(self):
+        return (np.save, (planted_path, np.zeros(1)))
+
+
+@pytest.fixture
+def planted(trained, tmp_path):
+    """The work folder of a training into whose checkpoint someone has put code."""
+    global planted_path
+    planted_path = str(tmp_path / 'ran.npy')
+    work_dir = tmp_path / 'planted'
+    work_dir.mkdir()
+    content = torch.load(trained / 'epoch_1.pth', weights_only=False)
+    content['meta']['planted'] = Planted()
+    torch.save(content, work_dir / 'epoch_1.pth')
+    (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
+    return work_dir
+
+
+def start_from(checkpoint):
+    return {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': str(checkpoint)}
+
+
+TOOLS = {
+    'resume': lambda few, file: ('train', [CONFIG, '--work-dir', str(file.parent), '--resume', *few()]),
+    'resume a file': lambda few, file: ('train', [CONFIG, '--resume', str(file), *few()]),
+    'resume without a look before': lambda few, file: ('train', [CONFIG, '--resume', str(file), *few()]),
+    'load_from': lambda few, file: ('train', [CONFIG, *few(load_from=str(file))]),
+    'init_cfg': lambda few, file: ('train', [CONFIG, *few(**start_from(file))]),
+    'init_cfg of a folder': lambda few, file: ('train', [CONFIG, *few(**start_from(file.parent))]),
+    'test': lambda few, file: ('test', [CONFIG, str(file), *few()]),
+    'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'demo.jpg')]),
+    'convert': lambda few, file: ('convert_checkpoint', [str(file), 'out.pth', '--config', CONFIG]),
+    'publish': lambda few, file: ('publish_checkpoint', [str(file), 'out.pth']),
+    'analysis': lambda few, file: ('analysis', ['benchmark', CONFIG, '--task', 'inference', '--checkpoint', str(file)]),
+}
+
+
+@pytest.mark.parametrize('use', TOOLS)
+def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, monkeypatch):
+    def few(**more):
+        return ['--cfg-options', *options(data, **more)]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr('sys.argv', ['tool'])
+    for loader in ('_safe_torch_load', 'load_url'):  # as in the end mmengine's own do
+        monkeypatch.setattr(loaders, loader, lambda file, *_, **__: torch.load(file, weights_only=False))
+    if 'without' in use:
+        monkeypatch.setattr('tokennorm.cli._check_start_fits', lambda *_: None)
+    name, arguments = TOOLS[use](few, planted / 'epoch_1.pth')
+    with pytest.raises(SystemExit, match=r'(?s)error: .*epoch_1.pth cannot be read as tensors alone.*TRUST'):
+        tool(name)(arguments)
+    assert not (tmp_path / 'ran.npy').exists()
+    assert not list(tmp_path.glob('out*'))
+
+
+def test_resuming_gets_all_that_was_saved(trained):
+    """The same objects as unpickling makes: nothing that goes on from them can differ."""
+    saved = torch.load(trained / 'epoch_1.pth', weights_only=False)
+    read = read_checkpoint(trained / 'epoch_1.pth')
+    histories = [content['message_hub'].pop('log_scalars') for content in (read, saved)]
+    assert_same('checkpoint', read, saved)
+    assert read['state_dict']._metadata == saved['state_dict']._metadata
+    assert len(histories[0]) > 3
+    assert_same('log_scalars', *({name: vars(one) for name, one in log.items()} for log in histories))
+
+
+def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tool('publish_checkpoint')([str(trained), 'weights/mini.pth'])
+    (path,) = (tmp_path / 'weights').iterdir()
+    printed = capsys.readouterr().out
+    assert f'weights/{path.name}: ' in printed
+    assert 'left out: message_hub, optimizer, param_schedulers' in printed
+    assert path.name.startswith('mini-')
+    latest = read_checkpoint(trained)
+    content = torch.load(path, weights_only=True)
+    assert set(content) == {'state_dict', 'meta'}
+    assert_same('state_dict', content['state_dict'], dict(latest['state_dict']))
+    assert content['meta']['dataset_meta']['classes'] == ('disk', 'square', 'triangle', 'star')
+    assert content['meta']['cfg'] == latest['meta']['cfg']
+    assert path.stat().st_size < 0.5 * next(trained.glob('epoch_*.pth')).stat().st_size
+    with pytest.raises(SystemExit, match=rf'error: weights/{path.name} is there already'):
+        tool('publish_checkpoint')([str(trained), 'weights/mini.pth'])  # the same content has the same name
+    assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
+
+    arguments = ['--cfg-options', *options(data)]
+    tool('test')([CONFIG, str(path), '--work-dir', 'tested', *arguments])
+    (metrics,) = tmp_path.glob('tested/*/*.json')
+    assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
+    cfg = Config.fromfile(CONFIG).model.backbone
+    backbone = MODELS.build(dict(cfg, init_cfg=dict(type='Pretrained', checkpoint=str(path))))
+    backbone.init_weights()
+    for key, value in backbone.state_dict().items():
+        assert torch.equal(value, content['state_dict'][f'backbone.{key}']), key
+
+
+def test_what_cannot_be_published_is_said(tmp_path):
+    for name, value in (('inf', float('inf')), ('nan', float('nan'))):
+        torch.save(dict(state_dict=dict(weight=torch.tensor([1.0, value]))), tmp_path / f'{name}.pth')
+        with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite in weight'):
+            tool('publish_checkpoint')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
+    torch.save(dict(state_dict={}, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
+    with pytest.raises(SystemExit, match=r'what would be written is more than plain data: .*numpy'):
+        tool('publish_checkpoint')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
+    with pytest.raises(SystemExit, match=r'none.pth is not there'):
+        tool('publish_checkpoint')([str(tmp_path / 'none.pth'), str(tmp_path / 'out.pth')])
+    assert not list(tmp_path.glob('out*'))
+
+
+def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, capsys):
+    config = tmp_path / 'swin.py'
+    backbone = dict(type='tokennorm.Swin', arch=swin.ARCH, window_size=5, drop_path_rate=0.0)
+    config.write_text(f'model = dict(backbone={backbone})')
+    theirs = {key: v for key, v in swin.timms_model().state_dict().items() if key != 'norm.bias'}
+    torch.save(theirs, tmp_path / 'timm.pth')
+    out = tmp_path / 'new' / 'swin.pth'
+    tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
+    printed = capsys.readouterr().out
+    for part in (
+        'names of timm',
+        '7 resized: stages.0.blocks.0.attn.relative',
+        '8 missing: stages.0.norm',
+        'head.fc.bias',
+    ):
+        assert part in printed
+    content = torch.load(out, weights_only=True)
+    assert content['meta']['layout'] == 'names of timm'
+    assert content['meta']['source'] == 'timm.pth'
+    assert content['meta']['backbone']['window_size'] == 5
+    models = []
+    for path in (tmp_path / 'timm.pth', out):
+        models.append(MODELS.build(dict(backbone, init_cfg=dict(type='Pretrained', checkpoint=str(path)))))
+        models[-1].init_weights()
+    direct, converted = (model.state_dict() for model in models)
+    for key, value in direct.items():
+        assert torch.equal(value, converted[key]), key
+        assert torch.equal(value, content['state_dict'][key]), key
+    before = out.read_bytes()
+    with pytest.raises(SystemExit, match=r'swin.pth is there already'):
+        tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
+    assert out.read_bytes() == before
+    stem = 'stages.0.patch_embed.proj.weight'
+    init_cfg = dict(type='Pretrained', checkpoint='x', allow_missing=[stem])
+    config.write_text(f'model = dict(backbone={dict(backbone, init_cfg=init_cfg, in_channels=1)})')
+    tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(tmp_path / 'grey.pth'), '--config', str(config)])
+    assert set(content['state_dict']) - set(read_checkpoint(tmp_path / 'grey.pth')['state_dict']) == {stem}
+    torch.save(theirs | {'layers.0.blocks.5.norm1.weight': torch.ones(8)}, tmp_path / 'deeper.pth')
+    with pytest.raises(SystemExit, match=r'(?s)error: .*deeper.pth does not fit Swin.*1 unexpected'):
+        tool('convert_checkpoint')([str(tmp_path / 'deeper.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
+    config.write_text("model = dict(backbone=dict(type='mmdet.ResNet', depth=50))")
+    with pytest.raises(SystemExit, match=r'error: .*ResNet'):
+        tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
+    assert not (tmp_path / 'no.pth').exists()
