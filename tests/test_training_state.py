@@ -34,7 +34,7 @@ class ToyData(Dataset):
         return dict(width=1 + index % 2, height=1)
 
     def __getitem__(self, index):
-        noise = [random.random(), np.random.rand(), torch.rand(()).item()]
+        noise = [random.random(), np.random.rand(), torch.rand(()).item()]  # noqa: NPY002
         ToyData.drawn.append((int(index), *noise))
         return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
 
@@ -112,6 +112,7 @@ def config(
     batch_sampler=None,
     workers=0,
     accumulate=1,
+    save_best=None,
     max_keep_ckpts=2,
     **stop,
 ):
@@ -131,7 +132,11 @@ def config(
             param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
             default_hooks=dict(
                 checkpoint=dict(
-                    type='CheckpointHook', interval=interval, by_epoch=by_epoch, max_keep_ckpts=max_keep_ckpts
+                    type='CheckpointHook',
+                    interval=interval,
+                    by_epoch=by_epoch,
+                    max_keep_ckpts=max_keep_ckpts,
+                    save_best=save_best,
                 )
             ),
             custom_hooks=[dict(type='StopAt', **stop)],
