@@ -145,6 +145,29 @@ def test_two_groups_of_torchrun_train_as_one_and_evaluate_alike(data, tmp_path):
     assert f'coco/bbox_mAP: {average_precision(one)["coco/bbox_mAP"]:.4f}' in out
 
 
+@pytest.mark.slow
+def test_two_processes_that_share_the_weights_train_as_one_and_resume(data, tmp_path):
+    """FSDP: each holds a half of the parameters. The checkpoint of `state_dict_cfg='full'` is like any other."""
+    one, two = tmp_path / 'one', tmp_path / 'two'
+    config = write_config(tmp_path, data, 2)
+    strategy = "strategy = dict(type='FSDPStrategy', state_dict_cfg='full')\nrunner_type = 'FlexibleRunner'\n"
+    unclipped = "optim_wrapper['clip_grad'] = None\ncustom_hooks = []\n"
+    config.write_text(config.read_text() + strategy + unclipped)
+    alone = write_config(tmp_path, data, 4)
+    alone.write_text(alone.read_text() + unclipped)
+    process = launch('dist_train.sh', config, 2, '--work-dir', two)
+    train_alone(alone, one)
+    finish(process)
+    contents = [torch.load(folder / 'epoch_1.pth', weights_only=False) for folder in (one, two)]
+    for name, expected in contents[0]['state_dict'].items():
+        assert_near(name, contents[1]['state_dict'][name], expected, 'backward')
+    assert average_precision(one) == average_precision(two)
+    more = ['--resume', '--cfg-options', 'train_cfg.max_epochs=2']
+    out = finish(launch('dist_train.sh', config, 2, '--work-dir', two, *more))
+    assert 'resumed epoch: 1, iter: 2' in out
+    assert (two / 'epoch_2.pth').is_file()
+
+
 def test_a_launcher_that_needs_gpus_says_so_without_them(monkeypatch):
     monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cpu')
     with pytest.raises(ValueError, match=r"launcher='slurm' needs GPUs; .* launcher='pytorch'"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from mmengine.config import Config, DictAction
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import nn
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
@@ -130,9 +131,9 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
     """mmengine takes of a checkpoint what fits and no more. To resume all must fit; with `load_from` alone a head for
     other classes may differ, a backbone may not."""
     checkpoint = cfg.get('load_from')
-    if not checkpoint:
-        return
     model = getattr(runner.model, 'module', runner.model)
+    if not checkpoint or not isinstance(model, nn.Module):  # FlexibleRunner builds its model later
+        return
     try:
         state_dict = read_state_dict(checkpoint)
         if cfg.get('resume'):

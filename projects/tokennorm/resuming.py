@@ -52,7 +52,7 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
 
 def _candidates(folder: Path) -> Iterator[Path]:
     """Checkpoints, the latest first: what was written after `last_checkpoint`, what this one names, and the others."""
-    paths = [path for path in folder.glob('*.pth') if not path.name.startswith('best_')]
+    paths = [path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')]
     paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
     pointer = folder / POINTER
     if pointer.is_file():
