@@ -145,35 +145,20 @@ def test_two_groups_of_torchrun_train_as_one_and_evaluate_alike(data, tmp_path):
     assert f'coco/bbox_mAP: {average_precision(one)["coco/bbox_mAP"]:.4f}' in out
 
 
-@pytest.mark.slow
-def test_two_processes_that_share_the_weights_train_as_two_that_do_not_and_resume(data, tmp_path):
-    """FSDP: each holds a half of the parameters. RetinaNet, as FSDP takes no scalars, which ATSS has; and without
-    clipping, as mmengine clips by the norm of what a process holds."""
-    text = write_config(tmp_path, data, 2).read_text()
-    plain, sharded = tmp_path / 'plain.py', tmp_path / 'sharded.py'
-    plain.write_text(
-        text[: text.index('model = dict(')] + "optim_wrapper['clip_grad'] = None\ncustom_hooks = []\n"
-        'model = dict(test_cfg=dict(score_thr=0.0))\n'
-    )
-    strategy = "strategy = dict(type='FSDPStrategy', state_dict_cfg='full')\nrunner_type = 'FlexibleRunner'\n"
-    sharded.write_text(plain.read_text() + strategy)
-    for config in (plain, sharded):
-        finish(launch('dist_train.sh', config, 2, '--work-dir', tmp_path / config.stem))
-    one, two = tmp_path / 'plain', tmp_path / 'sharded'
-    weights = [torch.load(folder / 'epoch_1.pth', weights_only=False)['state_dict'] for folder in (one, two)]
-    for name, expected in weights[0].items():
-        assert_near(name, weights[1][name], expected, 'backward')
-    assert average_precision(one) == average_precision(two)
-    more = ['--resume', '--cfg-options', 'train_cfg.max_epochs=2']
-    out = finish(launch('dist_train.sh', sharded, 2, '--work-dir', two, *more))
-    assert 'resumed epoch: 1, iter: 2' in out
-    assert (two / 'epoch_2.pth').is_file()
-
-
 def test_a_launcher_that_needs_gpus_says_so_without_them(monkeypatch):
     monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cpu')
     with pytest.raises(ValueError, match=r"launcher='slurm' needs GPUs; .* launcher='pytorch'"):
         start_cpu_processes(Config(dict(launcher='slurm')))
+
+
+def test_wrappers_are_told_that_there_is_no_gpu(monkeypatch):
+    monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cpu')
+    monkeypatch.setattr('tokennorm.distributed.torch_dist.is_initialized', lambda: True)
+    cfg = Config(dict(launcher='pytorch', strategy=dict(type='FSDPStrategy'), find_unused_parameters=True))
+    start_cpu_processes(cfg)
+    assert cfg.model_wrapper_cfg.device_ids is None
+    assert cfg.model_wrapper_cfg.find_unused_parameters is True
+    assert cfg.strategy.model_wrapper == dict(type='MMFullyShardedDataParallel', device_id='cpu')
 
 
 def test_a_gpu_leaves_everything_to_mmengine(monkeypatch):
