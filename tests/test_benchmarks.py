@@ -1,6 +1,7 @@
 """The benchmarks run and print their tables."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,3 +24,14 @@ def test_backbones_prints_time_and_memory_of_each_host():
         numbers = [float(number) for number in re.findall(r'([\d.]+) (?:ms|MiB)', row)]
         assert len(numbers) == 6
         assert min(numbers) > 0
+
+
+def test_soak_finds_growth_and_a_steady_saw():
+    """An evaluation's peak that comes and goes is no growth; a slope of 3 % over the time after the warm-up is."""
+    growth = runpy.run_path(str(BENCHMARKS / 'soak.py'))['growth']
+    saw = [(float(i), 1000 + 100 * (i % 7 == 0) + (i < 100) * (i - 100)) for i in range(600)]
+    assert abs(growth(saw, 100)) < 0.001
+    slope = [(seconds, value * (1 + 0.05 * max(seconds - 100, 0) / 500)) for seconds, value in saw]
+    assert 0.035 < growth(slope, 100) < 0.045
+    with pytest.raises(ValueError, match='warm_up=595 leaves 5 of 600 samples'):
+        growth(saw, 595)

@@ -18,33 +18,60 @@ def launch(name, *args, path='', **env):
 def test_dist_train():
     words = launch('dist_train.sh', 'CONFIG', '4', '--resume', '--cfg-options', 'a=b c').stdout.split()
     assert words[:2] == ['-m', 'torch.distributed.run']
-    assert {'--nnodes=1', '--node_rank=0', '--nproc_per_node=4'} < set(words)
-    assert {'--master_addr=127.0.0.1', '--master_port=29500'} < set(words)
+    assert {'--standalone', '--nproc_per_node=4'} < set(words)
+    assert not any('port' in word or 'rank' in word for word in words)
     script = words.index(f'{TOOLS}/train.py')
     assert words[script + 1 :] == ['CONFIG', '--launcher', 'pytorch', '--resume', '--cfg-options', 'a=b', 'c']
 
 
+def test_one_machine_with_a_port():
+    words = launch('dist_train.sh', 'CONFIG', '4', PORT='1234').stdout.split()
+    assert {'--nnodes=1', '--node_rank=0', '--master_addr=127.0.0.1', '--master_port=1234'} < set(words)
+
+
 def test_several_machines():
-    nodes = dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='10.0.0.1', PORT='1234')
+    nodes = dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='10.0.0.1')
     words = launch('dist_test.sh', 'CONFIG', 'CHECKPOINT', '8', **nodes).stdout.split()
-    assert {'--nnodes=2', '--node_rank=1', '--master_addr=10.0.0.1', '--master_port=1234'} < set(words)
+    expected = {'--nnodes=2', '--node_rank=1', '--master_addr=10.0.0.1', '--master_port=29500', '--nproc_per_node=8'}
+    assert expected < set(words)
     script = words.index(f'{TOOLS}/test.py')
     assert words[script + 1 :] == ['CONFIG', 'CHECKPOINT', '--launcher', 'pytorch']
 
 
+@pytest.fixture
+def slurm(tmp_path):
+    """A folder with an `srun` that prints its own arguments and runs the command as the second of two machines."""
+    srun = """#!/bin/bash
+        while [ "$1" != bash ]; do echo "$1"; shift; done
+        SLURM_NNODES=2 SLURM_NODEID=1 SLURM_JOB_ID=41234 SLURM_JOB_NODELIST='gpu[7-8]' exec "$@"
+    """
+    scontrol = '#!/bin/bash\n[ "$*" = "show hostnames gpu[7-8]" ] && printf "gpu7\\ngpu8\\n"\n'
+    for name, content in (('srun', srun), ('scontrol', scontrol)):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
 @pytest.mark.parametrize('name', ['train', 'test'])
-def test_slurm(tmp_path, name):
-    (tmp_path / 'srun').write_text('#!/bin/sh\necho "$@"\n')
-    (tmp_path / 'srun').chmod(0o755)
+def test_slurm(slurm, name):
     given = ['PARTITION', 'JOB', 'CONFIG', 'FOURTH', '--cfg-options', 'a=b']
-    environment = dict(GPUS='4', SRUN_ARGS='--time=1 --qos=high', PYTHON='python')
-    words = launch(f'slurm_{name}.sh', *given, path=tmp_path, **environment).stdout.split()
-    assert {'--partition=PARTITION', '--job-name=JOB', '--gres=gpu:4', '--ntasks=4', '--ntasks-per-node=4'} < set(words)
-    assert {'--time=1', '--qos=high', '--kill-on-bad-exit=1', '--cpus-per-task=5'} < set(words)
-    fourth = ['--work-dir', 'FOURTH'] if name == 'train' else ['FOURTH']
-    assert words[words.index('python') :] == [
-        *('python', '-u', f'{TOOLS}/{name}.py', 'CONFIG', *fourth, '--launcher', 'slurm', '--cfg-options', 'a=b')
+    environment = dict(GPUS='8', GPUS_PER_NODE='4', SRUN_ARGS='--time=1 --qos=high')
+    words = launch(f'slurm_{name}.sh', *given, path=slurm, **environment).stdout.split()
+    assert {'--partition=PARTITION', '--job-name=JOB', '--gres=gpu:4', '--ntasks=2', '--ntasks-per-node=1'} < set(words)
+    assert {'--nodes=2', '--cpus-per-task=20', '--kill-on-bad-exit=1', '--time=1', '--qos=high'} < set(words)
+    torchrun = words[words.index('torch.distributed.run') :]
+    expected = {'--nnodes=2', '--node_rank=1', '--master_addr=gpu7', '--master_port=21234', '--nproc_per_node=4'}
+    assert expected < set(torchrun)
+    fourth, after = (['FOURTH'], []) if name == 'test' else ([], ['--work-dir', 'FOURTH'])
+    assert torchrun[torchrun.index(f'{TOOLS}/{name}.py') + 1 :] == [
+        *('CONFIG', *fourth, '--launcher', 'pytorch', *after, '--cfg-options', 'a=b')
     ]
+
+
+def test_slurm_with_gpus_that_do_not_fill_machines(slurm):
+    done = launch('slurm_train.sh', 'PARTITION', 'JOB', 'CONFIG', 'WORK', path=slurm, GPUS='12')
+    assert done.returncode == 2
+    assert 'GPUS=12 must be a multiple of GPUS_PER_NODE=8' in done.stderr
 
 
 @pytest.mark.parametrize('name', ['dist_train', 'dist_test', 'slurm_train', 'slurm_test'])

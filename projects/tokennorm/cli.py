@@ -1,13 +1,15 @@
 """What the command lines in tools/ share: arguments, the config they name, and checks before anything long begins."""
 
 import argparse
+import errno
 import os
 import warnings
 from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import Runner
+from torch import nn
 
 from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
@@ -19,10 +21,14 @@ from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.inspection import inspect_splits
 from tokennorm.datasets.own_data import use_coco_splits
+from tokennorm.distributed import start_cpu_processes
 from tokennorm.hooks import DataErrorHook
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
 from tokennorm.model_checks import check_neck, check_optimizer
+from tokennorm.resuming import latest_checkpoint, make_resumable
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
 
@@ -127,7 +133,10 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         keep_mmengine_from_unpickling()
         check_config_data(cfg, splits)
         if 'train' in splits:
+            make_resumable(cfg)
+            _find_checkpoint_to_resume(cfg)
             check_start(cfg)
+        start_cpu_processes(cfg)
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
@@ -143,13 +152,24 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     return runner
 
 
+def _find_checkpoint_to_resume(cfg: Config) -> None:
+    """Where none is named, the latest in the work folder; where there is none the training starts anew, and says so."""
+    if not cfg.get('resume') or cfg.get('load_from'):
+        return
+    latest = latest_checkpoint(cfg.work_dir)
+    cfg.load_from = None if latest is None else str(latest)
+    if latest is None:
+        cfg.resume = False
+        warnings.warn(f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3)
+
+
 def _check_start_fits(runner: Runner, cfg: Config) -> None:
     """mmengine takes of a checkpoint what fits and no more. To resume all must fit; with `load_from` alone a head for
     other classes may differ, a backbone may not."""
-    checkpoint = cfg.get('load_from') or (cfg.get('resume') and find_latest_checkpoint(cfg.work_dir))
-    if not checkpoint:
-        return
+    checkpoint = cfg.get('load_from')
     model = getattr(runner.model, 'module', runner.model)
+    if not checkpoint or not isinstance(model, nn.Module):  # FlexibleRunner builds its model later
+        return
     try:
         state_dict = read_state_dict(checkpoint)
         if cfg.get('resume'):
@@ -171,6 +191,13 @@ def train(runner: Runner, to_go_on: str) -> None:
         raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
     except (DataError, NonFiniteError) as error:
         raise SystemExit(f'error: {error}') from None
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        raise SystemExit(
+            f'error: {error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are as they '
+            f'were. Make room, then {to_go_on}'
+        ) from None
     except KeyboardInterrupt:
         raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None
 

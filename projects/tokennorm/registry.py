@@ -28,3 +28,9 @@ OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
     scope='tokennorm',
     locations=['tokennorm.optim'],
 )
+DATA_SAMPLERS = host.Registry(
+    'data sampler',
+    parent=host.DATA_SAMPLERS,
+    scope='tokennorm',
+    locations=['tokennorm.datasets.resumable_sampler'],
+)

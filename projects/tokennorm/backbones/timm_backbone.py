@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.checkpoints import load_from_init_cfg
 from tokennorm.names import did_you_mean
 from tokennorm.registry import MODELS
 from tokennorm.surgery import replace_norms, replace_stem
@@ -123,6 +124,15 @@ class TimmBackbone(Backbone):
     def feature_info(self) -> list[dict[str, Any]]:
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each map, in timm's words."""
         return self.net.feature_info.get_dicts()
+
+    def init_weights(self) -> None:
+        """Loads the checkpoint of `init_cfg`, if there is one; timm's own initialisation stays otherwise.
+
+        Raises:
+            RuntimeError: where the checkpoint's parameters are not this model's.
+        """
+        if self.init_cfg is not None:
+            load_from_init_cfg(self, self.init_cfg, self._convert)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -36,6 +36,9 @@ class DTN(nn.LayerNorm):
     tensor of rank 3 raises unless `grid` says what it means: read as one row of tokens it would silently get
     one-dimensional statistics.
 
+    The statistics are those of one image, in training and in evaluation alike: processes that train together have
+    nothing to synchronise here, and there is no SyncDTN as there is a SyncBatchNorm.
+
     Args:
         num_features: Channels C.
         num_heads: Heads N of the attention behind this norm; divides C. Each has its own P and its own ratios.

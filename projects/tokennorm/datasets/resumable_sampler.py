@@ -1,0 +1,123 @@
+"""Batches that a resumed training goes on with where it stopped, augmented as if it had never stopped.
+
+mmengine starts an epoch anew when it resumes in its middle, and its data workers start anew from their seeds. Here the
+batch sampler skips what has been trained on, without loading it, and numbers every sample that it draws; the sample's
+augmentation is seeded with that number. It is then also the same for any number of workers, and a total batch that is
+divided among more processes is the same batch.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from mmengine.dist import get_dist_info
+from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
+from torch.utils.data import BatchSampler, DataLoader, Sampler
+
+from tokennorm.randomness import seeded
+from tokennorm.registry import DATA_SAMPLERS
+
+
+class Draw(int):
+    """An index of a dataset, with the number of the sample in the training: 0 is the first one drawn."""
+
+    number: int
+
+    def __new__(cls, index: int, number: int) -> 'Draw':
+        draw = super().__new__(cls, index)
+        draw.number = number
+        return draw
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return int(self), self.number
+
+
+@DATA_SAMPLERS.register_module()
+class ResumableBatchSampler(Sampler[list[Draw]]):
+    """The batches of another batch sampler, numbered.
+
+    Args:
+        sampler: Sampler of the dataset's indices.
+        batch_size: Samples in a batch.
+        batch_sampler: Config of the batch sampler; None is torch's `BatchSampler`.
+        drop_last: Whether torch's leaves out an incomplete last batch.
+
+    Attributes:
+        drawn: Batches since the beginning of the training.
+    """
+
+    def __init__(
+        self, sampler: Sampler, batch_size: int, batch_sampler: dict[str, Any] | None = None, drop_last: bool = False
+    ) -> None:
+        if batch_sampler is None:
+            self.batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        else:
+            self.batch_sampler = HOST_SAMPLERS.build(
+                dict(batch_sampler), default_args=dict(sampler=sampler, batch_size=batch_size)
+            )
+        self.sampler = sampler  # mmengine sets its epoch
+        self.batch_size = batch_size
+        self.drawn = 0
+        self._skipped = None
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def skip(self, num_batches: int, epoch: int = 0) -> int:
+        """Leaves out the first batches of the pass of an epoch; where it has fewer, whole passes before.
+
+        Returns:
+            How many whole passes: 0 with a sampler that does not end.
+        """
+        passes = 0
+        batches = self._start_pass(epoch)
+        for _ in range(num_batches):
+            if next(batches, None) is None:
+                passes += 1
+                batches = self._start_pass(epoch + passes)
+                next(batches)
+        self._skipped = batches
+        return passes
+
+    def _start_pass(self, epoch: int) -> Iterator[list[int]]:
+        if hasattr(self.sampler, 'set_epoch'):
+            self.sampler.set_epoch(epoch)
+        return iter(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        rank, world_size = get_dist_info()
+        batches, self._skipped = self._skipped or iter(self.batch_sampler), None
+        for batch in batches:
+            first = self.drawn * self.batch_size
+            self.drawn += 1
+            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
+
+
+class SeededSamples:
+    """How torch's loader gets the samples of a batch (`__getitems__`), each with random numbers of its own.
+
+    Args:
+        dataset: Gives a sample for an index.
+        seed: Of the training.
+    """
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset = dataset
+        self.seed = seed
+
+    def __call__(self, draws: list[Draw]) -> list[Any]:
+        samples = []
+        for draw in draws:
+            with seeded(self.seed, draw.number):
+                samples.append(self.dataset[int(draw)])
+        return samples
+
+
+def seed_samples(loader: DataLoader, seed: int) -> None:
+    """Augmentation in a loader with a `ResumableBatchSampler` depends on the seed and on the sample's number alone.
+
+    A dataset whose class has a `__getitems__` is left alone.
+    """
+    if not hasattr(type(loader.dataset), '__getitems__'):
+        loader.dataset.__getitems__ = SeededSamples(loader.dataset, seed)
+    loader.generator = torch.Generator()  # seeds of workers are not drawn from the generator of the model

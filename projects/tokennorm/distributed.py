@@ -1,0 +1,41 @@
+"""Several processes without a GPU: mmengine's launchers call `torch.cuda.set_device`, so the group is made before."""
+
+from datetime import timedelta
+
+from mmengine.config import Config
+from mmengine.device import get_device
+from torch import distributed as torch_dist
+
+DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
+
+
+def start_cpu_processes(cfg: Config) -> None:
+    """Where torchrun started this process and the machine has no accelerator, makes the process group, over gloo, and
+    has the runner wrap its model for CPUs. Elsewhere it leaves everything to mmengine.
+
+    Args:
+        cfg: A whole config, with `launcher`; `model_wrapper_cfg`, or the wrapper of an FSDP `strategy`, is changed.
+
+    Raises:
+        ValueError: for another launcher than torchrun's, which mmengine cannot start without a GPU.
+    """
+    launcher = cfg.get('launcher', 'none')
+    if launcher == 'none' or get_device() != 'cpu':
+        return
+    if launcher != 'pytorch':
+        raise ValueError(f"launcher={launcher!r} needs GPUs; processes on CPUs are torchrun's, launcher='pytorch'")
+    if not torch_dist.is_initialized():
+        timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
+        torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))
+    defaults = dict(
+        type='MMDistributedDataParallel',
+        broadcast_buffers=False,
+        find_unused_parameters=cfg.get('find_unused_parameters', False),
+    )
+    wrapper = defaults | (cfg.get('model_wrapper_cfg') or {})
+    if wrapper['type'] in DATA_PARALLEL:
+        cfg.model_wrapper_cfg = wrapper | dict(device_ids=None)
+    strategy = cfg.get('strategy') or {}
+    if strategy.get('type') == 'FSDPStrategy':
+        sharded = dict(type='MMFullyShardedDataParallel') | (strategy.get('model_wrapper') or {})
+        strategy['model_wrapper'] = sharded | dict(device_id='cpu')

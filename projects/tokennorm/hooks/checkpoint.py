@@ -1,0 +1,136 @@
+"""Checkpoints that survive a kill at any moment and a full disk, and hold all that a training goes on from."""
+
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.hooks import CheckpointHook as HostCheckpointHook
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from tokennorm.atomic_files import TEMPORARY, write_atomically
+from tokennorm.randomness import random_state, set_random_state
+from tokennorm.registry import HOOKS
+from tokennorm.training_state import (
+    number_batches,
+    restore_training_state,
+    seed_training_samples,
+    training_state,
+)
+
+
+@HOOKS.register_module()
+class CheckpointHook(HostCheckpointHook):
+    """mmengine's hook, with its arguments, and with these differences:
+
+    - A checkpoint is written under a temporary name and renamed, and those that it replaces are removed after that.
+    - A checkpoint holds the `training_state`, and a resumed training goes on from it.
+    - Validation leaves the random generators as they were, and one that was cut off is done again after resuming.
+    """
+
+    VALIDATED = 'last_validation'  # file in the work folder: the iteration whose validation is complete
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._state = None
+        self._random_state = None  # of before a validation, during it
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Keeps what `before_train` needs."""
+        self._state = checkpoint.get('training_state')
+
+    def before_train(self, runner: Runner) -> None:
+        """Goes on from where a resumed training stopped."""
+        on_disk = '://' not in str(self.out_dir or runner.work_dir)
+        if on_disk and self.backend_args is None and self.file_client_args is None:
+            self.backend_args = dict(backend='tokennorm.atomic')
+        super().before_train(runner)
+        self.file_backend = _RemovesLater(self.file_backend)
+        resumed = runner.iter > 0
+        if resumed and self._state is not None:
+            restore_training_state(runner, self._state)
+            if on_disk and is_main_process():
+                self._remove_left_over(self._state['outdated'])
+        if not resumed and is_main_process():
+            Path(runner.work_dir, self.VALIDATED).unlink(missing_ok=True)
+        seed_training_samples(runner)
+        self._state = None
+        if resumed and self._validation_was_cut_off(runner):
+            self.last_ckpt = str(runner._load_from)
+            runner.logger.info(f'The validation after iteration {runner.iter} was cut off and is done again')
+            runner.val_loop.run()
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Numbers the samples to come."""
+        number_batches(runner)
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Adds the state to a checkpoint that can be resumed from."""
+        if 'optimizer' in checkpoint and self._state is not None:
+            outdated = [Path(path).name for path in self.file_backend.outdated]
+            checkpoint['training_state'] = self._state | dict(outdated=outdated)
+
+    def before_val(self, runner: Runner) -> None:
+        self._random_state = random_state()
+
+    def after_val(self, runner: Runner) -> None:
+        set_random_state(self._random_state)
+        self._random_state = None
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """Saves what is best, as mmengine does, and notes that this validation is complete."""
+        super().after_val_epoch(runner, metrics)
+        if is_main_process():
+            write_atomically(Path(runner.work_dir, self.VALIDATED), str(runner.iter).encode())
+
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        self._state = training_state(runner, self._random_state or random_state())
+        super()._save_checkpoint_with_step(runner, step, meta)
+        self._state = None
+        self.file_backend.remove_outdated()
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        super()._save_best_checkpoint(runner, metrics)
+        self.file_backend.remove_outdated()
+
+    def _remove_left_over(self, names: list[str]) -> None:
+        """What a kill left between the writing of a checkpoint and the removal of those before it."""
+        for name in names:
+            Path(self.out_dir, name).unlink(missing_ok=True)
+        for path in Path(self.out_dir).glob(f'*.pth{TEMPORARY}'):
+            path.unlink(missing_ok=True)
+
+    def _validation_was_cut_off(self, runner: Runner) -> bool:
+        loop = runner.train_loop
+        if runner.val_loop is None:
+            return False
+        loop._decide_current_val_interval()
+        done, end = loop.iter, loop.max_iters
+        if isinstance(loop, EpochBasedTrainLoop):
+            if loop.iter != loop.epoch * len(loop.dataloader):
+                return False
+            done, end = loop.epoch, loop.max_epochs
+        due = done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
+        path = Path(runner.work_dir, self.VALIDATED)
+        complete = [path.read_text() if path.is_file() else None]
+        broadcast_object_list(complete)
+        return due and complete[0] != str(runner.iter)
+
+
+class _RemovesLater:
+    """A file backend of mmengine's that removes files when asked to, rather than at once."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.outdated = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+    def remove(self, path: str) -> None:
+        self.outdated.append(path)
+
+    def remove_outdated(self) -> None:
+        for path in self.outdated:
+            if self.backend.isfile(path):
+                self.backend.remove(path)
+        self.outdated.clear()

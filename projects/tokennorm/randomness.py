@@ -1,0 +1,52 @@
+"""The random generators of a process, Python's, NumPy's and torch's: saved, restored, seeded for a while."""
+
+# ruff: noqa: NPY002 - mmdet and mmcv draw from NumPy's global generator
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+RandomState = dict[str, Any]
+
+
+def random_state() -> RandomState:
+    """Of tensors, numbers, strings and tuples alone, so that a checkpoint with it can be read without running code."""
+    name, keys, *rest = np.random.get_state()
+    state = dict(
+        python=random.getstate(),
+        numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),
+        torch=torch.get_rng_state(),
+    )
+    if torch.cuda.is_available():
+        state['cuda'] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: RandomState) -> None:
+    """Goes back to a `random_state`, of which tensors may lie on any device."""
+    random.setstate(state['python'])
+    name, keys, *rest = state['numpy']
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state['torch'].cpu())
+    if 'cuda' in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state['cuda'].cpu())
+
+
+@contextmanager
+def seeded(*numbers: int) -> Iterator[None]:
+    """The CPU generators inside draw what the numbers say; those outside go on as if nothing had been drawn."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])

@@ -1,0 +1,80 @@
+"""Where a training goes on: the latest checkpoint in a work folder that is whole, and what a config needs for it."""
+
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmengine.config import Config
+
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints.loading import read_checkpoint
+
+POINTER = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
+
+
+def make_resumable(cfg: Config) -> None:
+    """Has a config's training leave checkpoints that survive a kill and hold all that it goes on from.
+
+    Args:
+        cfg: A whole config with a training; its checkpoint hook and batch sampler are changed, where they are
+            mmengine's or mmdet's.
+    """
+    hooks = cfg.setdefault('default_hooks', {})
+    hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
+    if hook is not None and hook.get('type') == 'CheckpointHook':
+        hook['type'] = 'tokennorm.CheckpointHook'
+    loader = cfg.train_dataloader
+    inner = loader.get('batch_sampler')
+    batched = loader.get('batch_size') is not None
+    if batched and (inner is None or inner['type'] != 'tokennorm.ResumableBatchSampler'):
+        loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
+        if 'drop_last' in loader:
+            loader['batch_sampler']['drop_last'] = loader.pop('drop_last')
+
+
+def latest_checkpoint(work_dir: str | Path) -> Path | None:
+    """The latest checkpoint that a training can go on from; a warning names those that are damaged.
+
+    Returns:
+        None where there is none.
+    """
+    for path in _candidates(Path(work_dir)):
+        try:
+            content = _read_whole(path)
+        except CheckpointError as error:
+            warnings.warn(f'--resume skips a checkpoint for the one before: {error}', stacklevel=2)
+            continue
+        if isinstance(content, dict) and 'optimizer' in content:
+            return path
+    return None
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Checkpoints, the latest first: what was written after `last_checkpoint`, what this one names, and the others."""
+    paths = [path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')]
+    paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    pointer = folder / POINTER
+    if pointer.is_file():
+        named = Path(pointer.read_text().strip())
+        written = pointer.stat().st_mtime_ns
+        after = [path for path in paths if path.stat().st_mtime_ns > written]
+        if named.is_file():
+            yield from after
+            yield named
+            paths = [path for path in paths if path not in after and not path.samefile(named)]
+        elif named.name:
+            warnings.warn(f'--resume: {pointer} names {named}, which is not there', stacklevel=3)
+    yield from paths
+
+
+def _read_whole(path: Path) -> object:
+    """What is in a checkpoint, after a comparison of every byte with the checksums in it."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+    except zipfile.BadZipFile:
+        raise CheckpointError(f'{path} is cut off, or no checkpoint of torch.save') from None
+    if damaged is not None:
+        raise CheckpointError(f'{path} is damaged: {damaged} has another checksum')
+    return read_checkpoint(path)

@@ -1,0 +1,75 @@
+"""kill -9 at random moments of a detector's training: it resumes, and ends where it would have ended, bit for bit."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokennorm.datasets import make_shapes_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
+OPTIONS = {
+    'train_dataloader.batch_size': 2,
+    'model.backbone.drop_path_rate': 0.2,
+    'train_cfg.max_epochs': 4,
+    'train_cfg.val_interval': 2,
+    'default_hooks.checkpoint.interval': 3,
+    'default_hooks.checkpoint.by_epoch': False,
+    'custom_hooks': '[]',
+}
+
+
+def start(data, work_dir):
+    options = OPTIONS | {f'{split}_dataloader.dataset.data_root': data for split in ('train', 'val')}
+    options |= {'val_evaluator.ann_file': f'{data}/annotations/val.json'}
+    command = [sys.executable, ROOT / 'tools' / 'train.py', CONFIG, '--work-dir', work_dir, '--resume', '--cfg-options']
+    env = os.environ | dict(PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1')
+    with Path(f'{work_dir}.log').open('a') as log:
+        return subprocess.Popen(
+            [*map(str, command), *(f'{key}={value}' for key, value in options.items())],
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def wait_for_checkpoint(process, work_dir):
+    """Until the process has written one, or has ended."""
+    begin = time.time()
+    pointer = work_dir / 'last_checkpoint'
+    while process.poll() is None and not (pointer.is_file() and pointer.stat().st_mtime > begin):
+        assert time.time() - begin < 200, Path(f'{work_dir}.log').read_text()[-3000:]
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_again_and_again(tmp_path):
+    data = make_shapes_dataset(tmp_path / 'shapes', num_train=10, num_val=2, image_size=64)
+    whole = start(data, tmp_path / 'whole')
+    assert whole.wait(timeout=300) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
+    choose = random.Random()
+    kills = 0
+    while True:
+        process = start(data, tmp_path / 'killed')
+        if kills < 4:
+            wait_for_checkpoint(process, tmp_path / 'killed')
+            time.sleep(choose.uniform(0, 1.5))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                kills += 1
+                continue
+        assert process.wait(timeout=300) == 0, (tmp_path / 'killed.log').read_text()[-3000:]
+        break
+    assert kills >= 2
+    weights = [
+        torch.load(tmp_path / name / 'iter_20.pth', weights_only=False)['state_dict'] for name in ('whole', 'killed')
+    ]
+    for key, value in weights[0].items():
+        assert torch.equal(value, weights[1][key]), key

@@ -1,0 +1,243 @@
+"""A training that is stopped anywhere and resumed ends where it would have ended, bit for bit; a toy for speed."""
+
+import itertools
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset
+
+from tokennorm.resuming import latest_checkpoint, make_resumable
+
+NUM_SAMPLES = 11
+
+
+@DATASETS.register_module()
+class ToyData(Dataset):
+    """Points whose coordinates each of the three generators moves, as augmentation would."""
+
+    metainfo = dict(classes=('a',))
+    drawn = []
+
+    def __len__(self):
+        return NUM_SAMPLES
+
+    def get_data_info(self, index):
+        return dict(width=1 + index % 2, height=1)
+
+    def __getitem__(self, index):
+        noise = [random.random(), np.random.rand(), torch.rand(()).item()]  # noqa: NPY002
+        ToyData.drawn.append((int(index), *noise))
+        return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
+
+
+@MODELS.register_module()
+class ToyModel(BaseModel):
+    """Dropout draws from the generator of the process, batch norm has buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def forward(self, inputs, mode='tensor'):
+        out = self.net(torch.stack(inputs) if isinstance(inputs, list) else inputs)
+        return dict(loss=out.square().mean()) if mode == 'loss' else [out]
+
+
+@METRICS.register_module()
+class ToyMetric:
+    """Better at each validation; draws random numbers, which must not change the training."""
+
+    def __init__(self):
+        self.values = itertools.count()
+        self.dataset_meta = None
+
+    def process(self, data_batch, data_samples):
+        torch.rand(3)
+
+    def evaluate(self, size):
+        return dict(acc=float(next(self.values)))
+
+
+class Stop(Exception):
+    """The end of a training before its end."""
+
+
+@HOOKS.register_module()
+class StopAt(Hook):
+    """Ends the training at a moment: before the step of an iteration, or within a validation."""
+
+    priority = 'HIGHEST'
+
+    def __init__(self, iteration=None, validation=None):
+        self.iteration = iteration
+        self.validation = validation
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == self.iteration:
+            raise Stop
+
+    def before_val_epoch(self, runner):
+        if runner.iter == self.validation:
+            raise Stop
+
+
+EPOCHS = dict(type='EpochBasedTrainLoop', max_epochs=4, val_interval=2)
+ITERATIONS = dict(type='IterBasedTrainLoop', max_iters=14, val_interval=4)
+ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
+CASES = {
+    'epochs': dict(train_cfg=EPOCHS),
+    'aspect': dict(train_cfg=EPOCHS, batch_sampler=ASPECT, interval=3, by_epoch=False),
+    'workers': dict(train_cfg=EPOCHS, interval=4, by_epoch=False, workers=2),
+    'accumulating': dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=4),
+    'iterations': dict(train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler', workers=1),
+    'finite': dict(train_cfg=ITERATIONS, interval=5, by_epoch=False),
+}
+
+
+def config(
+    work_dir,
+    train_cfg,
+    interval=1,
+    by_epoch=True,
+    sampler='DefaultSampler',
+    batch_sampler=None,
+    workers=0,
+    accumulate=1,
+    save_best=None,
+    max_keep_ckpts=2,
+    **stop,
+):
+    loader = dict(dataset=dict(type='mmengine.ToyData'), num_workers=workers, persistent_workers=workers > 0)
+    cfg = Config(
+        dict(
+            default_scope='mmengine',
+            model=dict(type='ToyModel'),
+            train_dataloader=dict(
+                **loader, batch_size=3, sampler=dict(type=sampler, shuffle=True), batch_sampler=batch_sampler
+            ),
+            val_dataloader=dict(**loader, batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False)),
+            val_evaluator=dict(type='ToyMetric'),
+            train_cfg=dict(train_cfg),
+            val_cfg=dict(),
+            optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulate),
+            param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
+            default_hooks=dict(
+                checkpoint=dict(
+                    type='CheckpointHook',
+                    interval=interval,
+                    by_epoch=by_epoch,
+                    max_keep_ckpts=max_keep_ckpts,
+                    save_best=save_best,
+                )
+            ),
+            custom_hooks=[dict(type='StopAt', **stop)],
+            work_dir=str(work_dir),
+            experiment_name=str(work_dir),
+            randomness=dict(seed=3),
+            log_level='ERROR',
+        )
+    )
+    make_resumable(cfg)
+    return cfg
+
+
+def train(work_dir, resume=False, **settings):
+    """The weights at the end; with a stop, what is on disk is all that is left."""
+    cfg = config(work_dir, **settings)
+    cfg.experiment_name += f'{next(COUNTER)}'
+    if resume:
+        latest = latest_checkpoint(work_dir)
+        cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        runner = Runner.from_cfg(cfg)
+        try:
+            runner.train()
+        except Stop:
+            return None
+    return runner
+
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write."""
+    monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
+    monkeypatch.setattr('tokennorm.atomic_files.os.fsync', lambda file: None)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
+    """Stopped five times: after an epoch, in its middle, before and after a checkpoint."""
+    case = CASES[name]
+    whole = train(tmp_path / 'whole', **case).model.state_dict()
+    for iteration in (1, 5, 8, 9, 13):
+        assert train(tmp_path / 'stopped', resume=True, iteration=iteration, **case) is None
+    resumed = train(tmp_path / 'stopped', resume=True, **case).model.state_dict()
+    for key, value in whole.items():
+        assert torch.equal(value, resumed[key]), key
+
+
+def test_each_sample_is_augmented_alike_with_any_number_of_workers(tmp_path):
+    weights = [
+        train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model.state_dict() for workers in (0, 1, 2)
+    ]
+    for key, value in weights[0].items():
+        assert torch.equal(value, weights[1][key]), key
+        assert torch.equal(value, weights[2][key]), key
+
+
+def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
+    ToyData.drawn.clear()
+    settings = dict(train_cfg=EPOCHS | dict(val_interval=9), interval=2, by_epoch=False)
+    train(tmp_path / 'whole', **settings)
+    whole = list(ToyData.drawn)
+    assert len({draw[0] for draw in whole[:NUM_SAMPLES]}) == NUM_SAMPLES
+    assert len({draw[1:] for draw in whole}) == len(whole), 'random numbers come again'
+    train(tmp_path / 'stopped', iteration=7, **settings)
+    ToyData.drawn.clear()
+    train(tmp_path / 'stopped', resume=True, **settings)
+    trained = NUM_SAMPLES + 2 * 3  # the checkpoint is that of iteration 6, and an epoch has 4
+    last_validation = NUM_SAMPLES
+    assert ToyData.drawn[:-last_validation] == whole[trained:-last_validation]
+
+
+def test_a_validation_that_was_cut_off_is_done_after_resuming_and_a_complete_one_is_not(tmp_path):
+    settings = dict(train_cfg=EPOCHS)
+    end = 16  # iterations of four epochs
+    train(tmp_path, validation=end, **settings)
+    assert (tmp_path / 'epoch_4.pth').is_file()
+    assert (tmp_path / 'last_validation').read_text() == '8'
+    for expected in (1, 0):
+        runner = train(tmp_path, resume=True, **settings)
+        assert next(runner.val_evaluator.metrics[0].values) == expected
+        assert (tmp_path / 'last_validation').read_text() == '16'
+
+
+def test_another_batch_size_or_number_of_processes_starts_the_epoch_anew_and_says_so(tmp_path, monkeypatch, caplog):
+    settings = dict(train_cfg=EPOCHS, interval=3, by_epoch=False)
+    train(tmp_path, iteration=7, **settings)
+    said = []
+    monkeypatch.setattr('tokennorm.training_state.print_log', lambda message, **_: said.append(message))
+    content = torch.load(tmp_path / 'iter_6.pth', weights_only=False)
+    content['training_state']['random_states'] *= 2
+    content['training_state']['batch_size'] = 4
+    torch.save(content, tmp_path / 'iter_6.pth')
+    ToyData.drawn.clear()
+    train(tmp_path, resume=True, iteration=10, **settings)
+    assert len({draw[0] for draw in ToyData.drawn[:NUM_SAMPLES]}) == NUM_SAMPLES
+    assert said == [
+        'Resumed with 2 processes before, 1 now: other random numbers.',
+        'Resumed with batches of 3 rather than 4: the epoch starts anew.',
+    ]
