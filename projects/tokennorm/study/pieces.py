@@ -43,6 +43,7 @@ class PieceHook(Hook):
         self.shared = shared
         self.ends = time.monotonic() + 60 * minutes
         self.epoch_began = self.noted = time.monotonic()
+        self.noted_cpu = time.process_time()
         self.longest = 0.0
 
     def before_train(self, runner: Runner) -> None:
@@ -84,10 +85,11 @@ class PieceHook(Hook):
         self.note()
 
     def note(self) -> None:
-        """Writes the record with the seconds that have passed."""
-        now = time.monotonic()
+        """Writes the record with the seconds that have passed, of the clock and of this process's processors."""
+        now, cpu = time.monotonic(), time.process_time()
         self.record['seconds'] += now - self.noted
-        self.noted = now
+        self.record['cpu_seconds'] += cpu - self.noted_cpu
+        self.noted, self.noted_cpu = now, cpu
         write_record(self.folder, self.record)
 
 

@@ -59,6 +59,7 @@ def new_record(cfg: Config, stage: str, arm: str, seed: int) -> dict[str, Any]:
         optimizer={key: value for key, value in cfg.optim_wrapper.optimizer.items() if key != 'fused'},
         curve={},
         seconds=0.0,
+        cpu_seconds=0.0,
         pieces=0,
         machines=[],
         versions=dict(python=platform.python_version(), tokennorm=__version__, **_versions()),

@@ -115,21 +115,25 @@ def _status(study: Study, records: Mapping[str, Records]) -> list[str]:
 def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     seeds = ' | '.join(f'seed {seed}' for seed in study.seeds)
     rows = [
-        f'| arm | mean ± deviation | {seeds} | parameters | minutes a run |',
-        '|---|---|' + '---|' * (len(study.seeds) + 2),
+        f'| arm | mean ± deviation | {seeds} | parameters | minutes a run | of a processor |',
+        '|---|---|' + '---|' * (len(study.seeds) + 3),
     ]
     for arm in ARMS:
         own = {seed: record for (name, seed), record in finished.items() if name == arm}
         if not own:
-            rows.append(f'| {arm} | not finished |' + ' |' * (len(study.seeds) + 2))
+            rows.append(f'| {arm} | not finished |' + ' |' * (len(study.seeds) + 3))
             continue
         values = {seed: final_value(record, stage.metric) for seed, record in own.items()}
         summary = summarise(list(values.values()))
         spread = '' if summary.deviation is None else f' ± {_number(summary.deviation, stage)}'
         cells = ' | '.join(_number(values[seed], stage) if seed in values else '' for seed in study.seeds)
         parameters = next(iter(own.values()))['parameters']
-        minutes = summarise([record['seconds'] / 60 for record in own.values()]).mean
-        rows.append(f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes:.1f} |')
+        minutes, cpu_minutes = (
+            summarise([record[key] / 60 for record in own.values()]).mean for key in ('seconds', 'cpu_seconds')
+        )
+        rows.append(
+            f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes:.1f} | {cpu_minutes:.1f} |'
+        )
     return rows
 
 
@@ -187,7 +191,8 @@ def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
     versions = sorted({', '.join(f'{key} {value}' for key, value in record['versions'].items()) for record in every})
     pieces = sum(record['pieces'] for record in every)
     lines += [
-        f'- Machine: {"; ".join(machines)}. Minutes are wall-clock ones and depend on what else ran there.',
+        f'- Machine: {"; ".join(machines)}. Minutes by the clock depend on what else ran there; those of a '
+        'processor are of the training process alone.',
         f'- Versions: {"; ".join(versions)}.',
         f'- {pieces} pieces. To repeat it: `python tools/study.py {study.config.as_posix()}`.',
     ]
