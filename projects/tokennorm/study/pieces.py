@@ -2,6 +2,7 @@
 
 import random
 import time
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch
         seed: The run's.
         with_backbone: Whether those of the backbone too; not where it comes from a checkpoint.
     """
-    model_cfg = Config(dict(model=cfg.model)).model
+    model_cfg = deepcopy(cfg.model)
     model_cfg.backbone.update({key: dict(value) for key, value in ARMS[BASELINE].items()})
     model_cfg.backbone.init_cfg = None
     seed_epoch(seed, 0)
@@ -152,9 +153,8 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
         )
     record['pieces'] += 1
     record['machines'] = sorted({*record['machines'], machine()})
-    plain_cfg = Config(cfg.to_dict())
     runner = build_runner(cfg, splits=('train', 'val'))
-    shared = shared_start(plain_cfg, run.seed, with_backbone=before is None)
+    shared = shared_start(cfg, run.seed, with_backbone=before is None)
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
     train(runner, to_go_on='the same command goes on from the latest.')

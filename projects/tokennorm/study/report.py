@@ -132,7 +132,8 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
             summarise([record[key] / 60 for record in own.values()]).mean for key in ('seconds', 'cpu_seconds')
         )
         rows.append(
-            f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes:.1f} | {cpu_minutes:.1f} |'
+            f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} '
+            f'| {minutes:.1f} | {cpu_minutes:.1f} |'
         )
     return rows
 
