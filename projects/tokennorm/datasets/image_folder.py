@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.checks import innermost_datasets, set_num_classes
@@ -94,7 +95,7 @@ def use_loader_defaults(cfg: Config) -> None:
     for name in _SPLIT_FOLDERS:
         loader = cfg.get(f'{name}_dataloader')
         if loader is not None:
-            loader.setdefault('pin_memory', True)
+            loader.setdefault('pin_memory', torch.cuda.is_available())
             loader.setdefault('collate_fn', dict(type='default_collate'))
             loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
 
