@@ -90,6 +90,15 @@ def test_a_detector_waits_for_its_pretraining(uncut):
         run_piece(uncut, Run('retinanet', 'LN', 0), minutes=1)
 
 
+def test_two_processes_do_not_train_in_one_folder(uncut):
+    run = Run('pretrain', 'LN', 0)
+    uncut.folder(run).mkdir(parents=True)
+    with pieces.only_one(uncut.folder(run)), pytest.raises(SystemExit, match='another process is training in'):
+        run_piece(uncut, run, NO_TIME)
+    with pieces.only_one(uncut.folder(run)):
+        pass
+
+
 def test_a_folder_of_another_config_is_not_gone_on_with(uncut):
     run = Run('pretrain', 'DTN+DPN', 0)
     study = make_study(uncut.config.parent, workers=1, name='other')

@@ -6,6 +6,7 @@ in pieces of some minutes, a finished one is not repeated, and a killed one lose
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the pieces be ended too
     try:
         study = load_study(args.config, args.work_dir, args.cfg_options, dry=args.dry_run)
         if args.piece:

@@ -1,7 +1,10 @@
 """Trains one run of a study for some minutes; the next piece goes on as if there had been no interruption."""
 
+import fcntl
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -135,8 +138,8 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
     """Trains a run for at most some minutes (at least one epoch), and closes it where its epochs are done.
 
     Raises:
-        SystemExit: where the run that it starts from is not finished, its folder holds a run of another config, or
-            what `tokennorm.cli.build_runner` finds.
+        SystemExit: where the run that it starts from is not finished, its folder holds a run of another config or is
+            in use, or what `tokennorm.cli.build_runner` finds.
     """
     folder = study.folder(run)
     if is_finished(folder):
@@ -146,6 +149,27 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
         raise SystemExit(f'error: {run} starts from {before}, which is not finished')
     cfg = study.run_config(run)
     folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        _train_piece(study, run, cfg, minutes)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keeps other processes from training in a folder.
+
+    Raises:
+        SystemExit: where one does already.
+    """
+    with (folder / '.lock').open('w') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SystemExit(f'error: another process is training in {folder}') from None
+        yield
+
+
+def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
+    folder = study.folder(run)
     record = read_record(folder) or new_record(cfg, run.stage, run.arm, run.seed)
     if record['fingerprint'] != fingerprint(cfg):
         raise SystemExit(
@@ -154,7 +178,7 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
     record['pieces'] += 1
     record['machines'] = sorted({*record['machines'], machine()})
     runner = build_runner(cfg, splits=('train', 'val'))
-    shared = shared_start(cfg, run.seed, with_backbone=before is None)
+    shared = shared_start(cfg, run.seed, with_backbone=study.before(run) is None)
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
     train(runner, to_go_on='the same command goes on from the latest.')
