@@ -86,6 +86,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                     del active[run]
                     _tell_of_end(study, run, process.returncode)
             waiting = [run for run in study.runs() if run not in active and not is_finished(study.folder(run))]
+            to_do = len(waiting) + len(active)
             ready = [
                 run for run in waiting if study.before(run) is None or is_finished(study.folder(study.before(run)))
             ]
@@ -93,8 +94,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 if args.pieces is None or started < args.pieces:
                     active[run] = _start(study, run, argv)
                     started += 1
-                    left = len(waiting) + len(active) - 1
-                    print(f'{time.strftime("%H:%M:%S")} {run}: begins or goes on ({left} to do)', flush=True)
+                    print(f'{time.strftime("%H:%M:%S")} {run}: begins or goes on ({to_do} to do)', flush=True)
             if not active:
                 return
             time.sleep(0.5)

@@ -100,7 +100,7 @@ class Study:
         if self.dry:
             cfg.train_cfg.update(max_epochs=1, val_interval=1)
             for loader, images in ((cfg.train_dataloader, 4), (cfg.val_dataloader, 2)):
-                loader.batch_size = 2
+                loader.update(batch_size=2, num_workers=0, persistent_workers=False)
                 loader.dataset.indices = images
         before = self.before(run)
         if before is None:
