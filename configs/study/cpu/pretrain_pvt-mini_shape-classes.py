@@ -1,4 +1,4 @@
-"""The study's pretraining at CPU size: a PVT of 1.8 million parameters on 12 generated classes, 64 x 64 pixels."""
+"""The study's pretraining at CPU size: a PVT of 1.7 million parameters on 12 generated classes, 64 x 64 pixels."""
 
 _base_ = 'mmpretrain::_base_/default_runtime.py'
 

@@ -12,7 +12,6 @@ from tokennorm.study.records import read_record
 from tokennorm.study.statistics import Difference, paired_difference, summarise
 
 Records = dict[tuple[str, int], dict[str, Any]]  # of a stage, by arm and seed
-MINUS = '\N{MINUS SIGN}'
 # Means over the other factor, of the arms with the factor less those without it.
 FACTORS = {
     'DTN instead of LN, mean of both stems': (('DTN', 'DTN+DPN'), ('LN', 'LN+DPN')),
@@ -150,7 +149,7 @@ def _differences(study: Study, stage: Stage, finished: Records) -> list[str]:
         seeds = [seed for seed in study.seeds if (arm, seed) in values and (BASELINE, seed) in values]
         if arm != BASELINE and seeds:
             pair = [[values[name, seed] for seed in seeds] for name in (arm, BASELINE)]
-            rows.append(_difference_row(f'{arm} {MINUS} {BASELINE}', paired_difference(*pair), stage))
+            rows.append(_difference_row(f'{arm} - {BASELINE}', paired_difference(*pair), stage))
     for factor in FACTORS:
         difference = factor_difference(values, factor)
         if difference is not None:
@@ -170,7 +169,13 @@ def _difference_row(name: str, difference: Difference, stage: Stage) -> str:
 def _number(value: float, stage: Stage, sign: bool = False) -> str:
     """Per cent of a classifier with one digit, AP between 0 and 1 with three."""
     digits = 1 if stage.metric.startswith('accuracy') else 3
-    return f'{value:{"+" if sign else ""}.{digits}f}'.replace('-', MINUS)
+    return f'{value:{"+" if sign else ""}.{digits}f}'
+
+
+def _place(path: Path) -> str:
+    """A path as seen from the working folder, where it is inside that."""
+    path, here = path.resolve(), Path.cwd()
+    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix()
 
 
 def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
@@ -182,7 +187,7 @@ def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
         for record in list(found.values())[:1]:
             optimizer = ', '.join(f'{key} {value}' for key, value in record['optimizer'].items() if key != 'type')
             lines.append(
-                f'- {name}: `{study.stages[name].config.as_posix()}`, {record.get("train_images", "?")} training and '
+                f'- {name}: `{_place(study.stages[name].config)}`, {record.get("train_images", "?")} training and '
                 f'{record.get("val_images", "?")} validation images, {record["epochs"]} epochs of batches of '
                 f'{record["batch_size"]}, {record["optimizer"]["type"]} ({optimizer}).'
             )
@@ -195,6 +200,6 @@ def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
         f'- Machine: {"; ".join(machines)}. Minutes by the clock depend on what else ran there; those of a '
         'processor are of the training process alone.',
         f'- Versions: {"; ".join(versions)}.',
-        f'- {pieces} pieces. To repeat it: `python tools/study.py {study.config.as_posix()}`.',
+        f'- {pieces} pieces. To repeat it: `python tools/study.py {_place(study.config)}`.',
     ]
     return lines
