@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -141,6 +142,16 @@ def test_epochs_have_random_numbers_of_their_own():
         numbers.setdefault((seed, epoch), set()).add(torch.rand(()).item())
     assert [len(found) for found in numbers.values()] == [1, 1, 1]
     assert len(set.union(*numbers.values())) == 3
+
+
+def test_workers_have_random_numbers_of_their_epoch(tmp_path):
+    hook = pieces.PieceHook(tmp_path, dict(curve={}), minutes=1, shared={})
+    seeds = []
+    for epoch in (0, 1, 0):
+        loader = SimpleNamespace(num_workers=2)
+        hook.before_train_epoch(SimpleNamespace(seed=3, epoch=epoch, train_dataloader=loader))
+        seeds.append(loader.worker_init_fn.keywords['seed'])
+    assert seeds[0] == seeds[2] != seeds[1]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The study at CPU size: 24 trainings on generated data, an hour or two of two cores.
+"""The study at CPU size: 24 trainings on generated data, in one to two hours on two cores.
 
 python tools/study.py configs/study/cpu.py --jobs 2
 """
@@ -18,4 +18,8 @@ trainings of the LN arm alone with seed 100 on the same validation images: three
 surfaces of the shapes stronger until they were learnt, and the beginning of one of the detector. Of the other arms
 nothing but the time of an epoch was looked at. All arms have the same settings, and nothing was tuned for DTN or DPN.
 The images are generated and easy beside photographs, the backbone has 1.7 million parameters, and its grids of tokens
-are small (16 x 16 to 2 x 2 in pretraining, 32 x 32 to 4 x 4 in detection)."""
+are small (16 x 16 to 2 x 2 in pretraining, 32 x 32 to 4 x 4 in detection).
+
+Seen when the first trainings had ended: the pretraining is unfavourable to Dual PatchNorm. The surfaces plain, stripes
+and speckle differ most in the contrast within patches of 4 x 4 pixels, which its first norm takes out. With seed 0, LN
+told the surface in 64% and the outline in 88% of the validation images, LN+DPN in 31% (chance is 33%) and 74%."""
