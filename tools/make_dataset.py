@@ -1,4 +1,4 @@
-"""Make the shapes dataset: generated pictures with boxes and masks in COCO format."""
+"""Make the shapes dataset: generated pictures with boxes and masks in COCO format, or for a classifier."""
 
 import argparse
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cv2
 
-from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.contact_sheet import contact_sheet
 
@@ -20,6 +20,9 @@ def parse_args(argv=None):
     parser.add_argument('--image-size', type=int, default=160, metavar='PX', help='side of the square images (pixels)')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
+    parser.add_argument(
+        '--classes', action='store_true', help='one shape an image, in folders of 12 classes, for a classifier'
+    )
     parser.add_argument('--overwrite', action='store_true', help='replace a dataset of other settings')
     parser.add_argument(
         '--preview',
@@ -27,21 +30,28 @@ def parse_args(argv=None):
         metavar='FILE.png',
         help='also draw 24 images of the val split with their boxes, masks and class names',
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.classes and (args.preview or args.workers != 1):
+        parser.error('--classes goes with neither --preview nor --workers')
+    return args
 
 
 def main(argv=None):
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the unfinished folder be removed
     try:
-        root = make_shapes_dataset(
-            args.out, args.num_train, args.num_val, args.image_size, args.seed, args.overwrite, args.workers
-        )
+        settings = (args.out, args.num_train, args.num_val, args.image_size, args.seed, args.overwrite)
+        if args.classes:
+            make_shape_classes_dataset(*settings)
+        else:
+            make_shapes_dataset(*settings, args.workers)
     except (FileExistsError, ValueError) as error:
         sys.exit(f'error: {error}')
     if args.preview:
         args.preview.parent.mkdir(parents=True, exist_ok=True)
-        if not cv2.imwrite(str(args.preview), contact_sheet(find_coco_splits(root)['val'], num_images=24, columns=6)):
+        if not cv2.imwrite(
+            str(args.preview), contact_sheet(find_coco_splits(args.out)['val'], num_images=24, columns=6)
+        ):
             sys.exit(f'error: could not write {args.preview}')
         print(f'{args.preview}: a preview of the val split')
 

@@ -1,14 +1,16 @@
-"""Evaluates a detector: `python tools/test.py CONFIG CHECKPOINT`, with the usual arguments of mmdet's tool."""
+"""Evaluates a detector or a classifier: `python tools/test.py CONFIG CHECKPOINT`, arguments as in mmdet's tool."""
 
 import argparse
 from pathlib import Path
 
 from mmdet.engine.hooks.utils import trigger_visualization_hook
 from mmdet.evaluation import DumpDetResults
+from mmengine.evaluator import DumpResults
 
 from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import add_runner_arguments, build_runner, load_config, test
 from tokennorm.datasets.checks import check_classes
+from tokennorm.datasets.image_folder import is_classifier
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -30,7 +32,12 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: checkpoint {args.checkpoint} is not there')
     cfg = load_config(args, needed=())
     cfg.load_from = args.checkpoint
-    if args.show or args.show_dir:
+    classifier = is_classifier(cfg)
+    if classifier and (args.show or args.show_dir):
+        cfg.default_hooks.visualization.update(
+            enable=True, show=args.show, wait_time=args.wait_time, out_dir=args.show_dir
+        )
+    elif args.show or args.show_dir:
         cfg = trigger_visualization_hook(cfg, args)
     runner = build_runner(cfg, splits=('test',))
     try:
@@ -41,7 +48,8 @@ def main(argv: list[str] | None = None) -> None:
     except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     if args.out is not None:
-        runner.test_evaluator.metrics.append(DumpDetResults(out_file_path=str(args.out)))
+        dump = DumpResults if classifier else DumpDetResults
+        runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     test(runner)
 
 

@@ -19,6 +19,7 @@ from tokennorm.checkpoints.start import check_start, how_to_start
 from tokennorm.config_options import ConfigOptions, merge_options
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
+from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder, use_loader_defaults
 from tokennorm.datasets.inspection import inspect_splits
 from tokennorm.datasets.own_data import use_coco_splits
 from tokennorm.distributed import start_cpu_processes
@@ -40,7 +41,10 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
         '--work-dir', help='folder for logs and checkpoints; default: that of the config, or work_dirs/NAME'
     )
     parser.add_argument(
-        '--data', metavar='DIR', help='folder in COCO format to use instead of the data of the config, with its classes'
+        '--data',
+        metavar='DIR',
+        help='folder to use instead of the data of the config, with its classes: in COCO format for a detector, '
+        'with train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
     parser.add_argument(
         '--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config to set, as key=value'
@@ -66,7 +70,10 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:
-        use_data(cfg, args.data, needed)
+        use = use_class_folders if is_classifier(cfg) else use_data
+        use(cfg, args.data, needed)
+    if is_classifier(cfg):
+        use_loader_defaults(cfg)
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     if args.cfg_options is not None:
@@ -104,7 +111,7 @@ def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
     """
     try:
         splits = find_coco_splits(folder, needed)
-        first_process = int(os.environ.get('RANK', os.environ.get('SLURM_PROCID', 0))) == 0
+        first_process = _is_first_process()
         found = inspect_splits(splits, open_images=first_process)
         if first_process:
             print(f'{folder}\n\n{found}\n', flush=True)
@@ -115,6 +122,32 @@ def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
                 print(f'--data: {change}', flush=True)
     except (ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
+
+
+def use_class_folders(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
+    """Points a classifier's config at a folder of images in folders of classes, and prints what is there.
+
+    Raises:
+        SystemExit: where the folder is not laid out so.
+    """
+    try:
+        splits = find_image_folder(folder, needed)
+        changes = use_image_folder(cfg, splits)
+    except (ValueError, FileNotFoundError) as error:
+        raise SystemExit(f'error: {error}') from None
+    if _is_first_process():
+        for name, split in splits.items():
+            counts = split.counts.values()
+            print(
+                f'--data: {name} is {split.folder}: {sum(counts)} images of {len(counts)} classes, '
+                f'{min(counts)} to {max(counts)} of each'
+            )
+        for change in changes:
+            print(f'--data: {change}', flush=True)
+
+
+def _is_first_process() -> bool:
+    return int(os.environ.get('RANK', os.environ.get('SLURM_PROCID', 0))) == 0
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:

@@ -1,7 +1,7 @@
 """Paints planned shapes: background, clutter, textured objects with shadows, light, blur and noise.
 
 Images are (3, H, W) float32 in [0, 1], blue, green, red, until the last step of `paint`. A shape has a `label`, a
-`size` in px and an anti-aliased coverage `alpha` (S, S).
+`size` in px, an anti-aliased coverage `alpha` (S, S), a `surface`, None for a random one, and a `contrast` of it.
 """
 
 import cv2
@@ -116,6 +116,7 @@ def paint_shape(rng, image, shape, light):
     colour = random_colour(rng, shape.label, (image * ring).sum((1, 2)) / ring.sum())
 
     kind = rng.choice(['plain', 'stripes', 'speckle', 'cloud'])
+    kind = shape.surface or kind
     texture = 0.25 * fractal_noise(rng, h, w, 0.9)
     if kind == 'stripes':
         period = max(3.0, rng.uniform(0.12, 0.4) * shape.size)
@@ -125,7 +126,7 @@ def paint_shape(rng, image, shape, light):
     elif kind == 'cloud':
         texture += fractal_noise(rng, h, w, 0.8)
     shading = 1 + rng.uniform(0, 0.25) / shape.size * position_along(rng, h, w)
-    surface = colour[:, None, None] * shading + rng.uniform(0.03, 0.12) * texture
+    surface = colour[:, None, None] * shading + shape.contrast * rng.uniform(0.03, 0.12) * texture
     blend(image, surface, cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.3, 0.7)))
 
 

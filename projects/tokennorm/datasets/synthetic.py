@@ -18,7 +18,6 @@ images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) f
 """
 
 import json
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,6 +28,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as rle
 
+from tokennorm.datasets.make_once import make_once
 from tokennorm.datasets.painting import paint
 
 CLASSES = ('disk', 'square', 'triangle', 'star')
@@ -63,12 +63,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shape:
-    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside."""
+    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside.
+
+    `surface` is one of painting's, None a random one, and `contrast` a factor on how strongly it shows.
+    """
 
     label: int
     size: float
     alpha: np.ndarray
     full_area: float
+    surface: str | None = None
+    contrast: float = 1.0
 
     @property
     def mask(self):
@@ -87,10 +92,14 @@ def outline(label):
     return points / np.sqrt(cv2.contourArea(points.astype(np.float32)))
 
 
-def random_shape(rng, image_size):
-    """A shape of random class, size, aspect and rotation; its centre is in the image, whose border may cut it."""
-    label = int(rng.integers(len(CLASSES)))
-    size = float(np.exp(rng.uniform(np.log(MIN_SIZE), np.log(min(MAX_SIZE, MAX_SHARE * image_size)))))
+def random_shape(rng, image_size, label=None, sizes=None):
+    """A shape of random class (or `label`), size (within `sizes`, in px), aspect and rotation.
+
+    Its centre is in the image, whose border may cut it.
+    """
+    label = int(rng.integers(len(CLASSES))) if label is None else label
+    smallest, largest = sizes or (MIN_SIZE, min(MAX_SIZE, MAX_SHARE * image_size))
+    size = float(np.exp(rng.uniform(np.log(smallest), np.log(largest))))
     stretch = np.exp(rng.uniform(-0.12, 0.12))
     turn = rng.uniform(0, 2 * np.pi)
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
@@ -192,26 +201,13 @@ def write_split(root, settings, split, workers):
     (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
 
 
-def is_complete(out, settings):
-    """Whether `out` holds the whole dataset of these settings; raises FileExistsError where it holds others."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    try:
-        found = json.loads((out / 'dataset.json').read_text(encoding='ascii'))
-    except (OSError, ValueError):
-        raise FileExistsError(f'{out} exists and is no shapes dataset: choose another folder') from None
-    if found != asdict(settings):
-        raise FileExistsError(
-            f'{out} holds a dataset of other settings: {found}, wanted {asdict(settings)}. '
-            'Choose another folder, or replace it with --overwrite (overwrite=True).'
-        )
+def incomplete_split(out, settings):
+    """Name of the first split of dataset `out` that lacks files, or None."""
     for split in SPLITS:
         count = len(list((out / 'images' / split).glob('*.jpg')))
         if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
-            raise FileExistsError(
-                f'{out} lacks files of its {split} split. Make it again with --overwrite (overwrite=True).'
-            )
-    return True
+            return split
+    return None
 
 
 def make_shapes_dataset(out, num_train=600, num_val=120, image_size=160, seed=0, overwrite=False, workers=1):
@@ -227,25 +223,13 @@ def make_shapes_dataset(out, num_train=600, num_val=120, image_size=160, seed=0,
     """
     settings = Settings(num_train, num_val, image_size, seed)
     out = Path(out)
-    try:
-        if is_complete(out, settings):
-            print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
-            return out
-    except FileExistsError:
-        if not (overwrite and (out / 'dataset.json').is_file()):
-            raise
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f'.{out.name}.', dir=out.parent) as scratch:
-        fresh = Path(scratch) / 'fresh'
+
+    def write(folder):
         for split in SPLITS:
-            write_split(fresh, settings, split, workers)
-        (fresh / 'dataset.json').write_text(json.dumps(asdict(settings), indent=2) + '\n', encoding='ascii')
-        if overwrite and out.exists():
-            out.rename(Path(scratch) / 'replaced')
-        try:
-            fresh.rename(out)
-        except OSError:  # another process was faster
-            if not is_complete(out, settings):
-                raise
-    print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
+            write_split(folder, settings, split, workers)
+
+    if make_once(out, asdict(settings), write, partial(incomplete_split, settings=settings), overwrite):
+        print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
+    else:
+        print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
     return out

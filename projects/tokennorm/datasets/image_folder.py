@@ -1,0 +1,169 @@
+"""Points a classifier's config at images in folders of classes: DIR/train/CLASS/*.jpg, DIR/val/CLASS/*.jpg."""
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from tokennorm.datasets.checks import innermost_datasets, set_num_classes
+
+EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # mmpretrain's
+_SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
+_LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
+
+
+@dataclass(frozen=True)
+class ImageSplit:
+    """A folder of class folders, and the number of images of each class, in the order of their names."""
+
+    folder: Path
+    counts: Mapping[str, int]
+
+
+def is_classifier(cfg: Mapping[str, Any]) -> bool:
+    """Whether a config is one of mmpretrain's classifiers."""
+    return str(cfg['model'].get('type', '')).rpartition('.')[2] == 'ImageClassifier'
+
+
+def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:
+    """The splits of a folder of images in folders of classes.
+
+    A `test` folder without folders of classes, as ImageNet's, has no labels and is no split. Where `needed` is empty, a
+    split to evaluate on has to be there: test or val.
+
+    Raises:
+        FileNotFoundError: where the folder, or a needed split, is not there.
+        ValueError: where a split has no class folders or a class without images, or the splits have other classes.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f'--data: the folder {root} is not there')
+    splits = {}
+    for name, aliases in _SPLIT_FOLDERS.items():
+        folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
+        if folder is not None and (name != 'test' or _subfolders(folder)):
+            splits[name] = ImageSplit(folder, _count_classes(folder))
+    for name in needed or (() if 'test' in splits else ('val',)):
+        if name not in splits:
+            raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
+    _check_same_classes(splits)
+    return splits
+
+
+def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
+    """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
+
+    Testing uses the test split, or val where there is none. Of top-1 and top-5 those that need more classes than there
+    are, are left out.
+
+    Returns:
+        What was changed beyond the data and the number of classes, a line each.
+
+    Raises:
+        ValueError: for a config that does not read one dataset.
+    """
+    classes = tuple(next(iter(splits.values())).counts)
+    for name in _SPLIT_FOLDERS:
+        loader, split = cfg.get(f'{name}_dataloader'), splits.get(name, splits.get('val'))
+        if loader is None or split is None:
+            continue
+        datasets = list(innermost_datasets(loader['dataset']))
+        if len(datasets) != 1:
+            raise ValueError(f'--data: {name}_dataloader of this config does not read one dataset')
+        pipeline = datasets[0]['pipeline']
+        datasets[0].clear()
+        datasets[0].update(
+            type='CustomDataset',
+            data_root='',
+            data_prefix=str(split.folder.resolve()),
+            metainfo=dict(classes=classes),
+            pipeline=pipeline,
+        )
+    set_num_classes(cfg['model'], len(classes))
+    if cfg.get('data_preprocessor') is not None:
+        cfg.data_preprocessor.num_classes = len(classes)
+    return _limit_topk(cfg, len(classes))
+
+
+def use_loader_defaults(cfg: Config) -> None:
+    """Gives the loaders what mmpretrain's own tools give them where a config does not say: pinned memory, batches as
+    one tensor, and workers that live on, without which every epoch would repeat the random numbers of the first."""
+    for name in _SPLIT_FOLDERS:
+        loader = cfg.get(f'{name}_dataloader')
+        if loader is not None:
+            loader.setdefault('pin_memory', torch.cuda.is_available())
+            loader.setdefault('collate_fn', dict(type='default_collate'))
+            loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
+
+
+def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
+    changes = []
+    for owner, node in (
+        ('val_evaluator', cfg.get('val_evaluator')),
+        ('test_evaluator', cfg.get('test_evaluator')),
+        ('model.head', cfg['model'].get('head')),
+    ):
+        for entry in node if isinstance(node, list | tuple) else [node]:
+            if isinstance(entry, MutableMapping) and 'topk' in entry:
+                topk = entry['topk'] if isinstance(entry['topk'], list | tuple) else (entry['topk'],)
+                entry['topk'] = tuple(k for k in topk if k <= num_classes)
+                if entry['topk'] != tuple(topk):
+                    left_out = ', '.join(f'top-{k}' for k in topk if k > num_classes)
+                    changes.append(f'{owner} without {left_out}: there are {num_classes} classes')
+    return changes
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
+
+
+def _count_classes(folder: Path) -> dict[str, int]:
+    names = _subfolders(folder)
+    if not names:
+        raise ValueError(f'--data: {folder} has no folders of classes: {_LAYOUT}. {_what_is_in(folder)}')
+    if len(names) == 1:
+        raise ValueError(
+            f'--data: {folder} has one folder of a class alone, {names[0]}; a classifier needs two or more'
+        )
+    counts = {
+        name: sum(file.lower().endswith(EXTENSIONS) for _, _, files in os.walk(folder / name) for file in files)
+        for name in names
+    }
+    empty = [name for name, count in counts.items() if not count]
+    if empty:
+        raise ValueError(
+            f'--data: {folder} has {len(empty)} folders without images ({_shorten(empty)}): '
+            f'remove them, or put images into them ({", ".join(EXTENSIONS)})'
+        )
+    return counts
+
+
+def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
+    """Labels are places in the sorted names, so all splits need the same ones."""
+    (_, first), *others = splits.items()
+    for _, other in others:
+        for one, two in ((first, other), (other, first)):
+            lacking = [name for name in one.counts if name not in two.counts]
+            if lacking:
+                raise ValueError(
+                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({_shorten(lacking)}): '
+                    'every split needs a folder for each class, of the same name'
+                )
+
+
+def _what_is_in(folder: Path) -> str:
+    if (folder / 'annotations').is_dir() or any(folder.glob('*.json')):
+        return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
+    images = sum(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
+    names = _subfolders(folder)
+    folders = f'folders {_shorten(names)}' if names else 'no folders'
+    return f'It has {folders} and {images} images'
+
+
+def _shorten(names: list[str], most: int = 8) -> str:
+    more = f' and {len(names) - most} more' if len(names) > most else ''
+    return ', '.join(names[:most]) + more

@@ -1,0 +1,72 @@
+"""Makes a generated dataset whole or not at all, and only once."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def make_once(
+    out: Path,
+    settings: dict[str, Any],
+    write: Callable[[Path], None],
+    incomplete_split: Callable[[Path], str | None],
+    overwrite: bool = False,
+) -> bool:
+    """Makes the dataset of `settings` in folder `out`; does nothing where it is there already.
+
+    It appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
+
+    Args:
+        out: Folder of the dataset; `dataset.json` in it will hold `settings`.
+        settings: What decides its content.
+        write: Writes the dataset into a folder.
+        incomplete_split: Name of the first split that lacks files in a folder, or None.
+        overwrite: Replace a dataset of other settings. A folder that is no generated dataset is never replaced.
+
+    Returns:
+        Whether it was made now.
+
+    Raises:
+        FileExistsError: where `out` holds something else, with what to do.
+    """
+    try:
+        if _is_complete(out, settings, incomplete_split):
+            return False
+    except FileExistsError:
+        if not (overwrite and (out / 'dataset.json').is_file()):
+            raise
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f'.{out.name}.', dir=out.parent) as scratch:
+        fresh = Path(scratch) / 'fresh'
+        write(fresh)
+        (fresh / 'dataset.json').write_text(json.dumps(settings, indent=2) + '\n', encoding='ascii')
+        if overwrite and out.exists():
+            out.rename(Path(scratch) / 'replaced')
+        try:
+            fresh.rename(out)
+        except OSError:  # another process was faster
+            if not _is_complete(out, settings, incomplete_split):
+                raise
+    return True
+
+
+def _is_complete(out: Path, settings: dict[str, Any], incomplete_split: Callable[[Path], str | None]) -> bool:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    try:
+        found = json.loads((out / 'dataset.json').read_text(encoding='ascii'))
+    except (OSError, ValueError):
+        raise FileExistsError(f'{out} exists and is no shapes dataset: choose another folder') from None
+    if found != settings:
+        raise FileExistsError(
+            f'{out} holds a dataset of other settings: {found}, wanted {settings}. '
+            'Choose another folder, or replace it with --overwrite (overwrite=True).'
+        )
+    split = incomplete_split(out)
+    if split is not None:
+        raise FileExistsError(
+            f'{out} lacks files of its {split} split. Make it again with --overwrite (overwrite=True).'
+        )
+    return True

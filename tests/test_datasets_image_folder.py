@@ -1,0 +1,108 @@
+"""Classifiers on folders of classes: what the config becomes, and layouts that are refused with what to do."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from mmengine import Config
+
+from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder, use_loader_defaults
+
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
+IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn-dpn_8xb128_in1k.py'
+
+
+def make_folder(root, classes=('ant', 'bee', 'cat'), splits=('train', 'val'), images=2):
+    for split in splits:
+        for name in classes:
+            for i in range(images):
+                path = root / split / name / f'{i}.jpg'
+                path.parent.mkdir(parents=True, exist_ok=True)
+                cv2.imwrite(str(path), np.full((32, 32, 3), 40 * i, np.uint8))
+    return root
+
+
+def test_a_config_takes_the_data_and_its_classes(tmp_path):
+    root = make_folder(tmp_path / 'pets')
+    (root / 'train' / 'ant' / 'notes.txt').write_text('no image')
+    splits = find_image_folder(root)
+    assert list(splits) == ['train', 'val']
+    assert all(split.counts == dict(ant=2, bee=2, cat=2) for split in splits.values())
+    cfg = Config.fromfile(IMAGENET)
+    before = len(cfg.train_dataloader.dataset.pipeline)
+    changes = use_image_folder(cfg, splits)
+    assert cfg.model.head.num_classes == cfg.data_preprocessor.num_classes == 3
+    for name, folder in (('train', 'train'), ('val', 'val'), ('test', 'val')):
+        dataset = cfg[f'{name}_dataloader'].dataset
+        assert (dataset.type, dataset.data_prefix) == ('CustomDataset', str(root / folder))
+        assert dataset.metainfo.classes == ('ant', 'bee', 'cat')
+        assert 'split' not in dataset
+    assert len(cfg.train_dataloader.dataset.pipeline) == before
+    assert cfg.val_evaluator.topk == cfg.test_evaluator.topk == (1,)
+    assert 'val_evaluator without top-5: there are 3 classes' in changes
+
+
+def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path):
+    root = make_folder(tmp_path, 'abcde', ('train', 'valid', 'test'))
+    cfg = Config.fromfile(IMAGENET)
+    assert use_image_folder(cfg, find_image_folder(root)) == []
+    assert cfg.val_evaluator.topk == (1, 5)
+    assert cfg.val_dataloader.dataset.data_prefix == str(root / 'valid')
+    assert cfg.test_dataloader.dataset.data_prefix == str(root / 'test')
+
+
+def test_unlabelled_test_images_are_no_split(tmp_path):
+    root = make_folder(tmp_path)
+    (root / 'test').mkdir()
+    cv2.imwrite(str(root / 'test' / '0.jpg'), np.zeros((8, 8, 3), np.uint8))
+    assert list(find_image_folder(root, needed=())) == ['train', 'val']
+
+
+def test_layouts_that_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'nowhere is not there'):
+        find_image_folder(tmp_path / 'nowhere')
+    single = make_folder(tmp_path / 'single', splits=('.',))
+    with pytest.raises(
+        FileNotFoundError, match=r'no folder train: put the images into DIR/train/CLASS/ .*ant, bee, cat'
+    ):
+        find_image_folder(single)
+    one_split = make_folder(tmp_path / 'one', splits=('train',))
+    with pytest.raises(FileNotFoundError, match='no folder val'):
+        find_image_folder(one_split)
+    with pytest.raises(FileNotFoundError, match='no folder val'):
+        find_image_folder(one_split, needed=())
+    flat = make_folder(tmp_path / 'flat', classes=('.',))
+    with pytest.raises(ValueError, match=r'flat/train has no folders of classes.*no folders and 2 images'):
+        find_image_folder(flat)
+    coco = tmp_path / 'coco'
+    (coco / 'annotations').mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match='COCO format, which is for detectors'):
+        find_image_folder(coco)
+    with pytest.raises(ValueError, match='one folder of a class alone, ant'):
+        find_image_folder(make_folder(tmp_path / 'ants', classes=('ant',)))
+
+
+def test_classes_must_be_those_of_every_split_and_have_images(tmp_path):
+    root = make_folder(tmp_path / 'a')
+    make_folder(root, classes=('dog',), splits=('val',))
+    with pytest.raises(ValueError, match=r'a/train lacks 1 of the classes of .*a/val \(dog\)'):
+        find_image_folder(root)
+    make_folder(root, classes=('dog', 'emu'), splits=('train',))
+    with pytest.raises(ValueError, match=r'a/val lacks 1 of the classes of .*a/train \(emu\)'):
+        find_image_folder(root)
+    make_folder(root, classes=('emu',), splits=('val',), images=1)
+    (root / 'val' / 'emu' / '0.jpg').rename(root / 'val' / 'emu' / '0.txt')
+    with pytest.raises(ValueError, match=r'a/val has 1 folders without images \(emu\)'):
+        find_image_folder(root)
+
+
+def test_loaders_get_what_mmpretrain_s_tools_give_them():
+    cfg = Config.fromfile(IMAGENET)
+    assert is_classifier(cfg)
+    assert not is_classifier(Config.fromfile(CONFIGS / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'))
+    cfg.val_dataloader.persistent_workers = False
+    use_loader_defaults(cfg)
+    assert cfg.train_dataloader.persistent_workers
+    assert cfg.train_dataloader.collate_fn == dict(type='default_collate')
+    assert not cfg.val_dataloader.persistent_workers

@@ -1,0 +1,100 @@
+"""Shape classes: an ImageFolder with each class alike, one seed gives the same bytes, the shape has its surface."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tokennorm.datasets import SHAPE_CLASSES, make_shape_classes_dataset, synthetic_classes
+
+TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
+SMALL = dict(num_train=26, num_val=12, image_size=64, seed=3)
+
+
+def contents(root):
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob('*') if path.is_file()}
+
+
+@pytest.fixture(scope='module')
+def dataset(tmp_path_factory):
+    return make_shape_classes_dataset(tmp_path_factory.mktemp('classes') / 'classes', **SMALL)
+
+
+def test_images_are_dealt_out_to_the_classes_in_turn(dataset):
+    assert len(SHAPE_CLASSES) == 12
+    counts = {name: len(list((dataset / 'train' / name).glob('*.jpg'))) for name in SHAPE_CLASSES}
+    assert list(counts.values()) == [3, 3] + [2] * 10
+    assert sorted(path.name for path in (dataset / 'val').iterdir()) == sorted(SHAPE_CLASSES)
+    assert cv2.imread(str(next((dataset / 'val').rglob('*.jpg')))).shape == (64, 64, 3)
+    assert json.loads((dataset / 'dataset.json').read_text())['task'] == 'classification'
+
+
+def test_same_seed_same_bytes_and_other_seeds_and_splits_do_not(dataset, tmp_path):
+    again = make_shape_classes_dataset(tmp_path / 'again', **SMALL)
+    assert contents(again) == contents(dataset)
+    pictures = [
+        synthetic_classes.make_class_image(synthetic_classes.ClassSettings(12, 12, 64, seed), split, 5).astype(float)
+        for seed in (0, 1)
+        for split in ('train', 'val')
+    ]
+    for i, first in enumerate(pictures):
+        for second in pictures[:i]:
+            assert abs(first - second).mean() > 8  # of 255
+
+
+def test_a_shape_is_of_its_class_has_its_surface_and_is_inside(monkeypatch):
+    painted = []
+    monkeypatch.setattr(synthetic_classes, 'paint', lambda rng, shapes, size: painted.append(shapes))
+    settings = synthetic_classes.ClassSettings(120, 120, 64, 0)
+    for index in range(60):
+        synthetic_classes.make_class_image(settings, 'train', index)
+    for index, (shape,) in enumerate(painted):
+        outline, _, surface = SHAPE_CLASSES[index % 12].partition('-')
+        assert (('disk', 'square', 'triangle', 'star')[shape.label], shape.surface) == (outline, surface)
+        assert 0.35 * 64 <= shape.size <= 0.7 * 64
+        assert shape.mask.sum() >= 0.75 * shape.full_area
+
+
+def test_surfaces_look_unlike():
+    """Stripes and speckles vary over a few pixels more than plain surfaces do; medians over 40 images of a class."""
+    settings = synthetic_classes.ClassSettings(480, 12, 64, 0)
+    variation = {}
+    for surface in range(3):
+        images = [synthetic_classes.make_class_image(settings, 'train', 12 * i + surface) for i in range(40)]
+        edges = [np.abs(cv2.Laplacian(cv2.GaussianBlur(image, (0, 0), 1), cv2.CV_32F)).mean() for image in images]
+        variation[synthetic_classes.SURFACES[surface]] = np.median(edges)
+    assert min(variation['stripes'], variation['speckle']) > 1.2 * variation['plain'], variation
+
+
+def test_too_few_images_and_other_data_are_refused(dataset, tmp_path):
+    with pytest.raises(ValueError, match='at least one image of each of 12 classes, got 12 train and 5 val'):
+        make_shape_classes_dataset(tmp_path / 'few', 12, 5)
+    with pytest.raises(FileExistsError, match='--overwrite'):
+        make_shape_classes_dataset(dataset, **dict(SMALL, seed=4))
+    before = contents(dataset)
+    assert make_shape_classes_dataset(dataset, **SMALL) == dataset
+    assert contents(dataset) == before
+
+
+def test_a_dataset_that_lacks_images_is_not_taken_for_whole(tmp_path):
+    out = make_shape_classes_dataset(tmp_path / 'out', 12, 12)
+    next((out / 'val').rglob('*.jpg')).unlink()
+    with pytest.raises(FileExistsError, match='lacks files of its val split'):
+        make_shape_classes_dataset(out, 12, 12)
+
+
+def test_the_tool_makes_it(tmp_path):
+    def tool(*arguments):
+        command = [sys.executable, TOOL, tmp_path / 'out', '--classes', '--num-train', '12', *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = tool('--num-val', '12', '--image-size', '48')
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / 'out').rglob('*.jpg'))) == 24
+    refused = tool('--num-val', '12', '--preview', 'sheet.png')
+    assert refused.returncode == 2
+    assert '--preview' in refused.stderr

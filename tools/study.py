@@ -1,0 +1,134 @@
+"""Runs a study, LayerNorm or DTN by plain stem or Dual PatchNorm by seeds, and writes its report.
+
+`python tools/study.py configs/study/cpu.py --jobs 2` goes on where it stopped, whenever that was: each run is trained
+in pieces of some minutes, a finished one is not repeated, and a killed one loses its last epoch at most.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from mmengine.config import DictAction
+
+from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
+from tokennorm.study.plan import ARMS, Run, Study, load_study
+from tokennorm.study.records import is_finished, read_record
+from tokennorm.study.report import copy_report, value_at, write_report
+
+MAKERS = dict(shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset)
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('config', help='configs/study/cpu.py, configs/study/gpu.py or one of your own')
+    parser.add_argument('--work-dir', help='folder of all runs and the report; default: work_dirs/study-NAME')
+    parser.add_argument('--jobs', type=int, default=1, metavar='N', help='runs at a time')
+    parser.add_argument('--minutes', type=float, default=8, metavar='MIN', help='time of a piece (at least one epoch)')
+    parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces, for a lease that ends')
+    parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
+    parser.add_argument('--report', action='store_true', help='write the report of what is there, and train nothing')
+    parser.add_argument('--docs', type=Path, metavar='DIR', help='also copy the report and its pictures there')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, help="entries of the study's config, key=value")
+    parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run alone')
+    args = parser.parse_args(argv)
+    if args.jobs < 1 or args.minutes <= 0 or (args.pieces is not None and args.pieces < 1):
+        parser.error('--jobs, --minutes and --pieces must be positive')
+    return args
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the pieces be ended too
+    try:
+        study = load_study(args.config, args.work_dir, args.cfg_options, dry=args.dry_run)
+        if args.piece:
+            train_piece(study, args)
+            return
+        if not args.report:
+            for folder, settings in study.data.items():
+                arguments = dict(settings)
+                MAKERS[arguments.pop('maker')](folder, **arguments)
+            train_all(study, args, sys.argv[1:] if argv is None else argv)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f'error: {error}') from None
+    print(f'report: {write_report(study)}')
+    if args.docs:
+        print('copied: ' + ', '.join(map(str, copy_report(study, args.docs))))
+
+
+def train_piece(study: Study, args: argparse.Namespace) -> None:
+    """One piece, in this process."""
+    from tokennorm.study.pieces import run_piece
+
+    stage, arm, seed = args.piece
+    run = Run(stage, arm, int(seed) if seed.isdecimal() else -1)
+    if run not in set(study.runs()):
+        raise ValueError(f'--piece {stage} {arm} {seed}: stages {list(study.stages)}, arms {list(ARMS)}, {study.seeds}')
+    run_piece(study, run, args.minutes)
+
+
+def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
+    """Pieces in processes of their own, `--jobs` at a time, until every run is finished.
+
+    Raises:
+        SystemExit: where a piece fails, with the end of what it printed.
+    """
+    started = 0
+    active: dict[Run, subprocess.Popen] = {}
+    try:
+        while True:
+            for run, process in list(active.items()):
+                if process.poll() is not None:
+                    del active[run]
+                    _tell_of_end(study, run, process.returncode)
+            waiting = [run for run in study.runs() if run not in active and not is_finished(study.folder(run))]
+            to_do = len(waiting) + len(active)
+            ready = [
+                run for run in waiting if study.before(run) is None or is_finished(study.folder(study.before(run)))
+            ]
+            for run in ready[: args.jobs - len(active)]:
+                if args.pieces is None or started < args.pieces:
+                    active[run] = _start(study, run, argv)
+                    started += 1
+                    print(f'{time.strftime("%H:%M:%S")} {run}: begins or goes on ({to_do} to do)', flush=True)
+            if not active:
+                return
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        raise SystemExit('\nInterrupted; the same command goes on.') from None
+    finally:
+        for process in active.values():
+            process.terminate()
+
+
+def _start(study: Study, run: Run, argv: list[str]) -> subprocess.Popen:
+    folder = study.folder(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, *argv, '--piece', run.stage, run.arm, str(run.seed)]
+    with (folder / 'output.txt').open('a') as output:
+        environment = {'OMP_NUM_THREADS': '1', **os.environ}  # the same sums whatever the number of cores
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+
+
+def _tell_of_end(study: Study, run: Run, returncode: int) -> None:
+    folder = study.folder(run)
+    if returncode:
+        end = ''.join((folder / 'output.txt').open(errors='replace').readlines()[-15:])
+        raise SystemExit(f'error: {run} failed with status {returncode}; the end of {folder / "output.txt"}:\n\n{end}')
+    record = read_record(folder)
+    epoch = max(map(int, record['curve']), default=0)
+    metric = study.stages[run.stage].metric
+    value = value_at(record, epoch, metric) if epoch else float('nan')
+    print(
+        f'{time.strftime("%H:%M:%S")} {run}: {"finished" if record["finished"] else "a piece done"}, epoch {epoch} of '
+        f'{record["epochs"]}, {metric} {value:.3f}, {record["seconds"] / 60:.1f} min so far',
+        flush=True,
+    )
+
+
+if __name__ == '__main__':
+    main()
