@@ -3,7 +3,6 @@
 import json
 import runpy
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from mmengine.registry import MODELS
 
 from tests.study_case import make_study
 from tokennorm.study import pieces
-from tokennorm.study.pieces import copy_shared, run_piece, seed_epoch, shared_start
+from tokennorm.study.pieces import copy_shared, run_piece, shared_start
 from tokennorm.study.plan import Run
 from tokennorm.study.records import is_finished, read_record
 
@@ -133,25 +132,6 @@ def test_arms_of_a_seed_start_alike_and_seeds_do_not(uncut):
     assert len(shared_keys) > 80
     assert all(torch.equal(of_ln[key], of_both[key]) for key in shared_keys)
     assert not torch.equal(of_ln['head.fc.weight'], of_other_seed['head.fc.weight'])
-
-
-def test_epochs_have_random_numbers_of_their_own():
-    numbers = {}
-    for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0)):
-        seed_epoch(seed, epoch)
-        numbers.setdefault((seed, epoch), set()).add(torch.rand(()).item())
-    assert [len(found) for found in numbers.values()] == [1, 1, 1]
-    assert len(set.union(*numbers.values())) == 3
-
-
-def test_workers_have_random_numbers_of_their_epoch(tmp_path):
-    hook = pieces.PieceHook(tmp_path, dict(curve={}), minutes=1, shared={})
-    seeds = []
-    for epoch in (0, 1, 0):
-        loader = SimpleNamespace(num_workers=2)
-        hook.before_train_epoch(SimpleNamespace(seed=3, epoch=epoch, train_dataloader=loader))
-        seeds.append(loader.worker_init_fn.keywords['seed'])
-    assert seeds[0] == seeds[2] != seeds[1]
 
 
 @pytest.mark.slow

@@ -1,33 +1,32 @@
 """Trains one run of a study for some minutes; the next piece goes on as if there had been no interruption."""
 
 import fcntl
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from mmengine.config import Config
-from mmengine.dataset import worker_init_fn
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS
-from mmengine.runner import Runner
+from mmengine.runner import Runner, set_random_seed
 from torch import nn
 
+from tokennorm.atomic_files import write_atomically
+from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.cli import build_runner, train
+from tokennorm.randomness import seeded
 from tokennorm.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
 
 
 class PieceHook(Hook):
-    """Makes a training one of pieces: it stops in time, and its random numbers do not depend on where it stopped.
+    """Makes a training one of pieces, which our `CheckpointHook` joins as if it had never stopped.
 
-    - Before every epoch all random numbers are seeded from the seed and the epoch, those of workers too.
-    - At the start, and before no other epoch, the model takes the initial values that all arms share.
+    - At the start the model takes the initial values that all arms share, and random numbers begin alike.
     - After every epoch, its checkpoint saved, training stops where another epoch would not end in time.
     - Validation metrics and times go into the record at once. A validation that was lost with a killed process is done
       again.
@@ -55,6 +54,7 @@ class PieceHook(Hook):
         if runner.epoch == 0:
             self.record['curve'].clear()
             copy_shared(runner.model, self.shared)
+            set_random_seed(runner.seed)
             self.record['parameters'] = sum(p.numel() for p in runner.model.parameters())
             self.record['train_images'] = len(runner.train_dataloader.dataset)
             self.record['val_images'] = len(runner.val_dataloader.dataset)
@@ -65,10 +65,7 @@ class PieceHook(Hook):
                 runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Seeds everything, and begins to measure the epoch."""
-        seed = seed_epoch(runner.seed, runner.epoch)
-        loader = runner.train_dataloader
-        loader.worker_init_fn = partial(worker_init_fn, num_workers=loader.num_workers, rank=0, seed=seed)
+        """Begins to measure the epoch."""
         self.epoch_began = time.monotonic()
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -97,15 +94,6 @@ class PieceHook(Hook):
         write_record(self.folder, self.record)
 
 
-def seed_epoch(seed: int, epoch: int) -> int:
-    """Seeds python, numpy and torch for an epoch; returns the number that they were seeded with."""
-    number = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0] >> 1)
-    random.seed(number)
-    np.random.seed(number)  # noqa: NPY002 (what the transforms of the pipelines draw from)
-    torch.manual_seed(number)
-    return number
-
-
 def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch.Tensor]:
     """The initial values of the baseline's model of a seed, from which every arm takes what it also has.
 
@@ -117,9 +105,9 @@ def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch
     model_cfg = deepcopy(cfg.model)
     model_cfg.backbone.update({key: dict(value) for key, value in ARMS[BASELINE].items()})
     model_cfg.backbone.init_cfg = None
-    seed_epoch(seed, 0)
-    model = MODELS.build(model_cfg)
-    model.init_weights()
+    with seeded(seed):
+        model = MODELS.build(model_cfg)
+        model.init_weights()
     return {key: v for key, v in model.state_dict().items() if with_backbone or not key.startswith('backbone.')}
 
 
@@ -177,6 +165,7 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
         )
     record['pieces'] += 1
     record['machines'] = sorted({*record['machines'], machine()})
+    cfg.resume = any(folder.glob('*.pth'))
     runner = build_runner(cfg, splits=('train', 'val'))
     shared = shared_start(cfg, run.seed, with_backbone=study.before(run) is None)
     hook = PieceHook(folder, record, minutes, shared)
@@ -188,8 +177,8 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
 
 def close(runner: Runner, folder: Path, record: dict) -> None:
     """Leaves the weights alone as `weights.pth`, removes the checkpoints to resume from, and marks the run finished."""
-    checkpoint = torch.load(next(folder.glob(f'epoch_{runner.max_epochs}.pth')), map_location='cpu', weights_only=False)
-    torch.save({key: checkpoint[key] for key in ('meta', 'state_dict')}, folder / 'weights.pth')
+    path = folder / f'epoch_{runner.max_epochs}.pth'
+    write_atomically(folder / 'weights.pth', to_bytes(for_publication(read_checkpoint(path), path)))
     record['finished'] = True
     write_record(folder, record)
     for path in [*folder.glob('epoch_*.pth'), folder / 'last_checkpoint']:

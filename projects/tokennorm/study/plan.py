@@ -86,17 +86,14 @@ class Study:
     def run_config(self, run: Run) -> Config:
         """The config of a run: its stage's, the arm's two fields, the seed, the work folder and the start.
 
-        A checkpoint is saved every epoch, and the one before it kept until it is whole. Training loaders get no
-        persistent workers, so that an epoch's random numbers depend on the seed and the epoch alone.
+        A checkpoint is saved every epoch, and the one before it kept.
         """
         cfg = Config.fromfile(self.stages[run.stage].config)
         for key, value in ARMS[run.arm].items():
             cfg.model.backbone[key] = dict(value)
         cfg.work_dir = str(self.folder(run))
-        cfg.resume = True
         cfg.randomness = dict(seed=run.seed)
         cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1, max_keep_ckpts=2)
-        cfg.train_dataloader.persistent_workers = False
         if self.dry:
             cfg.train_cfg.update(max_epochs=1, val_interval=1)
             for loader, images in ((cfg.train_dataloader, 4), (cfg.val_dataloader, 2)):
