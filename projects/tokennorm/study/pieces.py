@@ -18,6 +18,7 @@ from tokennorm.atomic_files import write_atomically
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.cli import build_runner, train
+from tokennorm.hooks import LambdaHook
 from tokennorm.randomness import seeded
 from tokennorm.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
@@ -170,6 +171,7 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     shared = shared_start(cfg, run.seed, with_backbone=study.before(run) is None)
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
+    runner.register_hook(LambdaHook())
     train(runner, to_go_on='the same command goes on from the latest.')
     if runner.epoch == runner.max_epochs:
         close(runner, folder, record)
