@@ -69,6 +69,7 @@ def test_testing_prints_what_the_predictions_say(data, trained, tmp_path):
     right = [int(sample['pred_score'].argmax()) == int(sample['gt_label']) for sample in predictions]
     (metrics,) = tmp_path.glob('*/*.json')
     assert json.loads(metrics.read_text())['accuracy/top1'] == pytest.approx(100 * sum(right) / 12, abs=1e-3)
+    assert list((tmp_path / 'drawn').glob('*.png'))
 
 
 def test_other_classes_and_other_layouts_stop(data, trained, tmp_path):

@@ -20,6 +20,16 @@ from tokennorm.study.records import is_finished, read_record
 from tokennorm.study.report import copy_report, value_at, write_report
 
 MAKERS = dict(shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset)
+# What tools/look_inside.py draws for --docs, in the order of the DTN paper's figures.
+INSIDE = {
+    'magnitude': 'Magnitudes of tokens behind the first norm of each block (Fig. 1), DTN beside LN.',
+    'attention-distance': 'Mean attention distance of each head and block (Fig. 2). PVT attends to few, reduced keys.',
+    'variation': 'Distance of the mean that a norm takes from the tokens (Fig. 3b).',
+    'lambda': 'Lambda over the pretraining (Fig. 4): 1 is statistics within a token, 0 is across tokens.',
+    'positions': 'Rows of P, which tokens a token is normalized with, before and after training (Figs. 7, 8).',
+    'directions': 'Tokens by their first two principal components, before and behind a norm (Fig. 9).',
+}
+ALONE = ('lambda', 'positions')  # drawn of DTN alone
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -31,7 +41,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces, for a lease that ends')
     parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
     parser.add_argument('--report', action='store_true', help='write the report of what is there, and train nothing')
-    parser.add_argument('--docs', type=Path, metavar='DIR', help='also copy the report and its pictures there')
+    parser.add_argument(
+        '--docs', type=Path, metavar='DIR', help='also make a page there, with what is inside LN and DTN'
+    )
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, help="entries of the study's config, key=value")
     parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run alone')
     args = parser.parse_args(argv)
@@ -58,6 +70,32 @@ def main(argv: list[str] | None = None) -> None:
     print(f'report: {write_report(study)}')
     if args.docs:
         print('copied: ' + ', '.join(map(str, copy_report(study, args.docs))))
+        draw_inside(study, args.docs)
+
+
+def draw_inside(study: Study, folder: Path) -> None:
+    """Adds pictures of what LN and DTN do in the last stage, with the first seed, to the page in a folder."""
+    last = list(study.stages)[-1]
+    runs = [Run(last, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
+    if not all(is_finished(study.folder(run)) for run in runs):
+        return
+    models = []
+    for run in runs:
+        config = study.work_dir / 'inside' / f'{run.arm}.py'
+        config.parent.mkdir(exist_ok=True)
+        study.run_config(run).dump(config)
+        models.append([config, study.folder(run) / 'weights.pth'])
+    lines = ['', f'## Inside {last}, seed {study.seeds[0]}', '']
+    for figure, caption in INSIDE.items():
+        what = models[0] if figure in ALONE else [*models[0], '--against', *models[1]]
+        if figure == 'lambda':
+            what = [study.folder(study.before(runs[0]) or runs[0])]
+        picture = folder / f'inside_{figure}.png'
+        tool = Path(__file__).with_name('look_inside.py')
+        subprocess.run([sys.executable, tool, figure, *what, '--out', picture], check=True)
+        lines += [f'![{caption}]({picture.name})', '', caption, '']
+    with (folder / 'study.md').open('a', encoding='utf-8') as page:
+        page.write('\n'.join(lines))
 
 
 def train_piece(study: Study, args: argparse.Namespace) -> None:

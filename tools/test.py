@@ -19,7 +19,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     parser.add_argument('--show', action='store_true', help='show the predictions in a window')
-    parser.add_argument('--show-dir', help='draw predictions beside ground truth into WORK_DIR/TIMESTAMP/SHOW_DIR')
+    parser.add_argument('--show-dir', help='draw predictions into this folder of the work folder')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
     return parser.parse_args(argv)
 
@@ -34,9 +34,8 @@ def main(argv: list[str] | None = None) -> None:
     cfg.load_from = args.checkpoint
     classifier = is_classifier(cfg)
     if classifier and (args.show or args.show_dir):
-        cfg.default_hooks.visualization.update(
-            enable=True, show=args.show, wait_time=args.wait_time, out_dir=args.show_dir
-        )
+        out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
+        cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
     elif args.show or args.show_dir:
         cfg = trigger_visualization_hook(cfg, args)
     runner = build_runner(cfg, splits=('test',))

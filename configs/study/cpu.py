@@ -20,6 +20,6 @@ nothing but the time of an epoch was looked at. All arms have the same settings,
 The images are generated and easy beside photographs, the backbone has 1.7 million parameters, and its grids of tokens
 are small (16 x 16 to 2 x 2 in pretraining, 32 x 32 to 4 x 4 in detection).
 
-Seen when the first trainings had ended: the pretraining is unfavourable to Dual PatchNorm. The surfaces that its classes
-have, plain, stripes and speckle, differ most in the contrast within patches of 4 x 4 pixels, which is what its first norm
-takes out of a patch. That this is the cause was not tested; the task was left as it was."""
+Seen when the first trainings had ended: the pretraining is unfavourable to Dual PatchNorm. The surfaces that its
+classes have, plain, stripes and speckle, differ most in the contrast within patches of 4 x 4 pixels, which is what its
+first norm takes out of a patch. That this is the cause was not tested; the task was left as it was."""
