@@ -265,18 +265,18 @@ def test_a_checkpoint_without_relative_positions_leaves_them_at_zero_and_one_wit
     model = small_vit(rel_pos=4)
     names = [name for name, _ in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))]
     torch.save(timms_model().state_dict(), tmp_path / 'timm.pth')
-    load_pretrained(randomise(model), tmp_path / 'timm.pth', model._convert)
+    assert load_pretrained(randomise(model), tmp_path / 'timm.pth').missing == names
     assert all((model.get_parameter(name) == 0).all() for name in names)
     torch.save(randomise(small_vit(rel_pos=4)).state_dict(), tmp_path / 'ours.pth')
-    load_pretrained(model, tmp_path / 'ours.pth', model._convert)
+    load_pretrained(model, tmp_path / 'ours.pth')
     assert all((model.get_parameter(name) != 0).any() for name in names)
     some = {key: value for key, value in model.state_dict().items() if key != names[0]}
     torch.save(some, tmp_path / 'some.pth')
     with pytest.raises(CheckpointError, match=f'1 missing: {names[0]}'):
-        load_pretrained(model, tmp_path / 'some.pth', model._convert)
+        load_pretrained(model, tmp_path / 'some.pth')
     torch.save(randomise(small_vit(rel_pos=5)).state_dict(), tmp_path / 'other.pth')
     with pytest.raises(CheckpointError, match=r'rel_pos_h \(\(9, 8\) in the file, \(7, 8\) in the model\)'):
-        load_pretrained(model, tmp_path / 'other.pth', model._convert)
+        load_pretrained(model, tmp_path / 'other.pth')
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 
 from tests.test_training_state import EPOCHS, no_pauses, train  # noqa: F401 - a fixture
 from tokennorm.atomic_files import write_atomically
+from tokennorm.checkpoints import CheckpointError
 from tokennorm.cli import train as train_with_messages
 from tokennorm.resuming import latest_checkpoint
 
@@ -158,8 +159,11 @@ def test_a_checkpoint_that_is_cut_off_is_passed_over_for_the_one_before(three):
     with pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: .* has another checksum'):
         assert latest_checkpoint(three) == three / 'epoch_1.pth'
     (three / 'epoch_1.pth').write_bytes(b'')
-    with pytest.warns(UserWarning, match=r'epoch_1.pth is cut off'):
-        assert latest_checkpoint(three) is None
+    with (
+        pytest.warns(UserWarning, match=r'epoch_1.pth is cut off'),
+        pytest.raises(CheckpointError, match=r'no checkpoint in .* can be gone on from. The latest: .*\.pth is'),
+    ):
+        latest_checkpoint(three)
 
 
 def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):

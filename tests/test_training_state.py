@@ -1,5 +1,6 @@
 """A training that is stopped anywhere and resumed ends where it would have ended, bit for bit; a toy for speed."""
 
+import gc
 import itertools
 import random
 import warnings
@@ -172,9 +173,13 @@ COUNTER = itertools.count()
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write."""
+    """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write. Of a
+    loader that is collected, torch waits five seconds for each worker."""
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
     monkeypatch.setattr('tokennorm.atomic_files.os.fsync', lambda file: None)
+    monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+    yield
+    gc.collect()
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -16,6 +16,7 @@ from mmengine.config import Config, DictAction
 from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import build_runner, load_config
 from tokennorm.datasets.checks import check_classes, check_config_data
+from tokennorm.hooks.data_errors import DataError
 from tokennorm.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
 from tokennorm.robustness.class_folders import restrict_answers
 from tokennorm.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
@@ -85,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f'{results.settings["images"]} images, results in {results.path}', flush=True)
     try:
         run(test, results, [CLEAN, *cells])
-    except CorruptionError as error:  # of a worker, with its traceback in the text
+    except (CorruptionError, DataError) as error:  # of a worker, with its traceback in the text
         raise SystemExit(f'error: {str(error).strip().splitlines()[-1]}') from None
     except KeyboardInterrupt:
         raise SystemExit(f'\nInterrupted. The same command goes on from {results.path}') from None

@@ -38,15 +38,22 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
 
     Returns:
         None where there is none.
+
+    Raises:
+        CheckpointError: where there are some and all are damaged.
     """
+    damaged = []
     for path in _candidates(Path(work_dir)):
         try:
             content = _read_whole(path)
         except CheckpointError as error:
+            damaged.append(error)
             warnings.warn(f'--resume skips a checkpoint for the one before: {error}', stacklevel=2)
             continue
         if isinstance(content, dict) and 'optimizer' in content:
             return path
+    if damaged:
+        raise CheckpointError(f'--resume: no checkpoint in {work_dir} can be gone on from. The latest: {damaged[0]}')
     return None
 
 

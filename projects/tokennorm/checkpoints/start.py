@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.logging import print_log
-from mmengine.runner import find_latest_checkpoint
 
 from tokennorm.checkpoints.loading import CheckpointError, parse_init_cfg, read_state_dict
 
@@ -16,8 +15,8 @@ CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
 def check_start(cfg: MutableMapping[str, Any]) -> None:
     """Reads the weights that a config's backbone starts from, or says that it starts from random ones.
 
-    Where the whole detector comes from a checkpoint, to resume or to start from, the backbone needs no other, and its
-    `init_cfg` is set to None. Backbones of other packages are left to their own loaders.
+    Where the whole detector comes from a checkpoint (`load_from`), to resume or to start from, the backbone needs no
+    other, and its `init_cfg` is set to None. Backbones of other packages are left to their own loaders.
 
     Raises:
         CheckpointError: where the weights are not to be had, with how to make them, to name others or to do without.
@@ -26,7 +25,7 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
     backbone = cfg['model'].get('backbone') or {}
     if not str(backbone.get('type', '')).startswith('tokennorm.'):
         return
-    if cfg.get('load_from') or (cfg.get('resume') and find_latest_checkpoint(cfg['work_dir'])):
+    if cfg.get('load_from'):
         backbone['init_cfg'] = None
         return
     init_cfg = backbone.get('init_cfg')
