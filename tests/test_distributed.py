@@ -20,7 +20,7 @@ from tests.test_backbones_timm import CASES as TIMM_CASES
 from tests.test_backbones_vit import ARCH as VIT_ARCH
 from tokennorm.backbones import TimmBackbone, ViT
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.distributed import start_cpu_processes
+from tokennorm.training.distributed import start_cpu_processes
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
@@ -146,14 +146,14 @@ def test_two_groups_of_torchrun_train_as_one_and_evaluate_alike(data, tmp_path):
 
 
 def test_a_launcher_that_needs_gpus_says_so_without_them(monkeypatch):
-    monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cpu')
+    monkeypatch.setattr('tokennorm.training.distributed.get_device', lambda: 'cpu')
     with pytest.raises(ValueError, match=r"launcher='slurm' needs GPUs; .* launcher='pytorch'"):
         start_cpu_processes(Config(dict(launcher='slurm')))
 
 
 def test_wrappers_are_told_that_there_is_no_gpu(monkeypatch):
-    monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cpu')
-    monkeypatch.setattr('tokennorm.distributed.torch_dist.is_initialized', lambda: True)
+    monkeypatch.setattr('tokennorm.training.distributed.get_device', lambda: 'cpu')
+    monkeypatch.setattr('tokennorm.training.distributed.torch_dist.is_initialized', lambda: True)
     cfg = Config(dict(launcher='pytorch', strategy=dict(type='FSDPStrategy'), find_unused_parameters=True))
     start_cpu_processes(cfg)
     assert cfg.model_wrapper_cfg.device_ids is None
@@ -162,7 +162,7 @@ def test_wrappers_are_told_that_there_is_no_gpu(monkeypatch):
 
 
 def test_a_gpu_leaves_everything_to_mmengine(monkeypatch):
-    monkeypatch.setattr('tokennorm.distributed.get_device', lambda: 'cuda')
+    monkeypatch.setattr('tokennorm.training.distributed.get_device', lambda: 'cuda')
     cfg = Config(dict(launcher='pytorch'))
     start_cpu_processes(cfg)
     assert 'model_wrapper_cfg' not in cfg

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.test_training_state import EPOCHS, no_pauses, train  # noqa: F401 - a fixture
-from tokennorm.atomic_files import write_atomically
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.cli import train as train_with_messages
-from tokennorm.resuming import latest_checkpoint
+from tokennorm.training.atomic_files import write_atomically
+from tokennorm.training.resuming import latest_checkpoint
 
 SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
 
@@ -53,7 +53,7 @@ def test_a_full_disk_ends_a_training_with_its_last_checkpoint_and_says_so(tmp_pa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_atomically(path, content)
 
-    monkeypatch.setattr('tokennorm.atomic_files.write_atomically', full)
+    monkeypatch.setattr('tokennorm.training.atomic_files.write_atomically', full)
     monkeypatch.setattr('tests.test_training_state.Runner.train', _train_with_messages(tmp_path))
     with pytest.raises(SystemExit, match=r'No space left on device.*are as they were\. Make room, then --resume'):
         train(tmp_path, **SETTINGS)
@@ -141,7 +141,7 @@ def test_the_best_checkpoint_is_replaced_by_a_better_one_that_is_there(tmp_path,
         there.append([name for name in names(tmp_path) if name.startswith('best_')])
         write_atomically(path, content)
 
-    monkeypatch.setattr('tokennorm.atomic_files.write_atomically', spied)
+    monkeypatch.setattr('tokennorm.training.atomic_files.write_atomically', spied)
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_2.pth', 'best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from tests.test_tools import CONFIG, options, tool
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.hooks import non_finite
-from tokennorm.repeat_batch import load_batch, repeat_batch
+from tokennorm.training.repeat_batch import load_batch, repeat_batch
 
 
 @pytest.fixture(scope='module')

@@ -16,7 +16,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-from tokennorm.resuming import latest_checkpoint, make_resumable
+from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
 NUM_SAMPLES = 11
 
@@ -176,7 +176,7 @@ def no_pauses(monkeypatch):
     """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write. Of a
     loader that is collected, torch waits five seconds for each worker."""
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
-    monkeypatch.setattr('tokennorm.atomic_files.os.fsync', lambda file: None)
+    monkeypatch.setattr('tokennorm.training.atomic_files.os.fsync', lambda file: None)
     monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
     yield
     gc.collect()
@@ -234,7 +234,7 @@ def test_another_batch_size_or_number_of_processes_starts_the_epoch_anew_and_say
     settings = dict(train_cfg=EPOCHS, interval=3, by_epoch=False)
     train(tmp_path, iteration=7, **settings)
     said = []
-    monkeypatch.setattr('tokennorm.training_state.print_log', lambda message, **_: said.append(message))
+    monkeypatch.setattr('tokennorm.training.state.print_log', lambda message, **_: said.append(message))
     content = torch.load(tmp_path / 'iter_6.pth', weights_only=False)
     content['training_state']['random_states'] *= 2
     content['training_state']['batch_size'] = 4

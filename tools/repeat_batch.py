@@ -4,7 +4,7 @@ import argparse
 
 from mmengine.config import Config
 
-from tokennorm.repeat_batch import repeat_batch
+from tokennorm.training.repeat_batch import repeat_batch
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -22,12 +22,12 @@ from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder, use_loader_defaults
 from tokennorm.datasets.inspection import inspect_splits
 from tokennorm.datasets.own_data import use_coco_splits
-from tokennorm.distributed import start_cpu_processes
 from tokennorm.hooks import DataErrorHook
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
 from tokennorm.model_checks import check_neck, check_optimizer
-from tokennorm.resuming import latest_checkpoint, make_resumable
+from tokennorm.training.distributed import start_cpu_processes
+from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

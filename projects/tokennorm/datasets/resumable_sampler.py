@@ -14,8 +14,8 @@ from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from tokennorm.randomness import seeded
 from tokennorm.registry import DATA_SAMPLERS
+from tokennorm.training.randomness import seeded
 
 
 class Draw(int):

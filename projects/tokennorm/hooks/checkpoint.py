@@ -7,10 +7,10 @@ from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.hooks import CheckpointHook as HostCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from tokennorm.atomic_files import TEMPORARY, write_atomically
-from tokennorm.randomness import random_state, set_random_state
 from tokennorm.registry import HOOKS
-from tokennorm.training_state import (
+from tokennorm.training.atomic_files import TEMPORARY, write_atomically
+from tokennorm.training.randomness import random_state, set_random_state
+from tokennorm.training.state import (
     number_batches,
     restore_training_state,
     seed_training_samples,

@@ -127,7 +127,7 @@ class NonFiniteHook(Hook):
         runner.logger.warning(f'{message}; the training stops at {self.max_occurrences}')
 
     def _save(self, runner: Runner, reason: str, images: list[str], losses: dict[str, float]) -> Path:
-        """Writes what `tokennorm.repeat_batch` reads."""
+        """Writes what `tokennorm.training.repeat_batch` reads."""
         process = f'_process_{get_rank()}' if get_world_size() > 1 else ''
         path = Path(runner.work_dir, 'non_finite', f'iter_{runner.iter + 1}{process}.pth')
         path.parent.mkdir(parents=True, exist_ok=True)

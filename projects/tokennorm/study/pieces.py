@@ -14,14 +14,14 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner, set_random_seed
 from torch import nn
 
-from tokennorm.atomic_files import write_atomically
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.cli import build_runner, train
 from tokennorm.hooks import LambdaHook
-from tokennorm.randomness import seeded
 from tokennorm.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
+from tokennorm.training.atomic_files import write_atomically
+from tokennorm.training.randomness import seeded
 
 
 class PieceHook(Hook):

@@ -10,7 +10,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
 
 from tokennorm.datasets.resumable_sampler import ResumableBatchSampler, seed_samples
-from tokennorm.randomness import RandomState, set_random_state
+from tokennorm.training.randomness import RandomState, set_random_state
 
 TrainingState = dict[str, Any]
 
