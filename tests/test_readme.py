@@ -1,16 +1,18 @@
-"""What the README shows works as it stands there."""
+"""What the README shows works as it stands there, and what it and the pages in docs/ name exists."""
 
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from mmdet.utils import register_all_modules
 from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-README = (Path(__file__).resolve().parents[1] / 'README.md').read_text()
-CONFIG, NORM, REPLACE = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / 'README.md').read_text()
+CONFIG, SEGMENTOR, NORM, REPLACE = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
 
 
 def test_the_config_builds_with_dtn_and_dpn(tmp_path):
@@ -29,6 +31,13 @@ def test_the_config_builds_with_dtn_and_dpn(tmp_path):
     assert kinds.count('DualPatchEmbed') == 1
 
 
+def test_the_backbone_of_the_segmentor_builds():
+    names = {}
+    exec(SEGMENTOR, names)
+    cfg = {key: value for key, value in names['model']['backbone'].items() if key != '_delete_'}
+    assert [entry['num_chs'] for entry in MODELS.build(cfg).feature_info] == [96, 192, 384, 768]
+
+
 def test_the_norm_runs():
     names = {'x': torch.randn(2, 14, 14, 384)}
     exec(NORM, names)
@@ -45,7 +54,11 @@ def test_replacing_runs():
     names['model'](torch.randn(1, 3, 224, 224))
 
 
-def test_the_paths_it_names_exist():
-    root = Path(__file__).resolve().parents[1]
-    links = re.findall(r'\]\(((?!https?:)[^)]+)\)', README) + re.findall(r'(tools/\w+\.py)', README)
-    assert [link for link in links if not (root / link).exists()] == []
+@pytest.mark.parametrize(
+    'page', ['README.md', *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob('docs/**/*.md'))]
+)
+def test_the_paths_it_names_exist(page):
+    text = (ROOT / page).read_text()
+    links = [(ROOT / page).parent / link for link in re.findall(r'\]\(((?!https?:)[^)]+)\)', text)]
+    files = [ROOT / name for name in re.findall(r'((?:tools|benchmarks)/\w+\.(?:py|sh))', text)]
+    assert [path for path in (*links, *files) if not path.exists()] == []
