@@ -46,7 +46,7 @@ def cases():
                 yield backbone, name, value
 
 
-@pytest.mark.parametrize(('backbone', 'name', 'value'), cases())
+@pytest.mark.parametrize(('backbone', 'name', 'value'), list(cases()))
 def test_backbones(backbone, name, value):
     with pytest.raises(ValueError, match=rf'{name}|pool=(0|2.5) must'):
         getattr(backbones, backbone)(**dict(arch=ARCHS[backbone]) | {name: value})
