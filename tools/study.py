@@ -92,7 +92,8 @@ def draw_inside(study: Study, folder: Path) -> None:
             what = [study.folder(study.before(runs[0]) or runs[0])]
         picture = folder / f'inside_{figure}.png'
         tool = Path(__file__).with_name('look_inside.py')
-        subprocess.run([sys.executable, tool, figure, *what, '--out', picture], check=True)
+        if subprocess.run([sys.executable, tool, figure, *what, '--out', picture]).returncode:
+            raise SystemExit(f'error: {figure} could not be drawn, see above')
         lines += [f'![{caption}]({picture.name})', '', caption, '']
     with (folder / 'study.md').open('a', encoding='utf-8') as page:
         page.write('\n'.join(lines))
