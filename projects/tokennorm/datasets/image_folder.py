@@ -26,7 +26,7 @@ class ImageSplit:
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:
     """Whether a config is one of mmpretrain's classifiers."""
-    return str(cfg['model'].get('type', '')).rpartition('.')[2] == 'ImageClassifier'
+    return str((cfg.get('model') or {}).get('type')).rpartition('.')[2] == 'ImageClassifier'
 
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:

@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
+from tokennorm.datasets import image_folder
 from tokennorm.datasets.checks import innermost_datasets, set_num_classes
 from tokennorm.robustness.class_folders import class_labels, class_names
 from tokennorm.robustness.corruptions import SMALLEST, CorruptImage, corrupt
@@ -26,7 +27,7 @@ def is_classifier(cfg: Config) -> bool:
     Raises:
         ValueError: for a config that is neither.
     """
-    if str((cfg.get('model') or {}).get('type')).rpartition('.')[2] == 'ImageClassifier':
+    if image_folder.is_classifier(cfg):
         return True
     evaluators = cfg.get('test_evaluator') or []
     evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
