@@ -400,6 +400,22 @@ def test_images_are_taken_evenly_from_those_of_the_subset(classifier):
         assert cfg.test_dataloader.dataset.indices == expected
 
 
+@pytest.mark.parametrize(
+    ('indices', 'subset', 'expected'),
+    [
+        ([5, 3, 1, 0], None, [5, 3, 0]),
+        ([4, 1, 3], [0, 2], [4, 1]),
+        (-4, None, [2, 3, 5]),
+        (2, None, [0, 1]),
+    ],
+)
+def test_of_a_dataset_with_indices_the_images_that_they_name_are_taken(classifier, indices, subset, expected):
+    cfg = Config.fromfile(classifier[0])
+    cfg.test_dataloader.dataset.indices = indices
+    choose_images(cfg, 3, subset)
+    assert cfg.test_dataloader.dataset.indices == expected
+
+
 def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
     """After an interruption within the third cell; what was done is not done again."""
     evaluated = []

@@ -83,6 +83,8 @@ def use_class_folders(
 def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None) -> None:
     """Has the test dataset keep the images with labels of a subset, and of these a number, taken evenly.
 
+    Of a dataset with `indices` only the images that they name are taken.
+
     Raises:
         ValueError: where no image is left, or the dataset wraps others.
     """
@@ -90,8 +92,13 @@ def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None)
         return
     dataset_cfg = _one_dataset(cfg)
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    dataset = DATASETS.build(dict(dataset_cfg, pipeline=[], serialize_data=False))
-    kept = np.arange(len(dataset))
+    dataset = DATASETS.build(dict(dataset_cfg, indices=None, pipeline=[], serialize_data=False))
+    chosen = dataset_cfg.get('indices')
+    if chosen is None:
+        chosen = slice(None)
+    elif isinstance(chosen, int):  # mmengine's number of the first images, or below 0 of the last
+        chosen = slice(chosen) if chosen >= 0 else slice(chosen, None)
+    kept = np.arange(len(dataset))[chosen]
     if subset is not None:
         kept = kept[np.isin([dataset.get_data_info(i)['gt_label'] for i in kept], subset)]
     if not len(kept):
