@@ -98,7 +98,7 @@ def plot_curves(path: Path, records: Records, metric: str) -> None:
         axes.fill_between(epochs, [min(v) for v in values], [max(v) for v in values], color=f'C{i}', alpha=0.15, lw=0)
     axes.set(xlabel='epoch', ylabel=metric)
     axes.grid(alpha=0.3)
-    axes.legend(loc='lower right')
+    axes.legend()
     figure.savefig(path, dpi=110)
 
 
