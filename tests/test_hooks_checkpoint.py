@@ -174,6 +174,42 @@ def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
         assert latest_checkpoint(three) == three / 'epoch_3.pth'
 
 
+def test_a_copied_work_folder_goes_on_from_its_own_checkpoint(three, tmp_path_factory):
+    copy = shutil.copytree(three, tmp_path_factory.mktemp('copies') / 'copy')
+    assert latest_checkpoint(copy) == copy / 'epoch_3.pth'
+
+
+@pytest.mark.parametrize('is_folder', [False, True])
+def test_what_lies_elsewhere_is_not_removed_whatever_a_checkpoint_names(tmp_path, tmp_path_factory, is_folder):
+    elsewhere = tmp_path_factory.mktemp('elsewhere')
+    for name in ('best.pth', 'epoch_1.pth'):
+        (elsewhere / name).touch()
+    (tmp_path / 'notes.txt').touch()
+    settings = SETTINGS | dict(save_best='acc')
+    train(tmp_path, iteration=13, **settings)
+    content = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
+    content['training_state']['outdated'] = [str(elsewhere / 'epoch_1.pth'), 'notes.txt', '../x/notes.txt']
+    content['message_hub']['runtime_info'] |= dict(
+        best_ckpt=str(elsewhere if is_folder else elsewhere / 'best.pth'), best_score=-1.0
+    )
+    torch.save(content, tmp_path / 'epoch_3.pth')
+    train(tmp_path, resume=True, **settings)
+    assert 'best_acc_epoch_4.pth' in names(tmp_path)
+    assert 'notes.txt' in names(tmp_path)
+    assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
+
+
+def test_a_checkpoint_of_another_folder_has_no_say_of_what_is_here(tmp_path, tmp_path_factory):
+    other = tmp_path_factory.mktemp('other')
+    train(other, train_cfg=EPOCHS, max_keep_ckpts=1, iteration=9)
+    content = torch.load(other / 'epoch_2.pth', weights_only=False)
+    assert content['training_state']['outdated'] == ['epoch_1.pth']
+    (tmp_path / 'epoch_1.pth').touch()
+    (tmp_path / 'last_checkpoint').write_text(str(other / 'epoch_2.pth'))
+    train(tmp_path, resume=True, iteration=9, **SETTINGS)
+    assert 'epoch_1.pth' in names(tmp_path)
+
+
 def test_the_pointer_counts_more_than_what_an_earlier_training_left(three):
     """An earlier, longer training in the same folder left epoch_24; files of weights alone are none to resume from."""
     shutil.copy(three / 'epoch_3.pth', three / 'epoch_24.pth')

@@ -215,3 +215,16 @@ def test_images_are_found_in_batches_of_any_nesting():
     samples = [BaseDataElement(metainfo=dict(img_path=name)) for name in 'abc']
     assert list(image_paths(dict(sup=dict(data_samples=samples[:2]), unsup=[dict(x=samples[2])], n=3))) == list('abc')
     assert list(image_paths([BaseDataElement()])) == []
+
+
+@pytest.mark.parametrize('scaled', [False, True])
+def test_a_fused_optimizer_leaves_the_step_out_too(tmp_path, scaled):
+    """With a scaler it leaves that to the optimizer, which is called with gradients that are not finite."""
+    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    wrapper = scaler | dict(optimizer=dict(type='AdamW', lr=0.1, fused=True))
+    expected, _ = run(tmp_path / 'without', [1.0, 1.0], optim_wrapper=wrapper)
+    runner, error = run(tmp_path / 'with', [1.0, NAN, 1.0], optim_wrapper=wrapper)
+    assert error is None
+    assert saved(tmp_path / 'with') == ['iter_2.pth']
+    assert of(runner) == pytest.approx(of(expected))
+    assert of(runner)[0] < 0.4

@@ -100,9 +100,8 @@ def test_resume_goes_on_where_training_stopped(data, trained):
 
 
 def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
-    (checkpoint,) = trained.glob('epoch_*.pth')
     out = tmp_path / 'predictions.pkl'
-    arguments = [CONFIG, str(checkpoint), '--work-dir', str(tmp_path), '--out', str(out), '--show-dir', 'drawn']
+    arguments = [CONFIG, str(trained), '--work-dir', str(tmp_path), '--out', str(out), '--show-dir', 'drawn']
     tool('test')([*arguments, '--cfg-options', *options(data)])
     assert len(pickle.loads(out.read_bytes())) == 3
     assert len(list(tmp_path.glob('*/drawn/*.jpg'))) == 3
@@ -197,12 +196,11 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
 
 
 def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_path):
-    (checkpoint,) = trained.glob('epoch_*.pth')
     video = cv2.VideoWriter(str(tmp_path / 'v.mp4'), cv2.VideoWriter.fourcc(*'mp4v'), 5, (64, 64))
     for path in sorted((data / 'images' / 'val').iterdir()):
         video.write(cv2.imread(str(path)))
     video.release()
-    arguments = [CONFIG, str(checkpoint), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
+    arguments = [CONFIG, str(trained), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
     tool('predict')(arguments)
     images = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
     assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
@@ -243,9 +241,12 @@ def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(da
     few = options(data, **start)
     with pytest.raises(SystemExit, match=r'(?s)none.pth is not there.*init_cfg=None'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *few])
+    start |= {'model.backbone.init_cfg.checkpoint': checkpoint, 'model.backbone.init_cfg.allow_missing': 'stage'}
+    with pytest.raises(SystemExit, match=r"^error: allow_missing: 'stage' is the name of no parameter$"):
+        tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *options(data, **start)])
 
 
-def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
+def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json is not there; make it with'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *elsewhere])
@@ -258,6 +259,13 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path):
         tool('train')(['none.py'])
     with pytest.raises(SystemExit, match=r'must end in .pkl'):
         tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])
+    for option, message in (('model.backbon', 'must be KEY=VALUE'), ('modle.x=1', 'did you mean model')):
+        with pytest.raises(SystemExit) as ended:
+            tool('predict')([CONFIG, 'none.pth', str(data), '--cfg-options', option])
+        assert message in str(ended.value) + capsys.readouterr().err
+    (tmp_path / 'broken.py').write_text('model = dict(')
+    with pytest.raises(SystemExit, match=r'broken.py cannot be read: SyntaxError'):
+        tool('predict')([str(tmp_path / 'broken.py'), 'none.pth', str(data)])
 
 
 def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):

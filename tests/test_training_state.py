@@ -4,18 +4,20 @@ import gc
 import itertools
 import random
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
+from tokennorm.datasets.resumable_sampler import ResumableBatchSampler
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
 NUM_SAMPLES = 11
@@ -115,6 +117,7 @@ def config(
     accumulate=1,
     save_best=None,
     max_keep_ckpts=2,
+    wrapper=None,
     **stop,
 ):
     loader = dict(dataset=dict(type='mmengine.ToyData'), num_workers=workers, persistent_workers=workers > 0)
@@ -129,7 +132,7 @@ def config(
             val_evaluator=dict(type='ToyMetric'),
             train_cfg=dict(train_cfg),
             val_cfg=dict(),
-            optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulate),
+            optim_wrapper=dict(**wrapper or {}, optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulate),
             param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
             default_hooks=dict(
                 checkpoint=dict(
@@ -151,10 +154,12 @@ def config(
     return cfg
 
 
-def train(work_dir, resume=False, **settings):
+def train(work_dir, resume=False, prepare=None, **settings):
     """The weights at the end; with a stop, what is on disk is all that is left."""
     cfg = config(work_dir, **settings)
     cfg.experiment_name += f'{next(COUNTER)}'
+    if prepare is not None:
+        prepare(cfg)
     if resume:
         latest = latest_checkpoint(work_dir)
         cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
@@ -194,6 +199,24 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
         assert torch.equal(value, resumed[key]), key
 
 
+def test_mixed_precision_goes_on_with_its_loss_scale(tmp_path, monkeypatch):
+    """mmengine's wrapper with a scaler for CPUs. The scale doubles every two steps, and gradients that are accumulated
+    when the training stops have that of then in them."""
+    module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
+    monkeypatch.setattr(f'{module}is_cuda_available', lambda: True)
+    monkeypatch.setattr(f'{module}GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+    wrapper = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=8.0, growth_interval=2))
+    case = dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=3, wrapper=wrapper)
+    whole = train(tmp_path / 'whole', **case)
+    for iteration in (8, 14):
+        train(tmp_path / 'stopped', resume=True, iteration=iteration, **case)
+    resumed = train(tmp_path / 'stopped', resume=True, **case)
+    assert resumed.optim_wrapper.loss_scaler.state_dict() == whole.optim_wrapper.loss_scaler.state_dict()
+    assert whole.optim_wrapper.loss_scaler.get_scale() == 8.0 * 2**3  # 5 steps of 3 batches, and one of the last
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[key]), key
+
+
 def test_each_sample_is_augmented_alike_with_any_number_of_workers(tmp_path):
     weights = [
         train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model.state_dict() for workers in (0, 1, 2)
@@ -216,6 +239,37 @@ def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
     trained = NUM_SAMPLES + 2 * 3  # the checkpoint is that of iteration 6, and an epoch has 4
     last_validation = NUM_SAMPLES
     assert ToyData.drawn[:-last_validation] == whole[trained:-last_validation]
+
+
+def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path):
+    settings = CASES['iterations'] | dict(workers=0, train_cfg=ITERATIONS | dict(val_interval=99))
+    ToyData.drawn.clear()
+    train(tmp_path, iteration=14, **settings)
+    whole = [draw[0] for draw in ToyData.drawn]
+    content = torch.load(tmp_path / 'iter_12.pth', weights_only=False)
+    del content['training_state']
+    torch.save(content, tmp_path / 'iter_12.pth')
+    ToyData.drawn.clear()
+    train(tmp_path, resume=True, **settings)
+    assert [draw[0] for draw in ToyData.drawn[: 2 * 3]] == whole[12 * 3 : 14 * 3]
+
+
+@pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])
+def test_mmengines_hook_is_replaced_however_it_is_named_and_others_are_not(kind):
+    cfg = dict(train_dataloader=dict(), default_hooks=dict(checkpoint=dict(type=kind, interval=5)))
+    cfg = Config(cfg)
+    make_resumable(cfg)
+    assert cfg.default_hooks.checkpoint == dict(type='tokennorm.CheckpointHook', interval=5)
+    cfg.default_hooks.checkpoint.type = 'mine.CheckpointHook'
+    make_resumable(cfg)
+    assert cfg.default_hooks.checkpoint.type == 'mine.CheckpointHook'
+
+
+def test_samples_of_batches_of_several_sizes_have_numbers_of_their_own():
+    batches = [[5, 1, 2, 7], [3, 4], [0, 6, 8, 9], [2, 1]]
+    sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
+    numbers = [draw.number for batch in sampler for draw in batch]
+    assert len(set(numbers)) == len(numbers) == 12
 
 
 def test_a_validation_that_was_cut_off_is_done_after_resuming_and_a_complete_one_is_not(tmp_path):

@@ -2,8 +2,7 @@
 
 import argparse
 
-from mmengine.config import Config
-
+from tokennorm.cli import read_config
 from tokennorm.training.repeat_batch import repeat_batch
 
 
@@ -14,7 +13,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument('--device', default='cpu', help='such as cuda:0; default: cpu')
     args = parser.parse_args(argv)
     try:
-        print('\n'.join(repeat_batch(Config.fromfile(args.config), args.file, args.device)))
+        print('\n'.join(repeat_batch(read_config(args.config), args.file, args.device)))
     except (ValueError, RuntimeError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
 

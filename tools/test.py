@@ -7,7 +7,7 @@ from mmdet.engine.hooks.utils import trigger_visualization_hook
 from mmdet.evaluation import DumpDetResults
 from mmengine.evaluator import DumpResults
 
-from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
+from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.cli import add_runner_arguments, build_runner, load_config, test
 from tokennorm.datasets.checks import check_classes
 from tokennorm.datasets.image_folder import is_classifier
@@ -16,7 +16,7 @@ from tokennorm.datasets.image_folder import is_classifier
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_runner_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('checkpoint', help='checkpoint file, or the work folder of a training')
     parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     parser.add_argument('--show', action='store_true', help='show the predictions in a window')
     parser.add_argument('--show-dir', help='draw predictions into this folder of the work folder')
@@ -28,8 +28,10 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
         raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
-    if not args.checkpoint.startswith(('http://', 'https://')) and not Path(args.checkpoint).is_file():
-        raise SystemExit(f'error: checkpoint {args.checkpoint} is not there')
+    try:
+        args.checkpoint = find_checkpoint(args.checkpoint)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
     cfg = load_config(args, needed=())
     cfg.load_from = args.checkpoint
     classifier = is_classifier(cfg)

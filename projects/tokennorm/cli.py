@@ -15,7 +15,7 @@ from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.start import check_start, how_to_start
+from tokennorm.checkpoints.start import check_allow_missing, check_start, how_to_start
 from tokennorm.config_options import ConfigOptions, merge_options
 from tokennorm.datasets.checks import check_config_data
 from tokennorm.datasets.coco_folder import find_coco_splits
@@ -175,7 +175,9 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     try:
-        check_neck(getattr(runner.model, 'module', runner.model), cfg.model.get('neck'))
+        model = getattr(runner.model, 'module', runner.model)
+        check_neck(model, cfg.model.get('neck'))
+        check_allow_missing(model)
         check_optimizer(cfg.get('optim_wrapper'))
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None

@@ -91,7 +91,7 @@ def load_pretrained(
     prefix = 'backbone.' if any(key.startswith('backbone.') for key in whole) else ''
     sources = tracked({key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)})
     expected = model.state_dict()
-    may_start = _matching(expected, allow_missing)
+    may_start = matching(expected, allow_missing)
     author = 'as given'
     if convert is None:
         layout = _find_layout(model, sources, checkpoint)
@@ -177,7 +177,7 @@ def _find_layout(model: nn.Module, state_dict: StateDict, source: str) -> Layout
     )
 
 
-def _matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
+def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
     """The names that match one of the patterns.
 
     Raises:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.logging import print_log
+from torch import nn
 
-from tokennorm.checkpoints.loading import CheckpointError, parse_init_cfg, read_state_dict
+from tokennorm.checkpoints.loading import CheckpointError, matching, parse_init_cfg, read_state_dict
 
 CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
 
@@ -37,6 +38,17 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
         read_state_dict(checkpoint)
     except (OSError, CheckpointError) as error:
         raise CheckpointError(f'{error}.\n{how_to_start(checkpoint)}') from error
+
+
+def check_allow_missing(model: nn.Module) -> None:
+    """The names that the `init_cfg` of a model's backbone lets keep their start are those of parameters.
+
+    Raises:
+        ValueError: for one that is not.
+    """
+    backbone = getattr(model, 'backbone', None)
+    if type(backbone).__module__.startswith('tokennorm.') and backbone.init_cfg is not None:
+        matching(backbone.state_dict(), parse_init_cfg(backbone.init_cfg)[1])
 
 
 def how_to_start(checkpoint: str) -> str:

@@ -6,7 +6,7 @@ augmentation is seeded with that number. It is then also the same for any number
 divided among more processes is the same batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
     Args:
         sampler: Sampler of the dataset's indices.
-        batch_size: Samples in a batch.
+        batch_size: Samples in a batch; samplers of several datasets have one for each.
         batch_sampler: Config of the batch sampler; None is torch's `BatchSampler`.
         drop_last: Whether torch's leaves out an incomplete last batch.
 
@@ -47,7 +47,11 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
     """
 
     def __init__(
-        self, sampler: Sampler, batch_size: int, batch_sampler: dict[str, Any] | None = None, drop_last: bool = False
+        self,
+        sampler: Sampler,
+        batch_size: int | Sequence[int],
+        batch_sampler: dict[str, Any] | None = None,
+        drop_last: bool = False,
     ) -> None:
         if batch_sampler is None:
             self.batch_sampler = BatchSampler(sampler, batch_size, drop_last)
@@ -56,7 +60,7 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
                 dict(batch_sampler), default_args=dict(sampler=sampler, batch_size=batch_size)
             )
         self.sampler = sampler  # mmengine sets its epoch
-        self.batch_size = batch_size
+        self.batch_size = batch_size if isinstance(batch_size, int) else max(batch_size)
         self.drawn = 0
         self._skipped = None
 

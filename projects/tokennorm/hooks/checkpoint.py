@@ -1,5 +1,6 @@
 """Checkpoints that survive a kill at any moment and a full disk, and hold all that a training goes on from."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tokennorm.registry import HOOKS
 from tokennorm.training.atomic_files import TEMPORARY, write_atomically
 from tokennorm.training.randomness import random_state, set_random_state
 from tokennorm.training.state import (
+    go_on_with_the_data,
     number_batches,
     restore_training_state,
     seed_training_samples,
@@ -44,12 +46,14 @@ class CheckpointHook(HostCheckpointHook):
         if on_disk and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend='tokennorm.atomic')
         super().before_train(runner)
-        self.file_backend = _RemovesLater(self.file_backend)
+        self.file_backend = _RemovesLater(self.file_backend, self.out_dir)
         resumed = runner.iter > 0
         if resumed and self._state is not None:
             restore_training_state(runner, self._state)
             if on_disk and is_main_process():
-                self._remove_left_over(self._state['outdated'])
+                self._remove_left_over(Path(runner._load_from), self._state['outdated'])
+        elif resumed:
+            go_on_with_the_data(runner)
         if not resumed and is_main_process():
             Path(runner.work_dir, self.VALIDATED).unlink(missing_ok=True)
         seed_training_samples(runner)
@@ -92,10 +96,13 @@ class CheckpointHook(HostCheckpointHook):
         super()._save_best_checkpoint(runner, metrics)
         self.file_backend.remove_outdated()
 
-    def _remove_left_over(self, names: list[str]) -> None:
-        """What a kill left between the writing of a checkpoint and the removal of those before it."""
-        for name in names:
-            Path(self.out_dir, name).unlink(missing_ok=True)
+    def _remove_left_over(self, checkpoint: Path, names: list[str]) -> None:
+        """What a kill left between the writing of a checkpoint and the removal of those before it. A checkpoint from
+        another folder has nothing to say of what is in this one."""
+        if checkpoint.resolve().parent == Path(self.out_dir).resolve():
+            for name in names:
+                if Path(name).name == name and name.endswith('.pth'):
+                    Path(self.out_dir, name).unlink(missing_ok=True)
         for path in Path(self.out_dir).glob(f'*.pth{TEMPORARY}'):
             path.unlink(missing_ok=True)
 
@@ -117,17 +124,21 @@ class CheckpointHook(HostCheckpointHook):
 
 
 class _RemovesLater:
-    """A file backend of mmengine's that removes files when asked to, rather than at once."""
+    """A file backend of mmengine's that removes files when asked to, rather than at once, and from one folder alone:
+    what a checkpoint that was resumed from names may lie elsewhere, in the folder that this one is a copy of."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any, folder: str) -> None:
         self.backend = backend
+        self.folder = folder
         self.outdated = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
 
     def remove(self, path: str) -> None:
-        self.outdated.append(path)
+        self.outdated.append(self.backend.join_path(self.folder, os.path.basename(path)))
+
+    rmtree = remove  # no checkpoint of this hook is a folder
 
     def remove_outdated(self) -> None:
         for path in self.outdated:

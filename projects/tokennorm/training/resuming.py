@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.loading import read_checkpoint
@@ -22,7 +23,7 @@ def make_resumable(cfg: Config) -> None:
     """
     hooks = cfg.setdefault('default_hooks', {})
     hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
-    if hook is not None and hook.get('type') == 'CheckpointHook':
+    if hook is not None and _is_host_hook(hook.get('type')):
         hook['type'] = 'tokennorm.CheckpointHook'
     loader = cfg.train_dataloader
     inner = loader.get('batch_sampler')
@@ -31,6 +32,11 @@ def make_resumable(cfg: Config) -> None:
         loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
         if 'drop_last' in loader:
             loader['batch_sampler']['drop_last'] = loader.pop('drop_last')
+
+
+def _is_host_hook(kind: object) -> bool:
+    """By name, with mmengine's scope or without; configs in pure Python have the class."""
+    return kind in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook)
 
 
 def latest_checkpoint(work_dir: str | Path) -> Path | None:
@@ -64,6 +70,8 @@ def _candidates(folder: Path) -> Iterator[Path]:
     pointer = folder / POINTER
     if pointer.is_file():
         named = Path(pointer.read_text().strip())
+        if (folder / named.name).is_file():
+            named = folder / named.name  # wherever the folder has been moved or copied to
         written = pointer.stat().st_mtime_ns
         after = [path for path in paths if path.stat().st_mtime_ns > written]
         if named.is_file():

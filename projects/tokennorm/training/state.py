@@ -4,6 +4,7 @@ that are being accumulated, the place in the data."""
 import logging
 from typing import Any
 
+import torch
 from mmengine.dist import all_gather_object, all_reduce, get_rank, get_world_size
 from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
@@ -74,6 +75,14 @@ def _skip_batches(runner: Runner, state: TrainingState) -> None:
     if by_epoch:
         loader.batch_sampler.skip(runner.iter - runner.epoch * len(loader), runner.epoch)
         return
+    go_on_with_the_data(runner)
+
+
+def go_on_with_the_data(runner: Runner) -> None:
+    """Has a training by iterations that has resumed leave out the batches before, without loading them."""
+    loop, loader = runner.train_loop, runner.train_dataloader
+    if isinstance(loop, EpochBasedTrainLoop) or not isinstance(loader.batch_sampler, ResumableBatchSampler):
+        return
     loop.fast_forward_on_resume = True  # mmengine's own way would load what it skips
     loop.dataloader_iterator._epoch = loader.batch_sampler.skip(runner.iter)
     print_log(f'The data goes on at batch {runner.iter}, without loading those before', logger='current')
@@ -82,7 +91,14 @@ def _skip_batches(runner: Runner, state: TrainingState) -> None:
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
     """There are some only between two steps of a training that accumulates: each process has its own, of which the mean
     is taken, as the step would take it."""
-    gradients = {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
+    parameters = dict(model.named_parameters())
+    own = {name for name, p in parameters.items() if p.grad is not None}
+    anywhere = set().union(*all_gather_object(own))
+    names = [name for name in parameters if name in anywhere]
+    gradients = {
+        name: (parameters[name].grad if name in own else torch.zeros_like(parameters[name])).detach().clone()
+        for name in names
+    }
     for gradient in gradients.values():
         all_reduce(gradient, op='mean')
     return {name: gradient.cpu() for name, gradient in gradients.items()}
