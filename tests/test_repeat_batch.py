@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from mmdet.visualization import DetLocalVisualizer
@@ -95,3 +96,9 @@ def test_other_files_are_refused(stopped, tmp_path):
     (tmp_path / 'b.pth').write_bytes(b'nothing')
     with pytest.raises(SystemExit, match=r'error: .*b.pth cannot be read as a saved batch'):
         tool('repeat_batch')([config, str(tmp_path / 'b.pth')])
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+    torch.save(dict(batches=[np.array([None, 'x'], dtype=object)], state_dict={}), tmp_path / 'planted.pth')
+    with pytest.raises(ValueError, match='cannot be read as a saved batch'):
+        load_batch(tmp_path / 'planted.pth')

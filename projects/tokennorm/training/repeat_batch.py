@@ -15,6 +15,15 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 
+
+def _dtype_of_numbers(*args: Any) -> np.dtype:
+    """numpy's dtype, but not that of objects, whose arrays would take what a file says for addresses."""
+    dtype = np.dtype(*args)
+    if dtype.hasobject:
+        raise ValueError(f'an array of {dtype}')
+    return dtype
+
+
 _CLASSES = [
     DetDataSample,
     HorizontalBoxes,
@@ -23,7 +32,7 @@ _CLASSES = [
     InstanceData,
     PixelData,
     np.ndarray,
-    np.dtype,
+    (_dtype_of_numbers, 'numpy.dtype'),
     np.zeros(1).__reduce__()[0],  # what arrays and their scalars are pickled by
     np.float64(1).__reduce__()[0],
     *(type(np.dtype(kind)) for kind in ('f4', 'f8', 'i4', 'i8', 'u1', '?')),

@@ -25,7 +25,9 @@ def make_resumable(cfg: Config) -> None:
     hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
     if hook is not None and _is_host_hook(hook.get('type')):
         hook['type'] = 'tokennorm.CheckpointHook'
-    loader = cfg.train_dataloader
+    loader = cfg.get('train_dataloader')
+    if loader is None:  # mmengine's runner says what is missing
+        return
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None
     if batched and (inner is None or inner['type'] != 'tokennorm.ResumableBatchSampler'):
