@@ -11,8 +11,9 @@ from pathlib import Path
 import cv2
 import torch
 from matplotlib.figure import Figure
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
+from tokennorm.config_options import ConfigOptions
 from tokennorm.inside import measures, pictures
 from tokennorm.inside.looking import Layer, look
 from tokennorm.inside.opening import Image, open_backbone, open_config, open_images, prepare
@@ -66,7 +67,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
                 '--layers', type=int, nargs='+', metavar='I', help='which ones, counted from 0, that the picture shows'
             )
         figure.add_argument('--out', type=Path, metavar='FILE.png', help='default: work_dirs/inside/CONFIG_FIGURE.png')
-        figure.add_argument('--cfg-options', nargs='+', action=DictAction, help='entries of the configs, as key=value')
+        figure.add_argument(
+            '--cfg-options', nargs='+', action=ConfigOptions, help='entries of the configs, as key=value'
+        )
     return parser.parse_args(argv)
 
 

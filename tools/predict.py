@@ -8,10 +8,12 @@ import cv2
 import mmcv
 import numpy as np
 import torch
-from mmengine.config import Config, DictAction
 from mmengine.utils import ProgressBar
 
 from tokennorm.check_env import require_mmcv_ops
+from tokennorm.cli import read_config, use_options
+from tokennorm.config_options import ConfigOptions
+from tokennorm.output_folder import make_output_folder
 from tokennorm.prediction import (
     IMAGE_SUFFIXES,
     CocoDetections,
@@ -27,12 +29,17 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('config', type=Path, help='config file')
     parser.add_argument('checkpoint', help='checkpoint of a training with that config, on whatever data')
     parser.add_argument('path', type=Path, help='image, folder of images, or video')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='folder for what is written')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/predict'),
+        help='folder for what is written; default: work_dirs/predict',
+    )
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score of what is drawn; the json has all')
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images at a time')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best there is')
     parser.add_argument('--no-pictures', action='store_true', help='write the json alone')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, help='entries of the config, as key=value')
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config, as key=value')
     return parser.parse_args(argv)
 
 
@@ -47,8 +54,8 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: --device {args.device}: PyTorch sees no GPU')
     try:
         require_mmcv_ops()
-        cfg = Config.fromfile(args.config)
-        cfg.merge_from_dict(args.cfg_options or {})
+        cfg = read_config(args.config)
+        use_options(cfg, args.cfg_options)
         if cfg.get('default_scope') != 'mmdet':
             raise SystemExit(f'error: {args.config} is no config of a detector')
         inferencer = build_inferencer(cfg, args.checkpoint, args.device)
@@ -56,7 +63,10 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: {error}') from None
 
     images, count, video = open_input(args.path, args.out)
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        make_output_folder(args.out)
+    except ValueError as error:
+        raise SystemExit(f'error: --out: {error}') from None
     pictures = None if args.no_pictures else Pictures(args.out, video)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(count)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
 from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import build_runner, load_config
+from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets.checks import check_classes, check_config_data
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
@@ -56,7 +57,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--show-dir', type=Path, help='draw the corruptions of the first image into this folder')
     parser.add_argument('--workers', type=int, metavar='N', help='processes that read images; default: as the config')
     parser.add_argument('--work-dir', help='folder for logs; default: that of the config, or work_dirs/NAME')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, help='entries of the config, as key=value')
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config, as key=value')
     parser.set_defaults(launcher='none', local_rank=0)
     args = parser.parse_args(argv)
     if args.images is not None and args.images < 1:

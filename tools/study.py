@@ -12,8 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from mmengine.config import DictAction
-
+from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
 from tokennorm.study.plan import ARMS, Run, Study, load_study
 from tokennorm.study.records import is_finished, read_record
@@ -44,7 +43,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         '--docs', type=Path, metavar='DIR', help='also make a page there, with what is inside LN and DTN'
     )
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, help="entries of the study's config, key=value")
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=ConfigOptions, help="entries of the study's config, key=value"
+    )
     parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run alone')
     args = parser.parse_args(argv)
     if args.jobs < 1 or args.minutes <= 0 or (args.pieces is not None and args.pieces < 1):
