@@ -50,3 +50,5 @@ def test_nothing_is_overwritten_and_no_part_is_empty(whole):
     split_annotations(whole, 0.2, seed=0)
     with pytest.raises(FileExistsError, match=r'train.json is there already'):
         split_annotations(whole, 0.2, seed=0)
+    with pytest.raises(FileExistsError, match=r'train.json would be written over; rename it first'):
+        split_annotations(whole.with_name('train.json'), 0.2, seed=0)

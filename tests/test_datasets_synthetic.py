@@ -241,6 +241,10 @@ def test_tool_draws_a_preview(dataset, tmp_path):
     sheet = cv2.imread(str(tmp_path / 'preview.png'))
     assert sheet.shape == (2 * 486, 6 * 486, 3)  # 12 tiles of 480 px and a gap of 6
     assert sheet.std() > 20
+    (tmp_path / 'file').write_text('no folder')
+    nowhere = subprocess.run([sys.executable, TOOL, tmp_path / 'file' / 'shapes'], capture_output=True, text=True)
+    assert nowhere.returncode == 1
+    assert nowhere.stderr.startswith('error: ')
     refused = tool('--seed', '4')
     assert refused.returncode == 1
     assert '--overwrite' in refused.stderr

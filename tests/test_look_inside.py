@@ -182,7 +182,11 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('magnitude', CONFIG, dtn, '--images', 'empty'), 'empty has no images'),
         (('magnitude', CONFIG, dtn, '--images', 'nowhere'), 'nowhere is not there'),
         (('magnitude', CONFIG, dtn, '--images', 'broken'), 'a.jpg cannot be read'),
-        (('magnitude', CONFIG, dtn), 'data/shapes/annotations/val.json'),
+        (('magnitude', CONFIG, dtn), r'data/shapes/annotations/val.json\); name images with --images'),
+        (
+            ('magnitude', CONFIG, dtn, '--images', images, '--cfg-options', 'modle.neck=1'),
+            r'the config has no modle \(did you mean model\?\)',
+        ),
         (
             ('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'),
             '--layers 0 5: there are those of 0 to 4',

@@ -5,6 +5,7 @@ import pickle
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -215,6 +216,8 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     (tmp_path / 'notes.txt').write_text('text')
     with pytest.raises(SystemExit, match=r'notes.txt is no readable video'):
         tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])
+    with pytest.raises(SystemExit, match=r'error: --out: the folder .*notes.txt cannot be made'):
+        tool('predict')([*arguments[:3], '--out', str(tmp_path / 'notes.txt')])
 
 
 def test_analysis_reaches_the_tools_of_mmdet(data, capsys, monkeypatch):
@@ -257,6 +260,8 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('test')([CONFIG, str(tmp_path / 'none.pth')])
     with pytest.raises(SystemExit, match=r'config none.py is not there'):
         tool('train')(['none.py'])
+    with pytest.raises(SystemExit, match=r'error: .*bccd_detection.py has no model: it is a part of a config'):
+        tool('train')([str(ROOT / 'configs/_base_/datasets/bccd_detection.py')])
     with pytest.raises(SystemExit, match=r'must end in .pkl'):
         tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])
     for option, message in (('model.backbon', 'must be KEY=VALUE'), ('modle.x=1', 'did you mean model')):
@@ -266,6 +271,29 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
     (tmp_path / 'broken.py').write_text('model = dict(')
     with pytest.raises(SystemExit, match=r'broken.py cannot be read: SyntaxError'):
         tool('predict')([str(tmp_path / 'broken.py'), 'none.pth', str(data)])
+    with pytest.raises(SystemExit, match=r'error: .*none.py'):
+        tool('analysis')(['flops', 'none.py'])
+
+
+@pytest.mark.parametrize('name', ['train', 'test', 'predict', 'robustness'])
+def test_help_has_no_warnings(name):
+    ended = subprocess.run(
+        [sys.executable, ROOT / 'tools' / f'{name}.py', '--help'], capture_output=True, text=True, check=True
+    )
+    assert not ended.stderr
+    assert 'usage:' in ended.stdout
+
+
+def test_a_folder_that_nothing_can_be_written_to_is_named(data, tmp_path, monkeypatch):
+    (tmp_path / 'file').write_text('no folder')
+    for work_dir in (tmp_path / 'file', tmp_path / 'file' / 'inside'):
+        with pytest.raises(SystemExit, match=rf'error: the folder {work_dir} cannot be made: .*; name another one'):
+            tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(data)])
+    with pytest.raises(SystemExit, match=r'error: --out: the folder .*/file cannot be made'):
+        tool('check_dataset')([str(data), '--out', str(tmp_path / 'file')])
+    monkeypatch.setattr('os.access', lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(SystemExit, match=rf'error: nothing can be written to the folder {tmp_path};'):
+        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(data)])
 
 
 def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):

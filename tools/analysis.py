@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     sys.argv = [str(tools[args.tool]), *args.arguments]
     try:
         runpy.run_path(sys.argv[0], run_name='__main__')
-    except CheckpointError as error:
+    except (CheckpointError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
 
 

@@ -8,12 +8,18 @@ import cv2
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.contact_sheet import contact_sheet
 from tokennorm.datasets.inspection import inspect_splits
+from tokennorm.output_folder import make_output_folder
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('data', type=Path, help='folder in COCO format')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/check_dataset'), help='folder for the sheets')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/check_dataset'),
+        help='folder for the sheets; default: work_dirs/check_dataset',
+    )
     parser.add_argument('--num-images', type=int, default=24, metavar='N', help='images drawn of each split')
     args = parser.parse_args(argv)
     try:
@@ -26,7 +32,10 @@ def main(argv: list[str] | None = None) -> None:
     print(f'\n{found}\n')
     if found.errors:
         raise SystemExit(f'error: {len(found.errors)} problems that would break training or evaluation')
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        make_output_folder(args.out)
+    except ValueError as error:
+        raise SystemExit(f'error: --out: {error}') from None
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))

@@ -45,7 +45,7 @@ def main(argv=None):
             make_shape_classes_dataset(*settings)
         else:
             make_shapes_dataset(*settings, args.workers)
-    except (FileExistsError, ValueError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f'error: {error}')
     if args.preview:
         args.preview.parent.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,9 @@ from mmengine.utils import ProgressBar
 
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import find_checkpoint
-from tokennorm.cli import read_config
-from tokennorm.config_options import ConfigOptions, merge_options
+from tokennorm.cli import read_config, use_options
+from tokennorm.config_options import ConfigOptions
+from tokennorm.output_folder import make_output_folder
 from tokennorm.prediction import (
     IMAGE_SUFFIXES,
     CocoDetections,
@@ -31,7 +32,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         'checkpoint', help='checkpoint of a training with that config, on whatever data, or its work folder'
     )
     parser.add_argument('path', type=Path, help='image, folder of images, or video')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='folder for what is written')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/predict'),
+        help='folder for what is written; default: work_dirs/predict',
+    )
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score of what is drawn; the json has all')
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images at a time')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best there is')
@@ -52,8 +58,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         require_mmcv_ops()
         cfg = read_config(args.config)
-        for warning in merge_options(cfg, args.cfg_options or {}):
-            print(f'warning: {warning}', flush=True)
+        use_options(cfg, args.cfg_options)
         if cfg.get('default_scope') != 'mmdet':
             raise SystemExit(f'error: {args.config} is no config of a detector')
         inferencer = build_inferencer(cfg, find_checkpoint(args.checkpoint), args.device)
@@ -61,7 +66,10 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: {error}') from None
 
     images, count, video = open_input(args.path, args.out)
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        make_output_folder(args.out)
+    except ValueError as error:
+        raise SystemExit(f'error: --out: {error}') from None
     pictures = None if args.no_pictures else Pictures(args.out, video)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(count)

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from mmdet.engine.hooks.utils import trigger_visualization_hook
-from mmdet.evaluation import DumpDetResults
 from mmengine.evaluator import DumpResults
 
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
@@ -39,6 +37,8 @@ def main(argv: list[str] | None = None) -> None:
         out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
         cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
     elif args.show or args.show_dir:
+        from mmdet.engine.hooks.utils import trigger_visualization_hook
+
         cfg = trigger_visualization_hook(cfg, args)
     runner = build_runner(cfg, splits=('test',))
     try:
@@ -49,6 +49,8 @@ def main(argv: list[str] | None = None) -> None:
     except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     if args.out is not None:
+        from mmdet.evaluation import DumpDetResults
+
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     test(runner)

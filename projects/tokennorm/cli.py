@@ -4,7 +4,9 @@ import argparse
 import errno
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
@@ -26,6 +28,7 @@ from tokennorm.hooks import DataErrorHook
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
 from tokennorm.model_checks import check_neck, check_optimizer
+from tokennorm.output_folder import make_output_folder
 from tokennorm.training.distributed import start_cpu_processes
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
@@ -76,12 +79,7 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
         use_loader_defaults(cfg)
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
-    if args.cfg_options is not None:
-        try:
-            for warning in merge_options(cfg, args.cfg_options):
-                print(f'warning: {warning}', flush=True)
-        except ValueError as error:
-            raise SystemExit(f'error: {error}') from None
+    use_options(cfg, args.cfg_options)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
     if args.work_dir is not None:
@@ -101,6 +99,19 @@ def read_config(path: str | Path) -> Config:
         return Config.fromfile(path)
     except Exception as error:
         raise SystemExit(f'error: config {path} cannot be read: {type(error).__name__}: {error}') from None
+
+
+def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Sets what `--cfg-options` says, and prints its warnings.
+
+    Raises:
+        SystemExit: for an option that does not fit the config.
+    """
+    try:
+        for warning in merge_options(cfg, options or {}):
+            print(f'warning: {warning}', flush=True)
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
 
 
 def use_data(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
@@ -158,17 +169,21 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         splits: Which of 'train', 'val' and 'test' will run; their annotation files must be there.
 
     Raises:
-        SystemExit: with what to do, where mmcv has no compiled ops, a dataset is not as the config says, or the
-            weights to start from are not there.
+        SystemExit: with what to do, where mmcv has no compiled ops, a dataset is not as the config says, the weights
+            to start from are not there, or nothing can be written to the work folder.
     """
     try:
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
+        for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
+            if not cfg.get(key):
+                raise ValueError(f'{cfg.filename} has no {key}: it is a part of a config, or none')
         check_config_data(cfg, splits)
         if 'train' in splits:
             make_resumable(cfg)
             _find_checkpoint_to_resume(cfg)
             check_start(cfg)
+        make_output_folder(cfg.work_dir)
         start_cpu_processes(cfg)
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None

@@ -31,6 +31,8 @@ def split_annotations(ann_file: Path, val_share: float, seed: int) -> dict[str, 
     parts = dict(train=images[num_val:], val=images[:num_val])
     files = {name: ann_file.with_name(f'{name}.json') for name in parts}
     for path in files.values():
+        if path == ann_file:
+            raise FileExistsError(f'{path} would be written over; rename it first, to all.json for example')
         if path.exists():
             raise FileExistsError(f'{path} is there already; remove it or move {ann_file.name} elsewhere')
     for name, path in files.items():

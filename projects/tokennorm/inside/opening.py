@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
 from tokennorm.check_env import require_mmcv_ops
+from tokennorm.config_options import merge_options
 from tokennorm.inside.looking import find_blocks
 from tokennorm.prediction import IMAGE_SUFFIXES, list_images, read_images
 
@@ -36,12 +37,13 @@ def open_config(path: Path, options: dict[str, Any] | None = None) -> Config:
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: for a config of anything else.
+        ValueError: for a config of anything else, and for an option that does not fit it.
     """
     if not path.is_file():
         raise FileNotFoundError(f'config {path} is not there')
     cfg = Config.fromfile(path)
-    cfg.merge_from_dict(options or {})
+    for warning in merge_options(cfg, options or {}):
+        print(f'warning: {warning}', flush=True)
     scope = cfg.get('default_scope')
     if scope not in ('mmdet', 'mmpretrain') or 'backbone' not in cfg.get('model', {}):
         raise ValueError(f'{path} is no config of a detector or a classifier: default_scope={scope!r}')
@@ -82,7 +84,12 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     init_default_scope(cfg.default_scope)
     dataset_cfg = cfg.val_dataloader.dataset
     if folder is None:
-        dataset = DATASETS.build(dataset_cfg)
+        try:
+            dataset = DATASETS.build(dataset_cfg)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"the config's validation data is not there ({error.filename or error}); name images with --images"
+            ) from None
         source, size = dataset.__getitem__, len(dataset)
     else:
         if not folder.exists():

@@ -21,8 +21,8 @@ _LIMITS = """Read them as small-scale evidence from these conditions, not as COC
 is itself uncertain; with so few pairs a 95% t interval is wide, and one that includes 0 says that this study shows no
 difference, not that there is none. The intervals are not corrected for the number of comparisons: of twenty such
 intervals without any effect behind them one leaves out 0 by chance."""
-_EQUAL = """An arm differs from the others in `token_norm_cfg` and `stem_cfg` of the backbone and in nothing else (LN has
-PVT's eps of 1e-6, DTN its own of 1e-5). For the same seed all arms have the same order of images, the same random
+_EQUAL = """An arm differs from the others in `token_norm_cfg` and `stem_cfg` of the backbone and in nothing else (LN
+has PVT's eps of 1e-6, DTN its own of 1e-5). For the same seed all arms have the same order of images, the same random
 numbers for augmentation, and the same initial values of every parameter and buffer that they share by name and shape
 (DPN's projection is of another shape and has its own). A detector starts from the pretraining of the same arm and seed.
 Of every training the last epoch counts, not the best one."""
