@@ -78,7 +78,7 @@ def draw_inside(study: Study, folder: Path) -> None:
     """Adds pictures of what LN and DTN do in the last stage, with the first seed, to the page in a folder."""
     last = list(study.stages)[-1]
     runs = [Run(last, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
-    if not all(is_finished(study.folder(run)) for run in runs):
+    if not all((study.folder(run) / 'weights.pth').is_file() for run in runs):
         return
     models = []
     for run in runs:
