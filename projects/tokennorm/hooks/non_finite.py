@@ -1,5 +1,6 @@
 """Stops a training whose numbers go wrong, and keeps what is needed to see why."""
 
+import io
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from tokennorm.registry import HOOKS
+from tokennorm.training.atomic_files import write_atomically
 
 MOST_NAMES = 5
 
@@ -130,7 +132,6 @@ class NonFiniteHook(Hook):
         """Writes what `tokennorm.training.repeat_batch` reads."""
         process = f'_process_{get_rank()}' if get_world_size() > 1 else ''
         path = Path(runner.work_dir, 'non_finite', f'iter_{runner.iter + 1}{process}.pth')
-        path.parent.mkdir(parents=True, exist_ok=True)
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         content = dict(
             iteration=runner.iter + 1,
@@ -140,7 +141,9 @@ class NonFiniteHook(Hook):
             batches=list(self._batches),
             state_dict=model.state_dict(),
         )
-        torch.save(content, path)
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomically(path, buffer.getvalue())
         return path
 
 
