@@ -1,5 +1,6 @@
 """Two processes over gloo: each resumes with random numbers of its own, and both stop where one has no finite loss."""
 
+import gc
 import itertools
 import os
 
@@ -26,6 +27,12 @@ def start(rank, folder):
     torch_dist.init_process_group('gloo', store=torch_dist.FileStore(f'{folder}/store', 2), rank=rank, world_size=2)
 
 
+def end():
+    torch_dist.barrier()  # a process whose peer is gone is aborted
+    gc.collect()
+    torch_dist.destroy_process_group()
+
+
 def train_and_resume(rank, folder):
     """One of the processes."""
     start(rank, folder)
@@ -41,7 +48,7 @@ def train_and_resume(rank, folder):
     both = [torch.empty(3) for _ in range(2)]
     torch_dist.all_gather(both, draws)
     assert not torch.equal(*both), 'the processes drew the same'
-    torch_dist.destroy_process_group()
+    end()
 
 
 def test_each_process_goes_on_with_its_own_random_numbers(tmp_path):
@@ -73,7 +80,7 @@ def train_to_the_stop(rank, folder):
     both = [torch.empty_like(weights) for _ in range(2)]
     torch_dist.all_gather(both, weights)
     assert torch.equal(*both)
-    torch_dist.destroy_process_group()
+    end()
 
 
 def test_processes_stop_together_where_one_has_no_finite_loss(tmp_path):
