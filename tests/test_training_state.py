@@ -17,7 +17,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-from tokennorm.datasets.resumable_sampler import ResumableBatchSampler
+from tokennorm.training.resumable_sampler import ResumableBatchSampler
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
 NUM_SAMPLES = 11

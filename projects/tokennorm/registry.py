@@ -32,5 +32,5 @@ DATA_SAMPLERS = host.Registry(
     'data sampler',
     parent=host.DATA_SAMPLERS,
     scope='tokennorm',
-    locations=['tokennorm.datasets.resumable_sampler'],
+    locations=['tokennorm.training.resumable_sampler'],
 )

@@ -10,8 +10,8 @@ from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
 
-from tokennorm.datasets.resumable_sampler import ResumableBatchSampler, seed_samples
 from tokennorm.training.randomness import RandomState, set_random_state
+from tokennorm.training.resumable_sampler import ResumableBatchSampler, seed_samples
 
 TrainingState = dict[str, Any]
 
