@@ -1,6 +1,7 @@
 """Shared fixtures: seeds, threads, tolerances, and the numeric cases that may lie beside the repository."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,21 @@ def assert_near(name, actual, expected, kind='forward', dtype=torch.float32):
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_visualizer():
+    """mmengine keeps the visualizers of a process for good, and hooks take the one that came last."""
+    forget_visualizers()
+    yield
+    forget_visualizers()
+
+
+def forget_visualizers():
+    if 'mmengine.visualization' in sys.modules:
+        visualizer = sys.modules['mmengine.visualization'].Visualizer
+        for kind in (visualizer, *visualizer.__subclasses__()):
+            kind._instance_dict.clear()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from mmdet.apis import DetInferencer
-from mmdet.visualization import DetLocalVisualizer
 from pycocotools.coco import COCO
 
 from tokennorm.cli import train
@@ -48,12 +47,6 @@ def options(data, **more):
     }
     cfg |= {f'{split}_dataloader.dataset.data_root': str(data) for split in ('train', 'val', 'test')}
     return [f'{key}={value}' for key, value in (cfg | more).items()]
-
-
-@pytest.fixture(autouse=True)
-def fresh_visualizer():
-    """mmengine keeps the visualizer of a process for good, with the work folder of the first training."""
-    DetLocalVisualizer._instance_dict.clear()
 
 
 @pytest.fixture(scope='module')

@@ -15,7 +15,7 @@ from tests.test_checkpoints_reading import assert_same
 from tests.test_tools import CONFIG, ROOT, options, tool
 from tokennorm.checkpoints import read_checkpoint
 
-data, trained, fresh_visualizer = test_tools.data, test_tools.trained, test_tools.fresh_visualizer  # fixtures
+data, trained = test_tools.data, test_tools.trained  # fixtures
 
 
 class Planted:
