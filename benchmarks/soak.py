@@ -4,8 +4,9 @@
 
 Trains by tools/train.py with evaluation and a checkpoint every few epochs until the time is over, and reads from /proc,
 every few seconds, the memory of the training and of its data workers (proportional set size: pages that processes share
-count once). Compared are the medians of the first and the last fifth of the time after the warm-up; the medians span
-several evaluations each. Linux.
+count once). Compared are the 90th percentiles of the first and the last fifth of the time after the warm-up. Peaks, since
+the allocator gives memory back at one time and keeps it at another, so that the curve jumps between two levels and a
+median says which of them it was on; what leaks is in the peaks too. Linux.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def mebibytes(pid: int) -> float:
 
 
 def growth(samples: Samples, warm_up: float) -> float:
-    """The median of the last fifth of the time after the warm-up, relative to that of the first, less 1.
+    """The 90th percentile of the last fifth of the time after the warm-up, relative to that of the first, less 1.
 
     Args:
         samples: In the order of time.
@@ -62,7 +63,8 @@ def growth(samples: Samples, warm_up: float) -> float:
     if len(after) < 10:
         raise ValueError(f'warm_up={warm_up} leaves {len(after)} of {len(samples)} samples, at least 10 are needed')
     fifth = len(after) // 5
-    return statistics.median(after[-fifth:]) / statistics.median(after[:fifth]) - 1
+    first, last = (statistics.quantiles(part, n=10)[-1] for part in (after[:fifth], after[-fifth:]))
+    return last / first - 1
 
 
 def draw(path: Path, samples: Samples, warm_up: float, verdict: str) -> None:

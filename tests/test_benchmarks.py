@@ -27,11 +27,11 @@ def test_backbones_prints_time_and_memory_of_each_host():
 
 
 def test_soak_finds_growth_and_a_steady_saw():
-    """An evaluation's peak that comes and goes is no growth; a slope of 3 % over the time after the warm-up is."""
+    """Nor is it growth when the lower of two levels is left for good; a slope of 4.5 % over the time is."""
     growth = runpy.run_path(str(BENCHMARKS / 'soak.py'))['growth']
-    saw = [(float(i), 1000 + 100 * (i % 7 == 0) + (i < 100) * (i - 100)) for i in range(600)]
+    saw = [(float(i), 1000 + 100 * (i % 7 == 0 or i > 400) + (i < 100) * (i - 100)) for i in range(600)]
     assert abs(growth(saw, 100)) < 0.001
     slope = [(seconds, value * (1 + 0.05 * max(seconds - 100, 0) / 500)) for seconds, value in saw]
-    assert 0.035 < growth(slope, 100) < 0.045
+    assert 0.04 < growth(slope, 100) < 0.05
     with pytest.raises(ValueError, match='warm_up=595 leaves 5 of 600 samples'):
         growth(saw, 595)
