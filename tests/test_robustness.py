@@ -3,7 +3,9 @@
 import json
 import math
 import runpy
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import imagecorruptions
@@ -504,6 +506,14 @@ def detector(tmp_path_factory):
     (folder / 'toy_detector.py').write_text(DETECTOR.format(base=base, data=data))
     torch.save(dict(state_dict=dict(weight=torch.zeros(1))), folder / 'toy.pth')
     return [str(folder / 'toy_detector.py'), str(folder / 'toy.pth')]
+
+
+def test_runs_within_one_second(classifier, detector, tmp_path, monkeypatch):
+    """mmengine names a runner's scope by file and second, and takes no notice of one whose name it has seen."""
+    monkeypatch.setattr('mmengine.runner.runner.time', SimpleNamespace(**(vars(time) | dict(time=lambda: 0.0))))
+    for number, model in enumerate([classifier, detector, classifier]):
+        run([*model, '--corruptions', 'none'], tmp_path / str(number))
+        assert (tmp_path / str(number) / 'work' / 'robustness.json').is_file()
 
 
 @pytest.mark.parametrize('images', [[], ['--images', 2]], ids=['all', 'two'])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.registry import RUNNERS
+from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import Runner
 from torch import nn
 
@@ -185,6 +185,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             check_start(cfg)
         make_output_folder(cfg.work_dir)
         start_cpu_processes(cfg)
+        init_default_scope(cfg.get('default_scope', 'mmengine'))  # Runner leaves it where its name was seen before
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
