@@ -4,9 +4,9 @@
 
 Trains by tools/train.py with evaluation and a checkpoint every few epochs until the time is over, and reads from /proc,
 every few seconds, the memory of the training and of its data workers (proportional set size: pages that processes share
-count once). Compared are the 90th percentiles of the first and the last fifth of the time after the warm-up. Peaks, since
-the allocator gives memory back at one time and keeps it at another, so that the curve jumps between two levels and a
-median says which of them it was on; what leaks is in the peaks too. Linux.
+count once). Compared are the 90th percentiles of the first and the last fifth of the time after the warm-up. They are
+peaks: the curve jumps between two levels, as the allocator keeps what is freed or gives it back, and a median would say
+which of them it was on. What leaks is in the peaks too. Linux.
 """
 
 import argparse
