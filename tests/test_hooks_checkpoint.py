@@ -2,13 +2,13 @@
 
 import errno
 import os
-import resource
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.full_disk import files_of_at_most
 from tests.test_training_state import EPOCHS, no_pauses, train  # noqa: F401 - a fixture
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.cli import train as train_with_messages
@@ -32,16 +32,10 @@ def three(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
-    """A limit on the size of files stands for a full disk."""
     path = tmp_path / 'file'
     write_atomically(path, b'before')
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        with pytest.raises(OSError, match=r'file, 1.0 MiB, could not be written: ') as raised:
-            write_atomically(path, bytes(2**20))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with files_of_at_most(4096), pytest.raises(OSError, match=r'file, 1.0 MiB, could not be written: ') as raised:
+        write_atomically(path, bytes(2**20))
     assert raised.value.errno == errno.EFBIG
     assert path.read_bytes() == b'before'
     assert names(tmp_path) == ['file']

@@ -1,7 +1,9 @@
 """The folder that a program writes to, made before anything long begins."""
 
-import os
+import tempfile
 from pathlib import Path
+
+LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
 def make_output_folder(folder: str | Path) -> None:
@@ -14,5 +16,8 @@ def make_output_folder(folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f'the folder {folder} cannot be made: {error.strerror}; name another one') from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f'nothing can be written to the folder {folder}; name another one')
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(LEAST_SPACE))
+    except OSError as error:  # a full disk, for one
+        raise ValueError(f'nothing can be written to the folder {folder}: {error.strerror}; name another one') from None
