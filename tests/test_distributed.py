@@ -151,14 +151,13 @@ def test_a_launcher_that_needs_gpus_says_so_without_them(monkeypatch):
         start_cpu_processes(Config(dict(launcher='slurm')))
 
 
-def test_wrappers_are_told_that_there_is_no_gpu(monkeypatch):
+def test_the_wrapper_is_told_that_there_is_no_gpu(monkeypatch):
     monkeypatch.setattr('tokennorm.training.distributed.get_device', lambda: 'cpu')
     monkeypatch.setattr('tokennorm.training.distributed.torch_dist.is_initialized', lambda: True)
-    cfg = Config(dict(launcher='pytorch', strategy=dict(type='FSDPStrategy'), find_unused_parameters=True))
+    cfg = Config(dict(launcher='pytorch', find_unused_parameters=True))
     start_cpu_processes(cfg)
     assert cfg.model_wrapper_cfg.device_ids is None
     assert cfg.model_wrapper_cfg.find_unused_parameters is True
-    assert cfg.strategy.model_wrapper == dict(type='MMFullyShardedDataParallel', device_id='cpu')
 
 
 def test_a_gpu_leaves_everything_to_mmengine(monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.model_checks import check_neck, check_optimizer
+from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
 
 
 class Detector(nn.Module):
@@ -44,3 +44,10 @@ def test_the_optimizer_exists():
     check_optimizer(None)
     with pytest.raises(ValueError, match=r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean Adam.?\?\)"):
         check_optimizer(dict(optimizer=dict(type='AdamV')))
+
+
+def test_runners_whose_checkpoints_cannot_be_relied_upon():
+    check_runner_type({})
+    check_runner_type(dict(runner_type='mine.Runner'))
+    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' with strategy FSDPStrategy is not supported"):
+        check_runner_type(dict(runner_type='FlexibleRunner', strategy=dict(type='FSDPStrategy')))

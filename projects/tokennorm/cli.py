@@ -11,7 +11,6 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import Runner
-from torch import nn
 
 from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
@@ -27,7 +26,7 @@ from tokennorm.datasets.own_data import use_coco_splits
 from tokennorm.hooks import DataErrorHook
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
-from tokennorm.model_checks import check_neck, check_optimizer
+from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
 from tokennorm.output_folder import make_output_folder
 from tokennorm.training.distributed import start_cpu_processes
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
@@ -178,6 +177,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
             if not cfg.get(key):
                 raise ValueError(f'{cfg.filename} has no {key}: it is a part of a config, or none')
+        check_runner_type(cfg)
         check_config_data(cfg, splits)
         if 'train' in splits:
             make_resumable(cfg)
@@ -219,7 +219,7 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
     other classes may differ, a backbone may not."""
     checkpoint = cfg.get('load_from')
     model = getattr(runner.model, 'module', runner.model)
-    if not checkpoint or not isinstance(model, nn.Module):  # FlexibleRunner builds its model later
+    if not checkpoint:
         return
     try:
         state_dict = read_state_dict(checkpoint)

@@ -31,6 +31,20 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
         )
 
 
+def check_runner_type(cfg: Mapping[str, Any]) -> None:
+    """The runner is not mmengine's FlexibleRunner, with which FSDP and DeepSpeed come.
+
+    Raises:
+        ValueError: where it is.
+    """
+    if cfg.get('runner_type') == 'FlexibleRunner':
+        strategy = (cfg.get('strategy') or {}).get('type')
+        raise ValueError(
+            f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints cannot be "
+            f'relied upon; without it several processes share the work by DistributedDataParallel'
+        )
+
+
 def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
     """The optimizer exists. mmengine builds it late, and does not say which one is missing.
 

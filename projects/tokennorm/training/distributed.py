@@ -14,7 +14,7 @@ def start_cpu_processes(cfg: Config) -> None:
     has the runner wrap its model for CPUs. Elsewhere it leaves everything to mmengine.
 
     Args:
-        cfg: A whole config, with `launcher`; `model_wrapper_cfg`, or the wrapper of an FSDP `strategy`, is changed.
+        cfg: A whole config, with `launcher`; its `model_wrapper_cfg` is changed.
 
     Raises:
         ValueError: for another launcher than torchrun's, which mmengine cannot start without a GPU.
@@ -35,7 +35,3 @@ def start_cpu_processes(cfg: Config) -> None:
     wrapper = defaults | (cfg.get('model_wrapper_cfg') or {})
     if wrapper['type'] in DATA_PARALLEL:
         cfg.model_wrapper_cfg = wrapper | dict(device_ids=None)
-    strategy = cfg.get('strategy') or {}
-    if strategy.get('type') == 'FSDPStrategy':
-        sharded = dict(type='MMFullyShardedDataParallel') | (strategy.get('model_wrapper') or {})
-        strategy['model_wrapper'] = sharded | dict(device_id='cpu')
