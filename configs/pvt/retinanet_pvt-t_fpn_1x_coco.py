@@ -1,10 +1,12 @@
-"""RetinaNet on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins.
+"""RetinaNet on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
 
-AdamW with learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVT paper, except that norms, lambda and
-positions are not decayed.
-"""
-
-_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+_base_ = [
+    'mmdet::_base_/models/retinanet_r50_fpn.py',
+    'mmdet::_base_/datasets/coco_detection.py',
+    '../_base_/schedules/pvt_1x.py',
+    'mmdet::_base_/default_runtime.py',
+    'mmdet::retinanet/retinanet_tta.py',
+]
 
 model = dict(
     data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
@@ -15,8 +17,4 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_tiny.pth'),
     ),
     neck=dict(in_channels=[64, 128, 320, 512]),
-)
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=1e-4),
-    paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))),
 )

@@ -1,10 +1,11 @@
-"""Mask R-CNN on PVTv2-B0 with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins.
+"""Mask R-CNN on PVTv2-B0 with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
 
-AdamW with learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVTv2 paper, except that norms and lambda are
-not decayed. (The authors' configs of Mask R-CNN, not those of RetinaNet, have a rate of 2e-4.)
-"""
-
-_base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
+_base_ = [
+    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    'mmdet::_base_/datasets/coco_instance.py',
+    '../_base_/schedules/pvt-v2_1x.py',
+    'mmdet::_base_/default_runtime.py',
+]
 
 model = dict(
     data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
@@ -17,8 +18,4 @@ model = dict(
         ),
     ),
     neck=dict(in_channels=[32, 64, 160, 256]),
-)
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=1e-4),
-    paramwise_cfg=dict(norm_decay_mult=0.0),
 )
