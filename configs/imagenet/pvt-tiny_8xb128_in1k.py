@@ -5,22 +5,15 @@ AdamW, 5e-4 for each 512 of the 8 x 128 images, weight decay 0.05 but for norms 
 """
 
 _base_ = [
+    '../_base_/models/linear_classifier.py',
     'mmpretrain::_base_/datasets/imagenet_bs64_swin_224.py',
     'mmpretrain::_base_/schedules/imagenet_bs1024_adamw_swin.py',
     'mmpretrain::_base_/default_runtime.py',
 ]
 
 model = dict(
-    type='ImageClassifier',
     backbone=dict(type='tokennorm.PVT', arch='tiny', out_type='cls_token'),
-    head=dict(
-        type='LinearClsHead',
-        num_classes=1000,
-        in_channels=512,
-        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
-        cal_acc=False,
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
-    ),
+    head=dict(num_classes=1000, in_channels=512, cal_acc=False),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )
 train_dataloader = dict(batch_size=128, sampler=dict(type='RepeatAugSampler', shuffle=True))

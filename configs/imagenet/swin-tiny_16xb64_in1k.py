@@ -5,22 +5,15 @@ cosine with 20 of warm-up.
 """
 
 _base_ = [
+    '../_base_/models/linear_classifier.py',
     'mmpretrain::_base_/datasets/imagenet_bs64_swin_224.py',
     'mmpretrain::_base_/schedules/imagenet_bs1024_adamw_swin.py',
     'mmpretrain::_base_/default_runtime.py',
 ]
 
 model = dict(
-    type='ImageClassifier',
     backbone=dict(type='tokennorm.Swin', arch='tiny', out_type='avg_featmap', drop_path_rate=0.2),
-    head=dict(
-        type='LinearClsHead',
-        num_classes=1000,
-        in_channels=768,
-        loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
-        cal_acc=False,
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
-    ),
+    head=dict(num_classes=1000, in_channels=768, cal_acc=False),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )
 optim_wrapper = dict(clip_grad=dict(max_norm=5.0))
