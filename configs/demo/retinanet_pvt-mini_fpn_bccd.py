@@ -3,7 +3,7 @@
 _base_ = [
     '../_base_/models/retinanet_pvt-mini_fpn.py',
     '../_base_/datasets/bccd_detection.py',
-    '../_base_/schedules/scratch_cpu.py',
+    '../_base_/schedules/adamw_cosine.py',
 ]
 
 model = dict(
@@ -12,9 +12,7 @@ model = dict(
 )
 max_epochs = 60
 train_cfg = dict(max_epochs=max_epochs, val_interval=6)
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=75),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
-]
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].end = max_epochs  # the cosine
 default_hooks = dict(checkpoint=dict(interval=6))
 work_dir = 'work_dirs/bccd-control'

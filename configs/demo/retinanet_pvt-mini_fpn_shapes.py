@@ -3,7 +3,7 @@
 _base_ = [
     '../_base_/models/retinanet_pvt-mini_fpn.py',
     '../_base_/datasets/shapes_detection.py',
-    '../_base_/schedules/scratch_cpu.py',
+    '../_base_/schedules/adamw_cosine.py',
 ]
 
 model = dict(

@@ -6,20 +6,11 @@ data_root = 'data/bccd/'
 metainfo = dict(_delete_=True, classes=('RBC', 'WBC', 'Platelets'))
 image_scale = (320, 240)
 
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='RandomResize', scale=image_scale, ratio_range=(0.8, 1.25), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=(240, 320), allow_negative_crop=True),
-    dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
-    dict(type='PackDetInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=image_scale, keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+train_pipeline = _base_.train_pipeline
+train_pipeline[2].scale = image_scale  # RandomResize
+train_pipeline[3].crop_size = (240, 320)  # RandomCrop
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = image_scale  # Resize
 files = dict(data_root=data_root, metainfo=metainfo, data_prefix=dict(img='images/'))
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline, **files))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **files))

@@ -6,7 +6,7 @@ Images have up to 375 nuclei: as many detections are kept, and AP counts them al
 _base_ = [
     'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
     '../../_base_/datasets/shapes_detection.py',
-    '../../_base_/schedules/scratch_cpu.py',
+    '../../_base_/schedules/study_detector.py',
 ]
 
 data_root = 'data/nuclei/'
@@ -22,20 +22,13 @@ model = dict(
     roi_head=dict(bbox_head=dict(num_classes=1), mask_head=dict(num_classes=1)),
     test_cfg=dict(rcnn=dict(max_per_img=400)),
 )
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='RandomResize', scale=image_scale, ratio_range=(0.8, 1.25), keep_ratio=True),
-    dict(type='RandomCrop', crop_size=image_scale, allow_negative_crop=True),
-    dict(type='RandomFlip', prob=[0.25, 0.25, 0.25], direction=['horizontal', 'vertical', 'diagonal']),
-    dict(type='PackDetInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=image_scale, keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+train_pipeline = _base_.train_pipeline
+train_pipeline[1].with_mask = True  # LoadAnnotations
+train_pipeline[2].scale = image_scale  # RandomResize
+train_pipeline[3].crop_size = image_scale  # RandomCrop
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = image_scale  # Resize
+test_pipeline[2].with_mask = True  # LoadAnnotations
 files = dict(data_root=data_root, metainfo=metainfo, data_prefix=dict(img='images/'))
 train_dataloader = dict(num_workers=8, dataset=dict(pipeline=train_pipeline, **files))
 val_dataloader = dict(num_workers=4, dataset=dict(pipeline=test_pipeline, **files))
@@ -49,9 +42,5 @@ val_evaluator = dict(
 test_evaluator = val_evaluator
 train_cfg = dict(max_epochs=max_epochs)
 optim_wrapper = dict(optimizer=dict(lr=3e-4))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=75),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
-]
-default_hooks = dict(checkpoint=dict(_delete_=True, type='CheckpointHook', interval=1, max_keep_ckpts=1))
-custom_hooks = []
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].end = max_epochs  # the cosine

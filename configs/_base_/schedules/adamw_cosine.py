@@ -1,4 +1,4 @@
-"""From scratch on a CPU: AdamW with warm-up and a cosine, validation and a checkpoint every third epoch."""
+"""Detectors on small datasets: AdamW with warm-up and a cosine, validation and a checkpoint every third epoch."""
 
 _base_ = 'mmdet::_base_/default_runtime.py'
 
