@@ -1,4 +1,4 @@
-"""The study at CPU size: 24 trainings on generated data, in one to two hours on two cores.
+"""The study at CPU size: 24 trainings on generated data, about an hour of one core in all.
 
 python tools/study.py configs/study/cpu.py --jobs 2
 """

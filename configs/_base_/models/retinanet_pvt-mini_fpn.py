@@ -1,4 +1,4 @@
-"""RetinaNet on a PVT of 1.8 million parameters with LayerNorm and the plain stem, small enough to train on a CPU."""
+"""RetinaNet on a PVT of 1.7 to 2 million parameters, by the size of its images, small enough to train on a CPU."""
 
 _base_ = 'mmdet::_base_/models/retinanet_r50_fpn.py'
 
