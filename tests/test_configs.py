@@ -120,6 +120,13 @@ def test_the_layer_norm_start_differs_from_its_baseline_in_norm_and_lambda_s_rat
     }
 
 
+@pytest.mark.parametrize('base', sorted(ROOT.glob('_base_/*/*.py')), ids=name_of)
+def test_what_is_common_is_used(base):
+    assert any(
+        re.search(rf"'[./\w]*{re.escape(base.name)}'", path.read_text()) for path in ROOT.rglob('*.py') if path != base
+    )
+
+
 def pretraining_of(path):
     return ROOT / 'imagenet' / f'{Path(resolve(path).model.backbone.init_cfg.checkpoint).parent.name}.py'
 

@@ -1,16 +1,14 @@
 """Mask R-CNN on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
 
 _base_ = [
-    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    '../_base_/models/mask-rcnn_fpn.py',
     'mmdet::_base_/datasets/coco_instance.py',
     '../_base_/schedules/pvt_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.PVT',
         arch='tiny',
         init_cfg=dict(type='Pretrained', checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_tiny.pth'),

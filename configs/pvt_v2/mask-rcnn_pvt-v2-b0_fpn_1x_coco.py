@@ -1,16 +1,14 @@
 """Mask R-CNN on PVTv2-B0 with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
 
 _base_ = [
-    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    '../_base_/models/mask-rcnn_fpn.py',
     'mmdet::_base_/datasets/coco_instance.py',
     '../_base_/schedules/pvt-v2_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.PVTv2',
         arch='b0',
         init_cfg=dict(

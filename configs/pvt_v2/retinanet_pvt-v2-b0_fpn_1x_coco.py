@@ -1,7 +1,7 @@
 """RetinaNet on PVTv2-B0 with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
 
 _base_ = [
-    'mmdet::_base_/models/retinanet_r50_fpn.py',
+    '../_base_/models/retinanet_fpn.py',
     'mmdet::_base_/datasets/coco_detection.py',
     '../_base_/schedules/pvt-v2_1x.py',
     'mmdet::_base_/default_runtime.py',
@@ -9,9 +9,7 @@ _base_ = [
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.PVTv2',
         arch='b0',
         init_cfg=dict(

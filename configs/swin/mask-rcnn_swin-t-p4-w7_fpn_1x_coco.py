@@ -1,16 +1,14 @@
 """Mask R-CNN on Swin-T with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins."""
 
 _base_ = [
-    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    '../_base_/models/mask-rcnn_fpn.py',
     'mmdet::_base_/datasets/coco_instance.py',
     '../_base_/schedules/swin_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.Swin',
         arch='tiny',
         drop_path_rate=0.2,

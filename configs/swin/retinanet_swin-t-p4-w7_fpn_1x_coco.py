@@ -4,7 +4,7 @@ The schedule is mmdet's for Mask R-CNN: its own RetinaNet on Swin-T is trained w
 """
 
 _base_ = [
-    'mmdet::_base_/models/retinanet_r50_fpn.py',
+    '../_base_/models/retinanet_fpn.py',
     'mmdet::_base_/datasets/coco_detection.py',
     '../_base_/schedules/swin_1x.py',
     'mmdet::_base_/default_runtime.py',
@@ -12,9 +12,7 @@ _base_ = [
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.Swin',
         arch='tiny',
         out_indices=(1, 2, 3),

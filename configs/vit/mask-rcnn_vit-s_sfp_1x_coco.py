@@ -6,16 +6,14 @@ weights, not MAE's; mmdet's heads as on the other backbones, without norms and w
 """
 
 _base_ = [
-    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    '../_base_/models/mask-rcnn_fpn.py',
     'mmdet::_base_/datasets/coco_instance.py',
     '../_base_/schedules/vit_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.ViT',
         arch='small',
         rel_pos=64,

@@ -6,7 +6,7 @@ weights, not MAE's; RetinaNet, which ViTDet does not have; float32.
 """
 
 _base_ = [
-    'mmdet::_base_/models/retinanet_r50_fpn.py',
+    '../_base_/models/retinanet_fpn.py',
     'mmdet::_base_/datasets/coco_detection.py',
     '../_base_/schedules/vit_1x.py',
     'mmdet::_base_/default_runtime.py',
@@ -14,9 +14,7 @@ _base_ = [
 ]
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.ViT',
         arch='small',
         rel_pos=64,

@@ -1,12 +1,10 @@
 """RetinaNet on a PVT of 1.7 to 2 million parameters, by the size of its images, small enough to train on a CPU."""
 
-_base_ = 'mmdet::_base_/models/retinanet_r50_fpn.py'
+_base_ = './retinanet_fpn.py'
 
 norm_cfg = dict(type='GN', num_groups=8)
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(
-        _delete_=True,
         type='tokennorm.PVT',
         arch=dict(
             embed_dims=(32, 64, 128, 256),

@@ -4,7 +4,7 @@ Images have up to 375 nuclei: as many detections are kept, and AP counts them al
 """
 
 _base_ = [
-    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    '../../_base_/models/mask-rcnn_fpn.py',
     '../../_base_/datasets/shapes_detection.py',
     '../../_base_/schedules/study_detector.py',
 ]
@@ -15,8 +15,7 @@ image_scale = (512, 512)
 max_epochs = 36
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
-    backbone=dict(_delete_=True, type='tokennorm.PVT', arch='tiny', pretrain_img_size=64),
+    backbone=dict(type='tokennorm.PVT', arch='tiny', pretrain_img_size=64),
     neck=dict(in_channels=[64, 128, 320, 512], norm_cfg=dict(type='GN', num_groups=32)),
     rpn_head=dict(anchor_generator=dict(scales=[4])),  # sides of 16 to 256 pixels
     roi_head=dict(bbox_head=dict(num_classes=1), mask_head=dict(num_classes=1)),

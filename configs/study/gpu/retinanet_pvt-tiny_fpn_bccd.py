@@ -1,7 +1,7 @@
 """RetinaNet on PVT-Tiny, blood cells at 640 x 480 pixels, from its own pretraining."""
 
 _base_ = [
-    'mmdet::_base_/models/retinanet_r50_fpn.py',
+    '../../_base_/models/retinanet_fpn.py',
     '../../_base_/datasets/bccd_detection.py',
     '../../_base_/schedules/study_detector.py',
 ]
@@ -10,8 +10,7 @@ image_scale = (640, 480)
 max_epochs = 48
 
 model = dict(
-    data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
-    backbone=dict(_delete_=True, type='tokennorm.PVT', arch='tiny', pretrain_img_size=64),
+    backbone=dict(type='tokennorm.PVT', arch='tiny', pretrain_img_size=64),
     neck=dict(in_channels=[64, 128, 320, 512], norm_cfg=dict(type='GN', num_groups=32)),
     bbox_head=dict(num_classes=3),
 )

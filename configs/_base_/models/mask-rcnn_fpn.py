@@ -1,0 +1,5 @@
+"""mmdet's Mask R-CNN, telling the norms what is padding; the backbone and the neck's in_channels are the config's."""
+
+_base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
+
+model = dict(data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'), backbone=dict(_delete_=True))
