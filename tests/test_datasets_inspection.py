@@ -283,6 +283,17 @@ def test_names_that_no_file_system_has(data):
     assert '\\ud800' in str(found), 'what cannot be printed is escaped'
 
 
+def test_a_png_with_other_bytes_in_its_middle(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    content = bytearray(encoded(Image.fromarray(pixels), 'PNG'))
+    (tmp_path / 'whole').write_bytes(content)
+    content[len(content) // 2] ^= 255
+    (tmp_path / 'a').write_bytes(content)
+    with any_size():
+        assert open_image(tmp_path, 'whole').problem == ''
+        assert open_image(tmp_path, 'a').problem == 'that cannot be decoded'
+
+
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
 @pytest.mark.parametrize('orientation', [1, 3, 6, 8])
 def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):

@@ -168,6 +168,21 @@ def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
         tool('check_dataset')([str(tmp_path / 'nowhere')])
 
 
+def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsys):
+    shutil.copytree(data, tmp_path / 'data')
+    file = tmp_path / 'data' / 'annotations' / 'train.json'
+    content = json.loads(file.read_text())
+    size = [64, 64]
+    bad = ['abc', dict(size=size, counts='garbage!!'), dict(size=size, counts=None), dict(size=size, counts=[-1, 4097])]
+    bad += [dict(counts=[4096]), dict(size=size, counts='\u20ac'), [['a'] * 6]]
+    for annotation, segmentation in zip(content['annotations'], bad, strict=False):
+        annotation['segmentation'] = segmentation
+    file.write_text(json.dumps(content))
+    tool('check_dataset')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
+    assert 'ERROR for masks: train: ' in capsys.readouterr().out
+    assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
+
+
 def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch):
     """Boxes, scores and ids as COCO's API reads them, equal to what mmdet's inferencer says from another folder."""
     monkeypatch.chdir(tmp_path)

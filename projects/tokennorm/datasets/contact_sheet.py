@@ -1,18 +1,20 @@
 """A sheet of a dataset's images with their annotations on them."""
 
 from collections import defaultdict
+from typing import Any
 
 import mmcv
 import numpy as np
 
 from tokennorm.datasets.coco_folder import CocoSplit
+from tokennorm.datasets.inspection import mask_problem
 from tokennorm.drawing import draw_annotations, palette, tile
 
 
 def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.ndarray:
     """Images taken evenly from a split, with their annotations, (H, W, 3) uint8 BGR.
 
-    Files that cannot be read are passed over.
+    Files and masks that cannot be read are passed over.
     """
     categories = split.content['categories']
     names = {category['id']: category['name'] for category in categories}
@@ -26,10 +28,16 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
         info = images[index]
         image = _read(split, info['file_name'])
         if image is not None:
-            tiles.append(draw_annotations(image, annotations[info['id']], names, colours))
+            drawable = [_drawable(annotation, info) for annotation in annotations[info['id']]]
+            tiles.append(draw_annotations(image, drawable, names, colours))
     if not tiles:
         raise ValueError(f'{split.name}: no image in {split.image_dir} can be drawn')
     return tile(tiles, columns=min(columns, len(tiles)))
+
+
+def _drawable(annotation: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
+    problem, _ = mask_problem(annotation.get('segmentation'), [info['height'], info['width']])
+    return annotation | dict(segmentation=None) if problem else annotation
 
 
 def _read(split: CocoSplit, name: str) -> np.ndarray | None:

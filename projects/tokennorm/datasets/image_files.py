@@ -45,7 +45,8 @@ def any_size() -> Iterator[None]:
 
 
 def open_image(folder: Path, name: str) -> OpenedImage:
-    """Opens one image file. It is decoded only where it does not end as its format does.
+    """Opens one image file. It is decoded only where it does not end as its format does, or the checksums of a PNG do
+    not hold; a JPEG with other bytes in its middle is not found out.
 
     Call it within `any_size`.
     """
@@ -59,6 +60,7 @@ def open_image(folder: Path, name: str) -> OpenedImage:
             exif.load(image.info.get('exif'))
             if exif.get(0x0112) in _ROTATED_BY_EXIF:
                 size = size[::-1]
+            image.verify()
     except Exception:  # each format's reader raises its own
         return _decode_image(path, ())
     if size[0] * size[1] > MOST_PIXELS:

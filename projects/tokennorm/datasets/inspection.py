@@ -218,7 +218,7 @@ def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
     for annotation in split.content['annotations']:
         image = images.get(annotation['image_id'])
         if image is not None:  # others are not read
-            kind, detail = _mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+            kind, detail = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
             if kind:
                 label = f'annotation {annotation["id"]} of {image["file_name"]}'
                 problems[kind].append(label + (f' ({detail})' if detail else ''))
@@ -230,7 +230,7 @@ def _inspect_masks(split: CocoSplit, found: Inspection) -> None:
 _SHORT = 'segmentations that are neither polygons of 3 points or more nor run lengths'
 
 
-def _mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
+def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
     """What is wrong with the segmentation of an image of `size` (height, width), and a detail; '' where nothing is."""
     if not mask:
         return 'annotations without a segmentation', ''

@@ -48,7 +48,7 @@ def prepare_data(dataset: Any, index: int) -> Any:
         reason = ' '.join(f'{type(error).__name__}: {error}'.split())
         raise DataError(
             f'{name}{number} or its annotations cannot be read: {reason}. '
-            'All such files of a folder are found by `python tools/check_dataset.py DIR`'
+            '`python tools/check_dataset.py DIR` looks for such files in a whole folder'
         ) from error
 
 
