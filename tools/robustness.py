@@ -17,11 +17,12 @@ from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import build_runner, load_config
 from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets.checks import check_classes, check_config_data
+from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
-from tokennorm.robustness.class_folders import restrict_answers
+from tokennorm.robustness.class_folders import restrict_answers, use_trained_classes
 from tokennorm.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
-from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, choose_images, is_classifier, use_class_folders
+from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from tokennorm.robustness.report import classifier_report, detector_report
 from tokennorm.robustness.results import CLEAN, Cell, Results, digest
 from tokennorm.robustness.sheet import corruption_sheet
@@ -106,7 +107,10 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
     for path in (args.config, args.checkpoint):
         if not path.startswith(('http://', 'https://')) and not Path(path).is_file():
             raise ValueError(f'{path} is not there')
-    classifier = is_classifier(Config.fromfile(args.config))
+    given = Config.fromfile(args.config)
+    classifier = is_classifier(given)
+    if not classifier:
+        check_coco_metric(given)
     if not classifier and (args.classes or args.baseline):
         raise ValueError(f'--{"classes" if args.classes else "baseline"} is for classifiers, and this is a detector')
     data = Path(args.data) if classifier and args.data else None
@@ -114,7 +118,7 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
         args.data = None
     cfg = load_config(args, needed=())
     trained = trained_classes(args.checkpoint)
-    subset = use_class_folders(cfg, trained, data, args.classes) if classifier else None
+    subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
     labels = cfg.test_dataloader.dataset.get('labels')
     if labels and subset is None and len(labels) < (num_classes := len(cfg.test_dataloader.dataset.classes)):
         print(

@@ -45,7 +45,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     splits = {}
     for name, aliases in _SPLIT_FOLDERS.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
-        if folder is not None and (name != 'test' or _subfolders(folder)):
+        if folder is not None and (name != 'test' or subfolders(folder)):
             splits[name] = ImageSplit(folder, _count_classes(folder))
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
@@ -117,12 +117,13 @@ def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
     return changes
 
 
-def _subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
+    """The names of a folder's folders but hidden ones, sorted: of a folder with a folder per class, its classes."""
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
 
 
 def _count_classes(folder: Path) -> dict[str, int]:
-    names = _subfolders(folder)
+    names = subfolders(folder)
     if not names:
         raise ValueError(f'--data: {folder} has no folders of classes: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
@@ -159,7 +160,7 @@ def _what_is_in(folder: Path) -> str:
     if (folder / 'annotations').is_dir() or any(folder.glob('*.json')):
         return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
     images = sum(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
-    names = _subfolders(folder)
+    names = subfolders(folder)
     folders = f'folders {_shorten(names)}' if names else 'no folders'
     return f'It has {folders} and {images} images'
 
