@@ -24,7 +24,7 @@ from tokennorm.robustness.class_folders import restrict_answers, use_trained_cla
 from tokennorm.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
 from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from tokennorm.robustness.report import classifier_report, detector_report
-from tokennorm.robustness.results import CLEAN, Cell, Results, digest
+from tokennorm.robustness.results import CLEAN, Cell, Results, cell_name, digest
 from tokennorm.robustness.sheet import corruption_sheet
 
 
@@ -204,7 +204,7 @@ def run(test: CorruptedTest, results: Results, cells: list[Cell]) -> None:
             continue
         start = time.perf_counter()
         results.add(cell, test.run(cell))
-        name = cell[0] if cell == CLEAN else '{} {}'.format(*cell)
+        name = cell[0] if cell == CLEAN else cell_name(cell)
         figures = ', '.join(f'{metric} {results.get(cell, metric):.3f}' for metric in main_metrics(results))
         print(f'{name:22} {figures} ({time.perf_counter() - start:.1f} s)', flush=True)
 
@@ -227,7 +227,7 @@ def report(results: Results, cells: list[Cell], baseline: Baseline | None) -> tu
 
 def main_metrics(results: Results) -> list[str]:
     """Which of its metrics the report is about."""
-    return [m for m in (ACCURACY, 'coco/bbox_mAP', 'coco/segm_mAP') if m in results.cells['{} {}'.format(*CLEAN)]]
+    return [m for m in (ACCURACY, 'coco/bbox_mAP', 'coco/segm_mAP') if m in results.cells[cell_name(CLEAN)]]
 
 
 if __name__ == '__main__':
