@@ -10,6 +10,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.checks import innermost_datasets, set_num_classes
+from tokennorm.names import shorten
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # mmpretrain's
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
@@ -137,7 +138,7 @@ def _count_classes(folder: Path) -> dict[str, int]:
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(
-            f'--data: {folder} has {len(empty)} folders without images ({_shorten(empty)}): '
+            f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): '
             f'remove them, or put images into them ({", ".join(EXTENSIONS)})'
         )
     return counts
@@ -151,7 +152,7 @@ def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
             lacking = [name for name in one.counts if name not in two.counts]
             if lacking:
                 raise ValueError(
-                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({_shorten(lacking)}): '
+                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({shorten(lacking)}): '
                     'every split needs a folder for each class, of the same name'
                 )
 
@@ -161,10 +162,5 @@ def _what_is_in(folder: Path) -> str:
         return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
     images = sum(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
     names = subfolders(folder)
-    folders = f'folders {_shorten(names)}' if names else 'no folders'
+    folders = f'folders {shorten(names)}' if names else 'no folders'
     return f'It has {folders} and {images} images'
-
-
-def _shorten(names: list[str], most: int = 8) -> str:
-    more = f' and {len(names) - most} more' if len(names) > most else ''
-    return ', '.join(names[:most]) + more

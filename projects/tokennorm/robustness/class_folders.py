@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tokennorm.datasets.checks import set_num_classes
 from tokennorm.datasets.image_folder import EXTENSIONS, subfolders
+from tokennorm.names import shorten
 from tokennorm.registry import DATASETS
 
 
@@ -80,8 +81,8 @@ def class_labels(names: Sequence[str], classes: Sequence[str], source: str) -> d
     absent = [name for name in names if name not in most]
     if absent:
         raise ValueError(
-            f'{source}: {", ".join(absent[:5])}{f" and {len(absent) - 5} more" if len(absent) > 5 else ""} not among '
-            f'the {len(classes)} classes of the checkpoint: {", ".join(most[:5])}{", ..." if len(most) > 5 else ""}'
+            f'{source}: {shorten(absent, 5)} not among the {len(classes)} classes of the checkpoint: '
+            f'{", ".join(most[:5])}{", ..." if len(most) > 5 else ""}'
         )
     twice = [name for name in names if most.count(name) > 1]
     if twice:
