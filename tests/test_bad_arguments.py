@@ -53,6 +53,14 @@ def test_backbones(backbone, name, value):
 
 
 @pytest.mark.parametrize('backbone', ARCHS)
+def test_a_row_has_the_keys_of_the_table_and_no_others(backbone):
+    row = ARCHS[backbone]
+    for wrong in (dict(row, extra=(1, 1)), {key: row[key] for key in list(row)[1:]}):
+        with pytest.raises(ValueError, match=rf'{backbone}: arch has the keys .*, it needs'):
+            getattr(backbones, backbone)(wrong)
+
+
+@pytest.mark.parametrize('backbone', ARCHS)
 @pytest.mark.parametrize('value', [(0, 1), (1,), 'ab', None, (1.5, 1), 0, -1, 'a'])
 def test_rows_of_an_architecture(backbone, value):
     for key in ARCHS[backbone]:

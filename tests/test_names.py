@@ -1,6 +1,6 @@
-"""The nearest name is offered, and none that is far."""
+"""Names in messages: the nearest name is offered, and none that is far; long lists end early."""
 
-from tokennorm.names import did_you_mean
+from tokennorm.names import did_you_mean, shorten
 
 
 def test_the_nearest_name():
@@ -11,3 +11,9 @@ def test_the_nearest_name():
     assert did_you_mean('resnet50', known) == ''
     assert did_you_mean(3, known) == did_you_mean(None, known) == ''
     assert did_you_mean('tinny', known, cutoff=0.95) == ''
+
+
+def test_a_long_list_ends_with_how_many_more():
+    assert shorten(['a', 'b', 'c'], most=3) == 'a, b, c'
+    assert shorten(['a', 'b', 'c', 'd'], most=2) == 'a, b and 2 more'
+    assert shorten([]) == ''

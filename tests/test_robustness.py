@@ -23,7 +23,7 @@ from torch import nn
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.robustness import corruptions as corruptions_module
 from tokennorm.robustness.baselines import alexnet_baseline
-from tokennorm.robustness.class_folders import class_labels, restrict_answers
+from tokennorm.robustness.class_folders import class_labels, restrict_answers, use_trained_classes
 from tokennorm.robustness.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
@@ -234,6 +234,20 @@ class TestClasses:
             class_labels(['crane'], IMAGENET_CATEGORIES, '--classes x')
         with pytest.raises(ValueError, match=r'n01440764 not among the 2'):
             class_labels(['n01440764'], ['a', 'b'], '--data x')
+
+    def test_a_config_gets_the_classes_of_the_checkpoint(self, tmp_path):
+        for name in ('val/cat', 'val/dog'):
+            (tmp_path / name).mkdir(parents=True)
+        dataset = dict(type='mmpretrain.ImageNet', pipeline=['steps'])
+        cfg = Config(dict(model=dict(head=dict(num_classes=10)), test_dataloader=dict(dataset=dataset)))
+        (tmp_path / 'names').write_text('dog\n')
+        assert use_trained_classes(cfg, ['ant', 'dog', 'cat'], tmp_path, tmp_path / 'names') == [1]
+        assert cfg.model.head.num_classes == 3
+        assert cfg.test_evaluator.topk == (1,)
+        made = dict(data_root=str(tmp_path / 'val'), labels=dict(cat=2, dog=1), classes=['ant', 'dog', 'cat'])
+        assert cfg.test_dataloader.dataset == dict(made, type='tokennorm.ClassFolders', pipeline=['steps'])
+        with pytest.raises(ValueError, match="the checkpoint has no class names, and its classes are not ImageNet's"):
+            use_trained_classes(cfg, None, tmp_path, None)
 
     def test_only_the_subset_answers(self):
         head = nn.Linear(3, 4)

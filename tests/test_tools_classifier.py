@@ -60,10 +60,13 @@ def test_amp_and_resume_as_for_detectors(data, trained, tmp_path):
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 6
 
 
-def test_testing_prints_what_the_predictions_say(data, trained, tmp_path):
+def test_testing_prints_what_is_there_and_what_the_predictions_say(data, trained, tmp_path, capsys):
     out = tmp_path / 'predictions.pkl'
     arguments = [CONFIG, str(trained / 'epoch_1.pth'), '--data', str(data), '--work-dir', str(tmp_path)]
     tool('test')([*arguments, '--out', str(out), '--show-dir', 'drawn'])
+    printed = capsys.readouterr().out
+    assert f'--data: val is {data / "val"}: 12 images of 3 classes, 4 to 4 of each\n--data: ' in printed
+    assert '--data: val_evaluator without top-5: there are 3 classes\n' in printed
     predictions = pickle.loads(out.read_bytes())
     assert len(predictions) == 12
     right = [int(sample['pred_score'].argmax()) == int(sample['gt_label']) for sample in predictions]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.cli import build_runner, train
 from tokennorm.datasets import make_shapes_dataset
 
@@ -31,8 +32,8 @@ def main(argv: list[str] | None = None) -> None:
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
         except FileExistsError as error:
             raise SystemExit(f'error: {error}') from None
-        begun = Path(cfg.work_dir) / 'last_checkpoint'
-        start = f', going on from {Path(begun.read_text()).name}' if begun.exists() else ''
+        noted = noted_checkpoint(Path(cfg.work_dir))
+        start = '' if noted is None else f', going on from {noted.name}'
         print(
             f'Training {cfg.max_epochs} epochs into {cfg.work_dir}{start}: minutes on two cores, see "eta" in the log.'
         )

@@ -34,11 +34,13 @@ class Model:
 
     @classmethod
     def open(cls, config: str, checkpoint: str | None, options: dict | None) -> 'Model':
+        """The backbone of a config, with the weights of a checkpoint; None is a random start."""
         cfg = open_config(Path(config), options)
         start = '' if checkpoint else ', random start'
         return cls(Path(config).stem + start, cfg, checkpoint, open_backbone(cfg, checkpoint))
 
     def look(self, image: Image) -> list[Layer]:
+        """The blocks as they met an image, first to last."""
         return look(self.backbone, prepare(self.cfg, image))
 
 
@@ -231,6 +233,7 @@ def open_models(args: argparse.Namespace) -> tuple[list[Model], list[Image]]:
 
 
 def dtn_layers_of(model: Model) -> dict[str, torch.nn.Module]:
+    """Its DTN layers by name; a ValueError where it has none."""
     layers = dtn_layers(model.backbone)
     if not layers:
         raise ValueError(f'{model.label} has no DTN')

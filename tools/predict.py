@@ -108,6 +108,7 @@ def open_input(path: Path, out: Path) -> tuple[Iterator[tuple[str, np.ndarray | 
 
 
 def batches(items: Iterator, size: int) -> Iterator[list]:
+    """Lists of `size` items; the last one may be shorter."""
     batch = []
     for item in items:
         batch.append(item)
@@ -129,6 +130,7 @@ class Pictures:
             self.writer = cv2.VideoWriter(str(out / 'detections.mp4'), fourcc, video.fps or 25, video.resolution)
 
     def add(self, name: str, image: np.ndarray) -> None:
+        """Writes an image (H, W, 3) uint8 BGR."""
         if self.writer is not None:
             self.writer.write(image)
             return
@@ -137,6 +139,7 @@ class Pictures:
         cv2.imwrite(str(path), image)
 
     def close(self) -> None:
+        """Ends the video, which cannot be played before."""
         if self.writer is not None:
             self.writer.release()
 

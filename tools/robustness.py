@@ -17,13 +17,14 @@ from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
 from tokennorm.cli import build_runner, load_config
 from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets.checks import check_classes, check_config_data
+from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
-from tokennorm.robustness.class_folders import restrict_answers
+from tokennorm.robustness.class_folders import restrict_answers, use_trained_classes
 from tokennorm.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
-from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, choose_images, is_classifier, use_class_folders
+from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from tokennorm.robustness.report import classifier_report, detector_report
-from tokennorm.robustness.results import CLEAN, Cell, Results, digest
+from tokennorm.robustness.results import CLEAN, Cell, Results, cell_name, digest
 from tokennorm.robustness.sheet import corruption_sheet
 
 
@@ -106,43 +107,16 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
     for path in (args.config, args.checkpoint):
         if not path.startswith(('http://', 'https://')) and not Path(path).is_file():
             raise ValueError(f'{path} is not there')
-    classifier = is_classifier(Config.fromfile(args.config))
-    if not classifier and (args.classes or args.baseline):
-        raise ValueError(f'--{"classes" if args.classes else "baseline"} is for classifiers, and this is a detector')
-    data = Path(args.data) if classifier and args.data else None
-    if classifier:
-        args.data = None
-    cfg = load_config(args, needed=())
     trained = trained_classes(args.checkpoint)
-    subset = use_class_folders(cfg, trained, data, args.classes) if classifier else None
-    labels = cfg.test_dataloader.dataset.get('labels')
-    if labels and subset is None and len(labels) < (num_classes := len(cfg.test_dataloader.dataset.classes)):
-        print(
-            f'{data} has {len(labels)} of {num_classes} classes; --classes {data} leaves the others out of the answers'
-        )
-    check_config_data(cfg, ('test',))
-    choose_images(cfg, args.images, subset)
-    cfg.test_dataloader.persistent_workers = False  # they would go on with the first corruption
-    if args.workers is not None:
-        cfg.test_dataloader.num_workers = args.workers
-    cfg.load_from = args.checkpoint
-    cfg.log_level = 'WARNING'
-
-    runner = build_runner(cfg, splits=('test',))
-    classes = runner.test_dataloader.dataset.metainfo['classes']
-    if trained is not None:
-        check_classes(trained, classes, args.checkpoint)
-    state_dict = read_state_dict(args.checkpoint)
-    check_fit(runner.model, state_dict, args.checkpoint)
-    if subset is not None:
-        restrict_answers(runner.model.head, subset)
-    test = CorruptedTest(runner, classifier)
+    cfg, subset = load_test_config(args, trained)
+    test, weights = open_test(cfg, args.checkpoint, trained, subset)
+    classes = len(test.dataset.metainfo['classes'])
     settings = dict(
         config=args.config,
         checkpoint=args.checkpoint,
         images=len(test.images),
-        classes=len(classes) if subset is None else f'{len(subset)} of {len(classes)}',
-        weights=digest(state_dict),
+        classes=classes if subset is None else f'{len(subset)} of {classes}',
+        weights=weights,
         model=digest(cfg.model),
         pipeline=digest(cfg.test_dataloader.dataset.pipeline),
         data=digest(test.images, subset),
@@ -152,10 +126,65 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
     baseline = None
     if args.baseline == ALEXNET:
         image_size = test.first_image()[0].shape[:2]
-        baseline = alexnet_baseline(len(classes), subset is not None, image_size, len(test.images))
+        baseline = alexnet_baseline(classes, subset is not None, image_size, len(test.images))
     elif args.baseline is not None:
         baseline = file_baseline(Path(args.baseline), results, cells, ACCURACY)
     return test, results, baseline
+
+
+def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tuple[Config, list[int] | None]:
+    """The config that the arguments name, with their data and their choice of images.
+
+    Args:
+        args: The arguments.
+        trained: The classes of the checkpoint, where it says them.
+
+    Returns:
+        The config, and the labels of --classes.
+    """
+    read = Config.fromfile(args.config)
+    classifier = is_classifier(read)
+    if not classifier:
+        check_coco_metric(read)
+        if args.classes or args.baseline:
+            raise ValueError(
+                f'--{"classes" if args.classes else "baseline"} is for classifiers, and this is a detector'
+            )
+    data = Path(args.data) if classifier and args.data else None
+    if classifier:
+        args.data = None  # load_config would take its classes for the classifier's
+    cfg = load_config(args, needed=())
+    subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
+    dataset = cfg.test_dataloader.dataset
+    labels = dataset.get('labels')
+    if labels and subset is None and len(labels) < len(dataset.classes):
+        print(
+            f'{data} has {len(labels)} of {len(dataset.classes)} classes; '
+            f'--classes {data} leaves the others out of the answers'
+        )
+    check_config_data(cfg, ('test',))
+    choose_images(cfg, args.images, subset)
+    cfg.test_dataloader.persistent_workers = False  # they would go on with the first corruption
+    if args.workers is not None:
+        cfg.test_dataloader.num_workers = args.workers
+    cfg.load_from = args.checkpoint
+    cfg.log_level = 'WARNING'
+    return cfg, subset
+
+
+def open_test(
+    cfg: Config, checkpoint: str, trained: list[str] | None, subset: list[int] | None
+) -> tuple[CorruptedTest, str]:
+    """The test of a config and of a checkpoint that fits it, and a digest of the weights. Of a `subset` of the labels,
+    the others are no answers."""
+    runner = build_runner(cfg, splits=('test',))
+    if trained is not None:
+        check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], checkpoint)
+    state_dict = read_state_dict(checkpoint)
+    check_fit(runner.model, state_dict, checkpoint)
+    if subset is not None:
+        restrict_answers(runner.model.head, subset)
+    return CorruptedTest(runner, is_classifier(cfg)), digest(state_dict)
 
 
 def draw(test: CorruptedTest, args: argparse.Namespace) -> None:
@@ -175,7 +204,7 @@ def run(test: CorruptedTest, results: Results, cells: list[Cell]) -> None:
             continue
         start = time.perf_counter()
         results.add(cell, test.run(cell))
-        name = cell[0] if cell == CLEAN else '{} {}'.format(*cell)
+        name = cell[0] if cell == CLEAN else cell_name(cell)
         figures = ', '.join(f'{metric} {results.get(cell, metric):.3f}' for metric in main_metrics(results))
         print(f'{name:22} {figures} ({time.perf_counter() - start:.1f} s)', flush=True)
 
@@ -198,7 +227,7 @@ def report(results: Results, cells: list[Cell], baseline: Baseline | None) -> tu
 
 def main_metrics(results: Results) -> list[str]:
     """Which of its metrics the report is about."""
-    return [m for m in (ACCURACY, 'coco/bbox_mAP', 'coco/segm_mAP') if m in results.cells['{} {}'.format(*CLEAN)]]
+    return [m for m in (ACCURACY, 'coco/bbox_mAP', 'coco/segm_mAP') if m in results.cells[cell_name(CLEAN)]]
 
 
 if __name__ == '__main__':

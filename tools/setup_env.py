@@ -96,10 +96,12 @@ class Environment:
         self.refresh()
 
     def refresh(self):
+        """Look again at what is installed."""
         self.info = probe(self.python)
         self.installed = self.info['installed']
 
     def record(self, entries):
+        """Keep entries of the state for the next start."""
         self.state.update(entries)
         draft = self.folder / 'state.json.new'
         draft.write_text(json.dumps(self.state, indent=1))
@@ -124,12 +126,14 @@ class Step:
         self.install = ['install'] + [word for file in self.files for word in ('-r', str(file))] + arguments
 
     def key(self, env):
+        """A hash of all that the step depends on."""
         texts = [file.read_text() for file in self.files]
         ops = env.info['mmcv ops'] if self.proof == MMCV_PROOF else ''
         parts = [env.info['python'], env.installed.get('torch'), texts, ops, self.watch, self.remember]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def done(self, env):
+        """Whether it was done, and nothing that it depends on has changed since."""
         present = pins_present(self.files, env.installed) if self.files else self.name in env.installed
         return present and env.state.get(self.name) == self.key(env)
 
@@ -233,6 +237,7 @@ def find_interpreter(prefix):
 
 
 def check_python(interpreter, version):
+    """Raise a SetupError for a Python that the pinned packages do not exist for."""
     if not OLDEST <= tuple(version) <= NEWEST:
         found, oldest, newest = ('.'.join(map(str, numbers)) for numbers in (version, OLDEST, NEWEST))
         raise SetupError(
@@ -292,6 +297,7 @@ def check_compiler(info, installed, mmcv_index):
 
 
 def has_gpu():
+    """Whether there is one of NVIDIA."""
     return bool(shutil.which('nvidia-smi')) or Path('/dev/nvidia0').exists()
 
 
@@ -312,11 +318,13 @@ def read_pins(file):
 
 
 def pins_present(files, installed):
+    """Whether all that the requirement files pin is installed in those versions."""
     pins = [pin for file in files for pin in read_pins(file)]
     return all((name, installed.get(name, '').split('+')[0]) in pins for name, _ in pins)
 
 
 def read_state(prefix):
+    """What earlier starts have recorded."""
     file = prefix / 'tokennorm_setup' / 'state.json'
     return json.loads(file.read_text()) if file.exists() else {}
 
@@ -327,6 +335,7 @@ def remembered(variable, state):
 
 
 def pip_cache():
+    """pip's folder of wheels and downloads."""
     home = Path(os.path.expanduser(os.environ.get('XDG_CACHE_HOME') or '~/.cache'))
     return Path(os.environ.get('PIP_CACHE_DIR') or home / 'pip')
 
@@ -341,6 +350,7 @@ def cached_wheels(python):
 
 
 def probe(interpreter):
+    """What an interpreter is, and what it has installed, as PROBE prints it."""
     process = subprocess.run([interpreter, '-c', PROBE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output = process.stdout.decode(errors='replace').strip()
     if process.returncode:
@@ -349,6 +359,7 @@ def probe(interpreter):
 
 
 def make_venv(prefix):
+    """Make an environment with this interpreter."""
     if importlib.util.find_spec('ensurepip') is None:
         raise SetupError(
             f'{sys.executable} has no ensurepip and cannot make environments. Install it (Debian, Ubuntu: '
@@ -434,6 +445,7 @@ def describe(line):
 
 
 def announce_compile():
+    """Say how long the compilation of mmcv will take."""
     cuda = os.environ.get('FORCE_CUDA') == '1' or (has_gpu() and find_nvcc())
     jobs = int(os.environ.get('MAX_JOBS') or cores())
     minutes = math.ceil(COMPILE_MINUTES / jobs)
@@ -445,6 +457,7 @@ def announce_compile():
 
 
 def cores():
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
@@ -470,6 +483,7 @@ def show(text):
 
 
 def elapsed(began):
+    """Minutes and seconds since then."""
     return '{}:{:02d}'.format(*divmod(int(time.time() - began), 60))
 
 

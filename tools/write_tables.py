@@ -51,10 +51,12 @@ def average_precision(of: dict[str, Any], otherwise: str) -> str:
 
 
 def norm_and_stem(name: str) -> str:
+    """What a config's name says of both."""
     return ('DTN' if '-dtn' in name else 'LayerNorm') + (', DPN' if '-dpn' in name else '')
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
     head, *body = (f'| {" | ".join(line)} |\n' for line in [header, *rows])
     return ''.join([head, '|' + '---|' * len(header) + '\n', *body])
 
@@ -91,15 +93,18 @@ def readme_with_table(readme: str) -> str:
 
 
 def count_parameters(model: torch.nn.Module) -> str:
+    """In millions."""
     return f'{sum(p.numel() for p in model.parameters()) / 1e6:.2f}'
 
 
 def build(cfg: Any, device: str) -> torch.nn.Module:
+    """The detector or backbone of a config; on the device meta it takes no memory."""
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device(device):
         return MODELS.build(dict(cfg))
 
 
 def in_billions(operations: int) -> str:
+    """With one digit behind the point, below 10 with two."""
     return f'{operations / 1e9:.1f}' if operations >= 1e10 else f'{operations / 1e9:.2f}'
 
 
@@ -121,6 +126,7 @@ def operations(cfg: Any) -> tuple[int, int, int]:
 
 
 def index_row(model: dict[str, Any]) -> list[str]:
+    """A model's row in docs/configs.md."""
     cfg = Config.fromfile(ROOT / model['Config']).model
     detector = build(cfg, 'meta')
     return [

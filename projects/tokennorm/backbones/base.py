@@ -3,7 +3,7 @@ description of their maps."""
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -23,43 +23,58 @@ WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, Powe
 Arch = Mapping[str, Any]
 
 
-def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **optional: Any) -> dict[str, Any]:
-    """The table row of a name, or the given dict, checked.
+def find_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, optional: Collection[str] = ()) -> Arch:
+    """The table row of a name, or the given dict, which has the keys of a row.
 
     Args:
         owner: The backbone's name, for messages.
-        archs: Rows of lists with one entry a stage, under the names of the variants.
+        archs: Rows under the names of the variants.
+        arch: A name or a row.
+        optional: Keys that a row may leave out.
+
+    Raises:
+        ValueError: for an unknown name, and for a row with other keys.
+    """
+    if isinstance(arch, str) and arch in archs:
+        return archs[arch]
+    if not isinstance(arch, Mapping):
+        meant = did_you_mean(arch, archs) if isinstance(arch, str) else ''
+        raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{meant}')
+    expected = set(next(iter(archs.values())))
+    if set(arch) - set(optional) != expected:
+        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, it needs {sorted(expected)}')
+    return arch
+
+
+def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **optional: Any) -> dict[str, Any]:
+    """As `find_arch`, of rows of lists with one entry a stage, which are checked.
+
+    Args:
+        owner: The backbone's name, for messages.
+        archs: Rows under the names of the variants.
         arch: A name or a row.
         optional: Entries that a row may leave out, with their defaults; they are no lists.
 
     Raises:
-        ValueError: for an unknown name, and for a row that lacks a list or whose lists do not fit together.
+        ValueError: as `find_arch`, and for a row whose lists do not fit together.
     """
+    row = optional | dict(find_arch(owner, archs, arch, optional))
     if isinstance(arch, str):
-        if arch not in archs:
-            raise ValueError(
-                f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{did_you_mean(arch, archs)}'
-            )
-        return optional | dict(archs[arch])
-    expected = set(next(iter(archs.values())))
-    if not isinstance(arch, Mapping):
-        raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict')
-    if set(arch) - set(optional) != expected:
-        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, it needs {sorted(expected)}')
-    for key in expected:
-        if not isinstance(arch[key], list | tuple):
-            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be a list of one entry a stage')
-    lists = {key: tuple(arch[key]) for key in arch if key in expected}
+        return row
+    lists = {key: values for key, values in row.items() if key not in optional}
+    for key, values in lists.items():
+        if not isinstance(values, list | tuple):
+            raise ValueError(f'{owner}: arch: {key}={values!r} must be a list of one entry a stage')
     lengths = {key: len(values) for key, values in lists.items()}
     if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= MAX_STAGES:
         raise ValueError(f'{owner}: arch needs one entry a stage, for 1 to {MAX_STAGES} stages, in each: {lengths}')
     for key, values in lists.items():
         if not all(isinstance(value, int) and value >= 1 for value in values):
-            raise ValueError(f'{owner}: arch: {key}={values} must be whole numbers of at least 1')
+            raise ValueError(f'{owner}: arch: {key}={tuple(values)} must be whole numbers of at least 1')
     for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
         if dims % num_heads:
             raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
-    return optional | dict(arch) | lists
+    return row | {key: tuple(values) for key, values in lists.items()}
 
 
 def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
@@ -79,14 +94,13 @@ def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> C
 class Backbone(BaseModule):
     """The arguments, and what a training asks for, that all backbones have in common.
 
-    A subclass ends its constructor with `reset_parameters` and `_freeze_stages`, both of which it has. The checkpoints
-    that it takes are in `tokennorm.checkpoints.layouts`.
+    A subclass ends its constructor with `_finish`, and has the `reset_parameters` and `_freeze_stages` that this calls.
+    The checkpoints that it takes are in `tokennorm.checkpoints.layouts`.
 
     Args:
         num_stages: Stages, or what stands for them in a backbone without any.
         out_indices: Stages whose maps are returned; None is all.
         out_type: 'featmap' or `vector_type`.
-        vector_type: The backbone's other `out_type`, which returns one vector an image.
         frozen_stages: Leading stages that are not trained; 0 freezes what stands before them, -1 nothing.
         norm_eval: Keep norms with running statistics, where there are any, in eval mode.
         drop_path_rate: Checked here alone.
@@ -94,16 +108,20 @@ class Backbone(BaseModule):
             `allow_missing=[...]` in it: names of parameters, with `*` for anything, that may keep their start.
         autocast_dtype: What `in_autocast_dtype` computes in; None leaves it to the caller's autocast.
 
+    Attributes:
+        vector_type: A subclass's other `out_type`, which returns one vector an image.
+
     Raises:
         ValueError: for arguments out of range.
     """
+
+    vector_type: str
 
     def __init__(
         self,
         num_stages: int,
         out_indices: Sequence[int] | None,
         out_type: str,
-        vector_type: str,
         frozen_stages: int,
         norm_eval: bool,
         drop_path_rate: float,
@@ -117,8 +135,8 @@ class Backbone(BaseModule):
         self._check_range('frozen_stages', [frozen_stages], -1, num_stages)
         if not out_indices:
             raise ValueError(f'{self._get_name()}: out_indices={out_indices} must be at least one stage')
-        if out_type not in ('featmap', vector_type):
-            raise ValueError(f"{self._get_name()}: out_type={out_type!r} must be 'featmap' or {vector_type!r}")
+        if out_type not in ('featmap', self.vector_type):
+            raise ValueError(f"{self._get_name()}: out_type={out_type!r} must be 'featmap' or {self.vector_type!r}")
         if autocast_dtype not in (None, 'bfloat16', 'float16'):
             raise ValueError(
                 f"{self._get_name()}: autocast_dtype={autocast_dtype!r} must be 'bfloat16', 'float16' or None"
@@ -139,6 +157,7 @@ class Backbone(BaseModule):
             load_from_init_cfg(self, self.init_cfg)
 
     def train(self, mode: bool = True) -> 'Backbone':
+        """As torch's; what is frozen stays in eval mode, and with `norm_eval` so do norms with running statistics."""
         super().train(mode)
         self._freeze_stages()
         if self.norm_eval:
@@ -173,13 +192,22 @@ class Backbone(BaseModule):
         """Takes the gradient and the training mode from what `frozen_stages` says."""
         raise NotImplementedError
 
-    def _image_size(self, pretrain_img_size: int | tuple[int, int]) -> tuple[int, int]:
-        """The argument of that name as height and width."""
-        size = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else pretrain_img_size
-        self._check_range('pretrain_img_size', size, 1)
-        if len(size) != 2:
-            raise ValueError(f'{self._get_name()}: pretrain_img_size={size} must be one side or (height, width)')
-        return tuple(size)
+    def _finish(self, parts: nn.ModuleList) -> None:
+        """The end of a constructor: initial numbers, and no gradient where none can come. `out_indices` counts `parts`,
+        the stages or blocks."""
+        if self.out_type == 'featmap':
+            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
+            parts[max(self.out_indices) + 1 :].requires_grad_(False)
+        self.reset_parameters()
+        self._freeze_stages()
+
+    def _height_and_width(self, name: str, value: int | Sequence[int]) -> tuple[int, int]:
+        """Both, of an argument of that name which is one side, or height and width."""
+        sides = (value,) * 2 if isinstance(value, int) else value
+        self._check_range(name, sides, 1)
+        if len(sides) != 2:
+            raise ValueError(f'{self._get_name()}: {name}={value} must be one side or (height, width)')
+        return tuple(sides)
 
     def _check_range(
         self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral
@@ -196,7 +224,7 @@ class Backbone(BaseModule):
 class Pyramid(Backbone):
     """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
 
-    A subclass fills `stages` and calls `_finish` at the end of its constructor.
+    A subclass fills `stages` and ends its constructor with `_finish`.
 
     Args:
         arch: What `resolve_arch` returns.
@@ -268,14 +296,6 @@ class Pyramid(Backbone):
             )
             for i in range(num_stages)
         ]
-
-    def _finish(self) -> None:
-        """The end of a constructor: initial numbers, and no gradient where none can come."""
-        if self.out_type == 'featmap':
-            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
-            self.stages[max(self.out_indices) + 1 :].requires_grad_(False)
-        self.reset_parameters()
-        self._freeze_stages()
 
     def _freeze_stages(self) -> None:
         frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]

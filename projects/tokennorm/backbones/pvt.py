@@ -173,6 +173,8 @@ class PVT(Pyramid):
         ValueError: for arguments that do not fit together.
     """
 
+    vector_type = 'cls_token'
+
     def __init__(
         self,
         arch: str | Mapping[str, Sequence[int]] = 'tiny',
@@ -193,15 +195,7 @@ class PVT(Pyramid):
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
         super().__init__(
-            arch,
-            out_indices,
-            out_type,
-            'cls_token',
-            frozen_stages,
-            norm_eval,
-            drop_path_rate,
-            init_cfg,
-            autocast_dtype,
+            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
         )
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
@@ -217,7 +211,7 @@ class PVT(Pyramid):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
         drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
-        pos_shape = self._image_size(pretrain_img_size)
+        pos_shape = self._height_and_width('pretrain_img_size', pretrain_img_size)
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
@@ -246,7 +240,7 @@ class PVT(Pyramid):
             in_channels = dims
         if out_type == 'cls_token':
             self.norm = build_norm(norm_cfg, in_channels)
-        self._finish()
+        self._finish(self.stages)
 
     def reset_parameters(self) -> None:
         """The published start: linear layers, class token and positions truncated normal with deviation 0.02."""

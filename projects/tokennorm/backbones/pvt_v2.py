@@ -161,6 +161,8 @@ class PVTv2(Pyramid):
         ValueError: for arguments that do not fit together.
     """
 
+    vector_type = 'avg_featmap'
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = 'b1',
@@ -180,15 +182,7 @@ class PVTv2(Pyramid):
     ) -> None:
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
         super().__init__(
-            arch,
-            out_indices,
-            out_type,
-            'avg_featmap',
-            frozen_stages,
-            norm_eval,
-            drop_path_rate,
-            init_cfg,
-            autocast_dtype,
+            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
         )
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
@@ -219,7 +213,7 @@ class PVTv2(Pyramid):
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
             self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims), with_cp))
             in_channels = dims
-        self._finish()
+        self._finish(self.stages)
 
     def reset_parameters(self) -> None:
         """The published start: linear layers truncated normal with deviation 0.02, convolutions normal by fan-out."""

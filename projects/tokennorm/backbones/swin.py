@@ -224,6 +224,8 @@ class Swin(Pyramid):
         ValueError: for arguments that do not fit together.
     """
 
+    vector_type = 'avg_featmap'
+
     def __init__(
         self,
         arch: str | Mapping[str, Sequence[int]] = 'tiny',
@@ -244,15 +246,7 @@ class Swin(Pyramid):
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
         super().__init__(
-            arch,
-            out_indices,
-            out_type,
-            'avg_featmap',
-            frozen_stages,
-            norm_eval,
-            drop_path_rate,
-            init_cfg,
-            autocast_dtype,
+            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
         )
         self._check_range('window_size', [window_size], 2)
         num_stages = len(self.embed_dims)
@@ -290,7 +284,7 @@ class Swin(Pyramid):
             )
             if out_type == 'featmap' and i not in self.out_indices:
                 self.stages[i].norm.requires_grad_(False)
-        self._finish()
+        self._finish(self.stages)
 
     def _layer_depth(self, name: str) -> int | None:
         """As in `Pyramid`, but its norms behind stages feed necks and heads alone, and start anew in detectors."""

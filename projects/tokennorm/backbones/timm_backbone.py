@@ -74,6 +74,8 @@ class TimmBackbone(Backbone):
         ImportError: where timm is not installed.
     """
 
+    vector_type = 'featmap'  # none
+
     def __init__(
         self,
         model_name: str,
@@ -103,9 +105,7 @@ class TimmBackbone(Backbone):
         if not hasattr(net.model, 'forward_intermediates'):
             raise ValueError(f'TimmBackbone: model_name={model_name!r} gives no maps: no forward_intermediates')
         num_stages = max(net.out_indices) + 1
-        super().__init__(
-            num_stages, net.out_indices, 'featmap', 'featmap', frozen_stages, norm_eval, 0, init_cfg, autocast_dtype
-        )
+        super().__init__(num_stages, net.out_indices, 'featmap', frozen_stages, norm_eval, 0, init_cfg, autocast_dtype)
         self._create = create
         self.net = net
         if with_cp:

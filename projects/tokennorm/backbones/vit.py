@@ -19,11 +19,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.backbones.base import Backbone, find_arch, in_autocast_dtype
 from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
-from tokennorm.names import did_you_mean
 from tokennorm.padding import image_sizes_of, valid_cells
 from tokennorm.registry import MODELS
 
@@ -46,16 +45,7 @@ def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
     Raises:
         ValueError: for an unknown name, and for a row with other keys or with numbers that do not fit together.
     """
-    if isinstance(arch, str):
-        if arch not in ARCHS:
-            raise ValueError(
-                f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict{did_you_mean(arch, ARCHS)}'
-            )
-        return ARCHS[arch]
-    if not isinstance(arch, Mapping):
-        raise ValueError(f'ViT: arch={arch!r} must be one of {", ".join(ARCHS)} or a dict')
-    if set(arch) != set(ARCHS['tiny']):
-        raise ValueError(f'ViT: arch has the keys {sorted(arch)}, it needs {sorted(ARCHS["tiny"])}')
+    arch = find_arch('ViT', ARCHS, arch)
     for key, value in arch.items():
         if not isinstance(value, int) or value < 1:
             raise ValueError(f'ViT: arch: {key}={value} must be a whole number of at least 1')
@@ -196,6 +186,7 @@ class ViT(Backbone):
         ValueError: for arguments that do not fit together.
     """
 
+    vector_type = 'cls_token'
     pos_mode = 'bicubic'
 
     def __init__(
@@ -224,15 +215,7 @@ class ViT(Backbone):
         depth, dims, num_heads = arch['depth'], arch['embed_dims'], arch['num_heads']
         out_indices = [depth - 1] if out_indices is None else out_indices
         super().__init__(
-            depth,
-            out_indices,
-            out_type,
-            'cls_token',
-            frozen_stages,
-            norm_eval,
-            drop_path_rate,
-            init_cfg,
-            autocast_dtype,
+            depth, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
         )
         if l_dtn is None:
             l_dtn = min(10, depth) if token_norm_cfg else 0
@@ -247,21 +230,19 @@ class ViT(Backbone):
                 f"ViT: out_type='cls_token' needs l_dtn={l_dtn} below the depth, for the class token to join"
             )
         if rel_pos is not None:
-            rel_pos = (rel_pos,) * 2 if isinstance(rel_pos, int) else tuple(rel_pos)
-            self._check_range('rel_pos', rel_pos, 1)
-            if len(rel_pos) != 2 or out_type == 'cls_token':
-                raise ValueError(
-                    f"ViT: rel_pos={rel_pos} must be one side or (height, width), and None for out_type='cls_token'"
-                )
+            rel_pos = self._height_and_width('rel_pos', rel_pos)
+            if out_type == 'cls_token':
+                raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
         self.embed_dims = dims
         self.patch_size = patch_size
         self.l_dtn = l_dtn
         self.with_cp = with_cp
-        self.pos_shape = tuple(-(-side // patch_size) for side in self._image_size(pretrain_img_size))
+        height, width = self._height_and_width('pretrain_img_size', pretrain_img_size)
+        self.pos_shape = (-(-height // patch_size), -(-width // patch_size))
 
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        norm_cfgs = [token_norm_cfg or norm_cfg] * l_dtn + [norm_cfg] * (depth - l_dtn)
-        roles = ['token_norm_cfg'] * l_dtn + ['norm_cfg'] * (depth - l_dtn)
+        token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg')
+        other_norm = partial(build_norm, norm_cfg, dims, num_heads)
         attentions = [
             WindowAttention(dims, num_heads, window_size, rel_pos is not None)
             if out_type == 'featmap' and i not in global_indices
@@ -273,23 +254,13 @@ class ViT(Backbone):
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            Block(
-                dims,
-                attentions[i],
-                arch['mlp_ratio'],
-                next(drop_paths),
-                partial(build_norm, norm_cfgs[i], dims, num_heads, role=roles[i]),
-            )
-            for i in range(depth)
+            Block(dims, attn, arch['mlp_ratio'], next(drop_paths), token_norm if i < l_dtn else other_norm)
+            for i, attn in enumerate(attentions)
         )
         if out_type == 'cls_token':
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
             self.norm = build_norm(norm_cfg, dims)
-        else:
-            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
-            self.blocks[max(self.out_indices) + 1 :].requires_grad_(False)
-        self.reset_parameters()
-        self._freeze_stages()
+        self._finish(self.blocks)
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from tokennorm.checkpoints.plain import STAND_INS, to_plain
 
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
+NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
 
 
 class CheckpointError(RuntimeError):
@@ -104,20 +105,27 @@ def trained_classes(checkpoint: str | Path) -> list[str] | None:
     return list(dataset_meta['classes']) if dataset_meta.get('classes') else None
 
 
+def noted_checkpoint(folder: Path) -> Path | None:
+    """What the `last_checkpoint` of a work folder names: the file of that name in the folder, wherever it has been
+    moved or copied to, else that of the path as it stands, which may not be there. None without such a note."""
+    note = folder / NOTE
+    if not note.is_file():
+        return None
+    noted = Path(note.read_text().strip())
+    return folder / noted.name if (folder / noted.name).is_file() else noted
+
+
 def _latest(folder: Path) -> Path:
-    """The checkpoint that a training in this folder would go on from."""
-    noted = folder / 'last_checkpoint'
-    if noted.is_file():
-        last = Path(noted.read_text().strip())
-        for path in (folder / last.name, last):
-            if path.is_file():
-                return path
+    """The checkpoint that stands for a training: the noted one, else that of the highest epoch or iteration."""
+    noted = noted_checkpoint(folder)
+    if noted is not None and noted.is_file():
+        return noted
     numbered = [
         path for path in folder.glob('*.pth') if path.stem.rpartition('_')[0] in ('epoch', 'iter') and path.is_file()
     ]
     numbered = {int(path.stem.rpartition('_')[2]): path for path in numbered if path.stem.rpartition('_')[2].isdigit()}
     if not numbered:
-        raise FileNotFoundError(f'{folder} has no checkpoint: no last_checkpoint, epoch_N.pth or iter_N.pth')
+        raise FileNotFoundError(f'{folder} has no checkpoint: no {NOTE}, epoch_N.pth or iter_N.pth')
     return numbered[max(numbered)]
 
 

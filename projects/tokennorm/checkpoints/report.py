@@ -1,9 +1,10 @@
 """What became of a checkpoint's parameters and of a model's."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from tokennorm.names import shorten
 
 
 @dataclass
@@ -51,8 +52,3 @@ def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
         'of another shape': reshaped,
     }
     return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys)}' for kind, keys in kinds.items() if keys)
-
-
-def shorten(keys: Sequence[str], most: int = 8) -> str:
-    more = f' and {len(keys) - most} more' if len(keys) > most else ''
-    return ', '.join(keys[:most]) + more

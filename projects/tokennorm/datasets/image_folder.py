@@ -10,6 +10,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.checks import innermost_datasets, set_num_classes
+from tokennorm.names import shorten
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # mmpretrain's
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
@@ -45,7 +46,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     splits = {}
     for name, aliases in _SPLIT_FOLDERS.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
-        if folder is not None and (name != 'test' or _subfolders(folder)):
+        if folder is not None and (name != 'test' or subfolders(folder)):
             splits[name] = ImageSplit(folder, _count_classes(folder))
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
@@ -117,12 +118,13 @@ def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
     return changes
 
 
-def _subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
+    """The names of a folder's folders but hidden ones, sorted: of a folder with a folder per class, its classes."""
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
 
 
 def _count_classes(folder: Path) -> dict[str, int]:
-    names = _subfolders(folder)
+    names = subfolders(folder)
     if not names:
         raise ValueError(f'--data: {folder} has no folders of classes: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
@@ -136,7 +138,7 @@ def _count_classes(folder: Path) -> dict[str, int]:
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(
-            f'--data: {folder} has {len(empty)} folders without images ({_shorten(empty)}): '
+            f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): '
             f'remove them, or put images into them ({", ".join(EXTENSIONS)})'
         )
     return counts
@@ -150,7 +152,7 @@ def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
             lacking = [name for name in one.counts if name not in two.counts]
             if lacking:
                 raise ValueError(
-                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({_shorten(lacking)}): '
+                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({shorten(lacking)}): '
                     'every split needs a folder for each class, of the same name'
                 )
 
@@ -159,11 +161,6 @@ def _what_is_in(folder: Path) -> str:
     if (folder / 'annotations').is_dir() or any(folder.glob('*.json')):
         return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
     images = sum(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
-    names = _subfolders(folder)
-    folders = f'folders {_shorten(names)}' if names else 'no folders'
+    names = subfolders(folder)
+    folders = f'folders {shorten(names)}' if names else 'no folders'
     return f'It has {folders} and {images} images'
-
-
-def _shorten(names: list[str], most: int = 8) -> str:
-    more = f' and {len(names) - most} more' if len(names) > most else ''
-    return ', '.join(names[:most]) + more

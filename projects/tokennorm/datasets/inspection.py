@@ -15,6 +15,7 @@ from mmengine.utils import track_iter_progress
 from tokennorm.datasets.coco_folder import CocoSplit
 from tokennorm.datasets.image_files import any_size, open_image
 from tokennorm.datasets.run_lengths import rle_problem
+from tokennorm.names import shorten
 
 _MOST = 10**12  # of a coordinate, a side or an area; what is larger is no such thing, and infinite in some dtype
 
@@ -384,5 +385,4 @@ def _list(items: Iterable[str], most: int = 5) -> str:
     """The count where there are many, the first few, and how many more."""
     items = list(items)
     count = f'{len(items)}, ' if len(items) > 1 else ''
-    more = f' and {len(items) - most} more' if len(items) > most else ''
-    return count + ', '.join(items[:most]) + more
+    return count + shorten(items, most)

@@ -1,8 +1,10 @@
 """Paints planned shapes: background, clutter, textured objects with shadows, light, blur and noise.
 
-Images are (3, H, W) float32 in [0, 1], blue, green, red, until the last step of `paint`. A shape has a `label`, a
-`size` in px, an anti-aliased coverage `alpha` (S, S), a `surface`, None for a random one, and a `contrast` of it.
+Images are (3, H, W) float32 in [0, 1], blue, green, red, until the last step of `paint`.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -11,7 +13,28 @@ HUES, HUE_SPREAD = (15.0, 200.0, 290.0, 105.0), 24.0  # degrees: each class's me
 MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
 
 
-def fractal_noise(rng, height, width, roughness=1.0):
+@dataclass(frozen=True)
+class Shape:
+    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside.
+
+    `size` is in px, `surface` one of 'plain', 'stripes', 'speckle' and 'cloud', None a random one, and `contrast` a
+    factor on how strongly it shows.
+    """
+
+    label: int
+    size: float
+    alpha: np.ndarray
+    full_area: float
+    surface: str | None = None
+    contrast: float = 1.0
+
+    @property
+    def mask(self) -> np.ndarray:
+        """The pixels that it covers, (S, S) bool."""
+        return self.alpha >= 0.5
+
+
+def fractal_noise(rng: np.random.Generator, height: int, width: int, roughness: float = 1.0) -> np.ndarray:
     """Noise (H, W) of zero mean and unit deviation; `roughness` is the weight of each octave over the coarser one."""
     octaves = range(int(np.log2(min(height, width))) - 1, 0, -1)
     field, weight = rng.standard_normal((2, 2), np.float32), 1.0
@@ -25,24 +48,25 @@ def fractal_noise(rng, height, width, roughness=1.0):
     return (field - mean.item()) / (deviation.item() + 1e-6)
 
 
-def position_along(rng, height, width):
+def position_along(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Coordinate (H, W) in px along a random direction, zero at the centre."""
     turn = rng.uniform(0, 2 * np.pi)
     y, x = (np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in (height, width))
     return x[None, :] * np.float32(np.cos(turn)) + y[:, None] * np.float32(np.sin(turn))
 
 
-def sigmoid(x):
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """The logistic function, which does not overflow."""
     return 0.5 + 0.5 * np.tanh(0.5 * x)
 
 
-def blend(image, colour, alpha):
+def blend(image: np.ndarray, colour: np.ndarray, alpha: np.ndarray) -> None:
     """In place: `colour`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W)."""
     colour = np.asarray(colour, np.float32)
     image += ((colour[:, None, None] if colour.ndim == 1 else colour) - image) * alpha
 
 
-def paint_background(rng, size):
+def paint_background(rng: np.random.Generator, size: int) -> np.ndarray:
     """One to three regions of 1/f noise around colours of their own, (3, S, S)."""
     image = None
     for _ in range(int(rng.integers(1, 4))):
@@ -60,7 +84,7 @@ def paint_background(rng, size):
     return image
 
 
-def paint_clutter(rng, image):
+def paint_clutter(rng: np.random.Generator, image: np.ndarray) -> None:
     """In place: what resembles no class, from 4 to 14 strokes, irregular blobs, texture patches and edges."""
     size = image.shape[-1]
     mean = image.mean((1, 2))
@@ -87,7 +111,7 @@ def paint_clutter(rng, image):
         blend(image, mean + rng.normal(0, 0.22) + rng.normal(0, 0.08, 3), alpha * rng.uniform(0.2, 0.8))
 
 
-def random_colour(rng, label, surroundings):
+def random_colour(rng: np.random.Generator, label: int, surroundings: np.ndarray) -> np.ndarray:
     """A BGR colour (3,) around its class's hue, at least `MIN_COLOUR_DISTANCE` from `surroundings` (3,)."""
     while True:
         hue = (HUES[label] + HUE_SPREAD * rng.standard_normal(32)) % 360
@@ -100,7 +124,7 @@ def random_colour(rng, label, surroundings):
             return colours[far.argmax()]
 
 
-def paint_shape(rng, image, shape, light):
+def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light: np.ndarray) -> None:
     """In place: the shape's shadow, cast along `light` (2,), then the shape in its own colour, texture and shading."""
     height = rng.uniform(0.04, 0.16) * shape.size
     margin = int(4 + 4 * height)
@@ -130,7 +154,7 @@ def paint_shape(rng, image, shape, light):
     blend(image, surface, cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.3, 0.7)))
 
 
-def paint(rng, shapes, size):
+def paint(rng: np.random.Generator, shapes: Sequence[Shape], size: int) -> np.ndarray:
     """An image (S, S, 3) uint8 of the shapes, given from back to front."""
     image = paint_background(rng, size)
     paint_clutter(rng, image)

@@ -14,22 +14,24 @@ Segmentations are compressed RLE of the visible pixels. An occluded object may f
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
 
 Image `index` of a split depends on (seed, split, index) alone: neither on the number of workers nor on the number of
-images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) float32 in [0, 1] in cv2's BGR order.
+images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) uint8 in cv2's BGR order.
 """
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 from pycocotools import mask as rle
 
 from tokennorm.datasets.make_once import make_once
-from tokennorm.datasets.painting import paint
+from tokennorm.datasets.painting import Shape, paint
 
 CLASSES = ('disk', 'square', 'triangle', 'star')
 METAINFO = dict(classes=CLASSES, palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)])
@@ -52,7 +54,7 @@ class Settings:
     seed: int
     format_version: int = FORMAT_VERSION
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if min(self.num_train, self.num_val) < 1:
             raise ValueError(f'a split needs at least one image, got {self.num_train} train and {self.num_val} val')
         if self.image_size < 48:
@@ -61,29 +63,10 @@ class Settings:
             raise ValueError(f'seed must not be negative, got {self.seed}')
 
 
-@dataclass(frozen=True)
-class Shape:
-    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside.
-
-    `surface` is one of painting's, None a random one, and `contrast` a factor on how strongly it shows.
-    """
-
-    label: int
-    size: float
-    alpha: np.ndarray
-    full_area: float
-    surface: str | None = None
-    contrast: float = 1.0
-
-    @property
-    def mask(self):
-        return self.alpha >= 0.5
-
-
 # ---- plan: which objects, where, and what is seen of them ----
 
 
-def outline(label):
+def outline(label: int) -> np.ndarray:
     """Corners (P, 2) of a class's shape with area 1 around the origin."""
     corners = (64, 4, 3, 10)[label]
     angle = 2 * np.pi * np.arange(corners) / corners
@@ -92,7 +75,9 @@ def outline(label):
     return points / np.sqrt(cv2.contourArea(points.astype(np.float32)))
 
 
-def random_shape(rng, image_size, label=None, sizes=None):
+def random_shape(
+    rng: np.random.Generator, image_size: int, label: int | None = None, sizes: Sequence[float] | None = None
+) -> Shape:
     """A shape of random class (or `label`), size (within `sizes`, in px), aspect and rotation.
 
     Its centre is in the image, whose border may cut it.
@@ -119,8 +104,8 @@ def random_shape(rng, image_size, label=None, sizes=None):
     return Shape(label, size, alpha, float((patch >= 0.5).sum()))
 
 
-def visible_masks(shapes):
-    """Disjoint masks, a list of (S, S) bool, of what is seen of shapes given from back to front."""
+def visible_masks(shapes: Sequence[Shape]) -> list[np.ndarray]:
+    """Disjoint masks, (S, S) bool, of what is seen of shapes given from back to front."""
     masks, covered = [], False
     for shape in reversed(shapes):
         masks.append(shape.mask & ~covered)
@@ -128,7 +113,8 @@ def visible_masks(shapes):
     return masks[::-1]
 
 
-def all_visible(shapes):
+def all_visible(shapes: Sequence[Shape]) -> bool:
+    """Whether enough is seen of every shape given from back to front."""
     seen = [mask.sum() for mask in visible_masks(shapes)]
     return all(
         pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
@@ -136,7 +122,7 @@ def all_visible(shapes):
     )
 
 
-def plan(rng, num_objects, image_size):
+def plan(rng: np.random.Generator, num_objects: int, image_size: int) -> list[Shape]:
     """Up to `num_objects` shapes from back to front, all of them visible enough; fewer only where no room is found."""
     shapes = []
     for _ in range(num_objects):
@@ -151,7 +137,7 @@ def plan(rng, num_objects, image_size):
 # ---- write ----
 
 
-def make_image(settings, split, index):
+def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
     """One image (S, S, 3) uint8 and its list of (label, visible mask (S, S) bool)."""
     rng = np.random.default_rng([settings.seed, SPLITS.index(split), index])
     empty = index % EMPTY_EVERY == EMPTY_EVERY // 2
@@ -160,7 +146,7 @@ def make_image(settings, split, index):
     return image, [(shape.label, mask) for shape, mask in zip(shapes, visible_masks(shapes), strict=True)]
 
 
-def annotation(label, mask):
+def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
     """COCO's fields of one object, its ids aside."""
     segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
     bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
@@ -168,8 +154,8 @@ def annotation(label, mask):
     return dict(category_id=label + 1, bbox=bbox, area=area, iscrowd=0, segmentation=segmentation)
 
 
-def write_image(folder, settings, split, index):
-    """Write one image; returns its file name and its annotations without ids."""
+def write_image(folder: Path, settings: Settings, split: str, index: int) -> tuple[str, list[dict[str, Any]]]:
+    """Writes one image; returns its file name and its annotations without ids."""
     image, objects = make_image(settings, split, index)
     path = folder / f'{index + 1:06d}.jpg'
     if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
@@ -177,8 +163,8 @@ def write_image(folder, settings, split, index):
     return path.name, [annotation(label, mask) for label, mask in objects]
 
 
-def write_split(root, settings, split, workers):
-    """Write `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
+def write_split(root: Path, settings: Settings, split: str, workers: int) -> None:
+    """Writes `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
     folder = root / 'images' / split
     folder.mkdir(parents=True)
     size, indices = settings.image_size, range(getattr(settings, f'num_{split}'))
@@ -201,7 +187,7 @@ def write_split(root, settings, split, workers):
     (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
 
 
-def incomplete_split(out, settings):
+def incomplete_split(out: Path, settings: Settings) -> str | None:
     """Name of the first split of dataset `out` that lacks files, or None."""
     for split in SPLITS:
         count = len(list((out / 'images' / split).glob('*.jpg')))
@@ -210,21 +196,36 @@ def incomplete_split(out, settings):
     return None
 
 
-def make_shapes_dataset(out, num_train=600, num_val=120, image_size=160, seed=0, overwrite=False, workers=1):
-    """Make the dataset in folder `out` and return its path; does nothing where it is there already.
+def make_shapes_dataset(
+    out: str | Path,
+    num_train: int = 600,
+    num_val: int = 120,
+    image_size: int = 160,
+    seed: int = 0,
+    overwrite: bool = False,
+    workers: int = 1,
+) -> Path:
+    """Makes the dataset in folder `out` and returns its path; does nothing where it is there already.
 
     The dataset appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
 
     Args:
-        num_train, num_val: images of each split.
-        image_size: side of the square images in px.
-        overwrite: replace a dataset of other settings; a folder that is no shapes dataset is never replaced.
-        workers: processes. More than one need a main module guarded by `__name__`; the result does not change.
+        out: Folder that will hold `images` and `annotations`.
+        num_train: Images of the train split.
+        num_val: Images of the val split.
+        image_size: Side of the square images, in pixels.
+        seed: The same seed gives the same dataset.
+        overwrite: Replace a dataset of other settings; a folder that is no generated dataset is never replaced.
+        workers: Processes. More than one need a main module guarded by `__name__`; the result does not change.
+
+    Raises:
+        ValueError: for settings that cannot be.
+        FileExistsError: where `out` holds something else.
     """
     settings = Settings(num_train, num_val, image_size, seed)
     out = Path(out)
 
-    def write(folder):
+    def write(folder: Path) -> None:
         for split in SPLITS:
             write_split(folder, settings, split, workers)
 

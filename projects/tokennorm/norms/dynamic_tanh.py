@@ -29,6 +29,7 @@ class DynamicTanh(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """alpha as given, weight 1 and bias 0."""
         super().reset_parameters()
         if hasattr(self, 'alpha'):  # nn.LayerNorm's constructor calls before it exists
             nn.init.constant_(self.alpha, self.alpha_init_value)

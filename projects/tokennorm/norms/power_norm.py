@@ -93,6 +93,7 @@ class PowerNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Weight 1 and bias 0; running statistics, and their count, as before any training."""
         super().reset_parameters()
         if not hasattr(self, 'iters'):
             return  # called by nn.LayerNorm's constructor, before the rest exists

@@ -24,6 +24,7 @@ class ScaleNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """g = sqrt(C), the length of a token of unit variance."""
         if self.weight is not None:  # as it is in nn.LayerNorm's constructor
             nn.init.constant_(self.weight, self.normalized_shape[0] ** 0.5)
 

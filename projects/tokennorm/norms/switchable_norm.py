@@ -40,6 +40,7 @@ class SwitchableNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Weight 1, bias 0 and equal shares; moving averages as before any training."""
         super().reset_parameters()
         if not hasattr(self, 'running_var'):
             return  # called by nn.LayerNorm's constructor, before the rest exists

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokennorm.robustness.measures import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, Cells
-from tokennorm.robustness.results import CLEAN, Cell, Results, differences
+from tokennorm.robustness.results import CLEAN, Cell, Results, cell_name, differences
 
 ALEXNET = 'alexnet'
 
@@ -66,7 +66,7 @@ def file_baseline(path: Path, results: Results, cells: Sequence[Cell], metric: s
         raise ValueError(f'--baseline {path} is of other {" and ".join(other)}: evaluate it as this model')
     absent = [cell for cell in (CLEAN, *cells) if cell not in baseline]
     if absent:
-        names = ', '.join('{} {}'.format(*cell) for cell in absent[:5])
+        names = ', '.join(cell_name(cell) for cell in absent[:5])
         raise ValueError(
             f'--baseline {path} lacks {len(absent)} results ({names}): evaluate them first, with --out {path}'
         )

@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mmengine.config import Config
 from mmpretrain.datasets import BaseDataset
 from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 from timm.data import ImageNetInfo
 from torch import Tensor, nn
 
+from tokennorm.datasets.checks import set_num_classes
+from tokennorm.datasets.image_folder import EXTENSIONS, subfolders
+from tokennorm.names import shorten
 from tokennorm.registry import DATASETS
-
-_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # those that mmpretrain trains on
 
 
 @DATASETS.register_module()
@@ -31,14 +33,19 @@ class ClassFolders(BaseDataset):
         super().__init__(ann_file='', data_root=data_root, classes=tuple(classes), **kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
+        """The path and the label of each image. mmengine calls it.
+
+        Raises:
+            ValueError: where there are no images.
+        """
         images = [
             dict(img_path=str(path), gt_label=label)
             for name, label in self.labels.items()
             for path in sorted(Path(self.data_root, name).rglob('*'))
-            if path.suffix.lower() in _SUFFIXES
+            if path.suffix.lower() in EXTENSIONS
         ]
         if not images:
-            raise ValueError(f'{self.data_root} has no images ({", ".join(_SUFFIXES)}) in its folders')
+            raise ValueError(f'{self.data_root} has no images ({", ".join(EXTENSIONS)}) in its folders')
         return images
 
 
@@ -49,7 +56,7 @@ def class_names(path: Path) -> list[str]:
         ValueError: where there are none.
     """
     if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith('.'))
+        names = subfolders(path)
     elif path.is_file():
         names = [line.strip() for line in path.read_text().splitlines() if line.strip()]
     else:
@@ -74,13 +81,54 @@ def class_labels(names: Sequence[str], classes: Sequence[str], source: str) -> d
     absent = [name for name in names if name not in most]
     if absent:
         raise ValueError(
-            f'{source}: {", ".join(absent[:5])}{f" and {len(absent) - 5} more" if len(absent) > 5 else ""} not among '
-            f'the {len(classes)} classes of the checkpoint: {", ".join(most[:5])}{", ..." if len(most) > 5 else ""}'
+            f'{source}: {shorten(absent, 5)} not among the {len(classes)} classes of the checkpoint: '
+            f'{", ".join(most[:5])}{", ..." if len(most) > 5 else ""}'
         )
     twice = [name for name in names if most.count(name) > 1]
     if twice:
         raise ValueError(f'{source}: {", ".join(twice)} stands for several classes of the checkpoint')
     return {name: most.index(name) for name in names}
+
+
+def use_trained_classes(
+    cfg: Config, trained: Sequence[str] | None, data: Path | None, subset: Path | None
+) -> list[int] | None:
+    """Gives a classifier's config the classes of a checkpoint, and as its data a folder with a folder per class.
+
+    Args:
+        cfg: The config, changed in place.
+        trained: The classes of the checkpoint; None where it does not say, which stands for ImageNet's if the config
+            has 1000.
+        data: DIR/CLASS/image, with DIR/test or DIR/val in the place of DIR where there is one; None for the data of
+            the config.
+        subset: A folder or a file with class names: images of others are left out, and others are no answers.
+
+    Returns:
+        The labels of the subset, or None.
+
+    Raises:
+        ValueError: for class names that the checkpoint does not have.
+    """
+    cfg['test_evaluator'] = dict(type='mmpretrain.Accuracy', topk=(1,))
+    if trained is None and cfg['model']['head']['num_classes'] == len(IMAGENET_CATEGORIES):
+        trained = IMAGENET_CATEGORIES
+    if trained is None:
+        if data is not None or subset is not None:
+            raise ValueError("the checkpoint has no class names, and its classes are not ImageNet's 1000")
+        return None
+    set_num_classes(cfg['model'], len(trained))
+    if data is not None:
+        folder = next((data / name for name in ('test', 'val') if (data / name).is_dir()), data)
+        cfg['test_dataloader']['dataset'] = dict(
+            type='tokennorm.ClassFolders',
+            data_root=str(folder),
+            labels=class_labels(class_names(folder), trained, f'--data {folder}'),
+            classes=list(trained),
+            pipeline=cfg['test_dataloader']['dataset']['pipeline'],
+        )
+    if subset is None:
+        return None
+    return sorted(class_labels(class_names(subset), trained, f'--classes {subset}').values())
 
 
 def restrict_answers(head: nn.Module, labels: Sequence[int]) -> None:

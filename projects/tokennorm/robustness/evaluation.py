@@ -3,32 +3,26 @@
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
-from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 
-from tokennorm.datasets import image_folder
-from tokennorm.datasets.checks import innermost_datasets, set_num_classes
-from tokennorm.robustness.class_folders import class_labels, class_names
+from tokennorm.datasets.checks import innermost_datasets
 from tokennorm.robustness.corruptions import SMALLEST, CorruptImage, corrupt
 from tokennorm.robustness.results import CLEAN, Cell
 
 ACCURACY = 'accuracy/top1'
 
 
-def is_classifier(cfg: Config) -> bool:
-    """Whether a config is one of mmpretrain's image classifiers; else it has to be a detector with COCO's metric.
+def check_coco_metric(cfg: Config) -> None:
+    """A detector's config is evaluated by COCO's metric, and by no other.
 
     Raises:
-        ValueError: for a config that is neither.
+        ValueError: where it is not; the config may then be neither a detector's nor a classifier's.
     """
-    if image_folder.is_classifier(cfg):
-        return True
     evaluators = cfg.get('test_evaluator') or []
     evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
     kinds = [str(evaluator['type']).rpartition('.')[2] for evaluator in evaluators]
@@ -36,48 +30,6 @@ def is_classifier(cfg: Config) -> bool:
         raise ValueError(
             f'{cfg.filename}: its model is no ImageClassifier, and its test_evaluator {kinds} is not one CocoMetric'
         )
-    return False
-
-
-def use_class_folders(
-    cfg: Config, trained: Sequence[str] | None, data: Path | None, subset: Path | None
-) -> list[int] | None:
-    """Gives a classifier's config the head of a checkpoint, and as its data a folder with a folder per class.
-
-    Args:
-        cfg: The config, changed in place.
-        trained: The classes of the checkpoint; None where it does not say, which stands for ImageNet's if the config
-            has 1000.
-        data: DIR/CLASS/image, with DIR/test or DIR/val in the place of DIR where there is one; None for the data of
-            the config.
-        subset: A folder or a file with class names: images of others are left out, and others are no answers.
-
-    Returns:
-        The labels of the subset, or None.
-
-    Raises:
-        ValueError: for class names that the checkpoint does not have.
-    """
-    cfg['test_evaluator'] = dict(type='mmpretrain.Accuracy', topk=(1,))
-    if trained is None and cfg['model']['head']['num_classes'] == len(IMAGENET_CATEGORIES):
-        trained = IMAGENET_CATEGORIES
-    if trained is None:
-        if data is not None or subset is not None:
-            raise ValueError("the checkpoint has no class names, and its classes are not ImageNet's 1000")
-        return None
-    set_num_classes(cfg['model'], len(trained))
-    if data is not None:
-        folder = next((data / name for name in ('test', 'val') if (data / name).is_dir()), data)
-        cfg['test_dataloader']['dataset'] = dict(
-            type='tokennorm.ClassFolders',
-            data_root=str(folder),
-            labels=class_labels(class_names(folder), trained, f'--data {folder}'),
-            classes=list(trained),
-            pipeline=cfg['test_dataloader']['dataset']['pipeline'],
-        )
-    if subset is None:
-        return None
-    return sorted(class_labels(class_names(subset), trained, f'--classes {subset}').values())
 
 
 def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None) -> None:

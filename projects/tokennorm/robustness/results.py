@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -11,9 +10,16 @@ from typing import Any
 
 from torch import Tensor, uint8
 
+from tokennorm.training.atomic_files import write_atomically
+
 CLEAN = ('clean', 0)
 Cell = tuple[str, int]
 """A corruption and its severity, or `CLEAN`."""
+
+
+def cell_name(cell: Cell) -> str:
+    """'gaussian_noise 1', as it stands in files and in what is printed."""
+    return '{} {}'.format(*cell)
 
 
 def digest(*parts: Any) -> str:
@@ -47,17 +53,16 @@ class Results:
     summary: dict[str, Any] = field(default_factory=dict)
 
     def __contains__(self, cell: Cell) -> bool:
-        return '{} {}'.format(*cell) in self.cells
+        return cell_name(cell) in self.cells
 
     def add(self, cell: Cell, metrics: Mapping[str, float]) -> None:
         """Adds the metrics of a cell, and writes the file."""
-        self.cells['{} {}'.format(*cell)] = {
-            name: float(value) for name, value in metrics.items() if isinstance(value, Real)
-        }
+        self.cells[cell_name(cell)] = {k: float(value) for k, value in metrics.items() if isinstance(value, Real)}
         self.write()
 
     def get(self, cell: Cell, metric: str) -> float:
-        return self.cells['{} {}'.format(*cell)][metric]
+        """One metric of a cell."""
+        return self.cells[cell_name(cell)][metric]
 
     def table(self, cells: Iterable[Cell], metric: str) -> dict[str, dict[int, float]]:
         """Corruption -> severity -> metric."""
@@ -68,11 +73,8 @@ class Results:
 
     def write(self) -> None:
         """Writes the file, whole or not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_name(f'{self.path.name}.part')
         content = dict(settings=self.settings, cells=self.cells, summary=self.summary)
-        unfinished.write_text(json.dumps(content, indent=1))
-        os.replace(unfinished, self.path)
+        write_atomically(self.path, json.dumps(content, indent=1).encode())
 
     @classmethod
     def read(cls, path: Path) -> 'Results':

@@ -14,7 +14,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner, set_random_seed
 from torch import nn
 
-from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.checkpoints.reading import NOTE, read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.cli import build_runner, train
 from tokennorm.hooks import LambdaHook
@@ -183,5 +183,5 @@ def close(runner: Runner, folder: Path, record: dict) -> None:
     write_atomically(folder / 'weights.pth', to_bytes(for_publication(read_checkpoint(path), path)))
     record['finished'] = True
     write_record(folder, record)
-    for path in [*folder.glob('epoch_*.pth'), folder / 'last_checkpoint']:
+    for path in [*folder.glob('epoch_*.pth'), folder / NOTE]:
         path.unlink(missing_ok=True)

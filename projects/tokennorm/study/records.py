@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
+from tokennorm.training.atomic_files import write_atomically
 from tokennorm.version import __version__
 
 NAME = 'record.json'
@@ -26,9 +27,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
     """Writes a record in one step: a process that is killed leaves the old one or the new one."""
-    fresh = folder / f'.{NAME}.{os.getpid()}'
-    fresh.write_text(json.dumps(record, indent=1) + '\n', encoding='utf-8')
-    fresh.replace(folder / NAME)
+    write_atomically(folder / NAME, f'{json.dumps(record, indent=1)}\n'.encode())
 
 
 def is_finished(folder: Path) -> bool:

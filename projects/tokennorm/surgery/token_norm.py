@@ -61,10 +61,12 @@ class TokenNorm(nn.Module):
 
     @property
     def weight(self) -> nn.Parameter | None:
+        """The normalizer's, for code that reads it of a LayerNorm; None where it has none."""
         return affine_of(self.norm)[0]
 
     @property
     def bias(self) -> nn.Parameter | None:
+        """The normalizer's, likewise."""
         return affine_of(self.norm)[1]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,9 +9,7 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.loading import read_checkpoint
-
-POINTER = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
+from tokennorm.checkpoints.reading import NOTE, noted_checkpoint, read_checkpoint
 
 
 def make_resumable(cfg: Config) -> None:
@@ -69,19 +67,16 @@ def _candidates(folder: Path) -> Iterator[Path]:
     """Checkpoints, the latest first: what was written after `last_checkpoint`, what this one names, and the others."""
     paths = [path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')]
     paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    pointer = folder / POINTER
-    if pointer.is_file():
-        named = Path(pointer.read_text().strip())
-        if (folder / named.name).is_file():
-            named = folder / named.name  # wherever the folder has been moved or copied to
-        written = pointer.stat().st_mtime_ns
+    named = noted_checkpoint(folder)
+    if named is not None:
+        written = (folder / NOTE).stat().st_mtime_ns
         after = [path for path in paths if path.stat().st_mtime_ns > written]
         if named.is_file():
             yield from after
             yield named
             paths = [path for path in paths if path not in after and not path.samefile(named)]
         elif named.name:
-            warnings.warn(f'--resume: {pointer} names {named}, which is not there', stacklevel=3)
+            warnings.warn(f'--resume: {folder / NOTE} names {named}, which is not there', stacklevel=3)
     yield from paths
 
 
