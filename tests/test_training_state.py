@@ -15,7 +15,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from tokennorm.training.resumable_sampler import ResumableBatchSampler
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
@@ -280,6 +280,30 @@ def test_samples_of_batches_of_several_sizes_have_numbers_of_their_own():
     sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
     numbers = [draw.number for batch in sampler for draw in batch]
     assert len(set(numbers)) == len(numbers) == 12
+
+
+class Drawing(Sampler):
+    """Draws from the generators of the process, as mmdet's `GroupMultiSourceSampler` does."""
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        for _ in range(6):
+            yield 10**6 * random.randrange(1000) + np.random.randint(10**6)  # noqa: NPY002
+
+
+def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
+    sampler = ResumableBatchSampler(Drawing(), 2)
+    epochs = [list(sampler) for _ in range(3)]
+    assert len({index for epoch in epochs for batch in epoch for index in batch}) == 3 * 6
+    resumed = ResumableBatchSampler(Drawing(), 2)
+    random.seed(5)
+    state = random.getstate()
+    assert resumed.skip(1, epoch=2, first=6) == 0
+    assert list(resumed) == epochs[2][1:]
+    assert list(ResumableBatchSampler(Drawing(), 2)) == epochs[0]
+    assert random.getstate() == state
 
 
 def validations(runner):

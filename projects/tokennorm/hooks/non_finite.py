@@ -34,8 +34,8 @@ class NonFiniteHook(Hook):
     An optimizer step with such a gradient is left out, so the weights stay as they were before it, and the buffers,
     such as running statistics, as they were before the batch. Each occurrence is logged with its iteration, the images
     of the batch and the parameters concerned, and leaves `non_finite/iter_N.pth` in the work folder: the batch with its
-    ground truth, the weights, and the random state. `python tools/repeat_batch.py CONFIG FILE` runs that iteration again. With
-    `accumulative_counts` the file has the batches of the whole step, any of which may be the cause.
+    ground truth, the weights, and the random state. `python tools/repeat_batch.py CONFIG FILE` runs that iteration
+    again. With `accumulative_counts` the file has the batches of the whole step, any of which may be the cause.
 
     With a loss scaler, a gradient that overflows while the loss is finite is no occurrence: the scaler leaves the step
     out and halves its scale. A loss that is not finite is one, as no scale mends it.
