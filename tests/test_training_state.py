@@ -251,17 +251,21 @@ def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
     assert ToyData.drawn[:-last_validation] == whole[trained:-last_validation]
 
 
-def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path):
-    settings = CASES['iterations'] | dict(workers=0, train_cfg=ITERATIONS | dict(val_interval=99))
+@pytest.mark.parametrize('name', ['epochs', 'iterations'])
+def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path, name):
+    settings = CASES[name] | dict(workers=0, train_cfg=CASES[name]['train_cfg'] | dict(val_interval=99))
     ToyData.drawn.clear()
-    train(tmp_path, iteration=14, **settings)
-    whole = [draw[0] for draw in ToyData.drawn]
-    content = torch.load(tmp_path / 'iter_12.pth', weights_only=False)
+    train(tmp_path, iteration=13, **settings)
+    whole = list(ToyData.drawn)
+    path = latest_checkpoint(tmp_path)
+    content = torch.load(path, weights_only=False)
+    assert content['meta']['iter'] == 12
     del content['training_state']
-    torch.save(content, tmp_path / 'iter_12.pth')
+    torch.save(content, path)
     ToyData.drawn.clear()
     train(tmp_path, resume=True, **settings)
-    assert [draw[0] for draw in ToyData.drawn[: 2 * 3]] == whole[12 * 3 : 14 * 3]
+    before = 3 * NUM_SAMPLES if name == 'epochs' else 12 * 3
+    assert ToyData.drawn[: 2 * 3] == whole[before : before + 2 * 3]
 
 
 @pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])

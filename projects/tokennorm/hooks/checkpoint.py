@@ -13,7 +13,6 @@ from tokennorm.training.atomic_files import TEMPORARY
 from tokennorm.training.randomness import random_state, set_random_state
 from tokennorm.training.state import (
     go_on_with_the_data,
-    number_batches,
     restore_training_state,
     seed_training_samples,
     training_state,
@@ -63,8 +62,7 @@ class CheckpointHook(HostCheckpointHook):
             runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Numbers the samples to come."""
-        number_batches(runner)
+        """Notes where it begins, but for an epoch that a resumed training is in the middle of."""
         if runner.epoch != self._epoch_begin[0]:
             self._epoch_begin = runner.epoch, runner.iter
 

@@ -59,7 +59,9 @@ def restore_training_state(runner: Runner, state: TrainingState) -> int:
     for name, module in _resizing(runner):
         if name in state['input_sizes']:
             module._input_size = tuple(state['input_sizes'][name])
-    return _skip_batches(runner, state)
+    skipped = _batches_to_skip(runner, state)
+    go_on_with_the_data(runner, skipped)
+    return skipped
 
 
 def seed_training_samples(runner: Runner) -> None:
@@ -69,38 +71,34 @@ def seed_training_samples(runner: Runner) -> None:
         seed_samples(runner.train_dataloader, runner.seed if seed is None else seed)
 
 
-def number_batches(runner: Runner) -> None:
-    """Has the samples of the next pass over the data numbered from the iteration that the training is at."""
-    if isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
-        runner.train_dataloader.batch_sampler.drawn = runner.iter
+def go_on_with_the_data(runner: Runner, batches_of_epoch: int = 0) -> None:
+    """Has a training that has resumed leave out the batches before, without loading them.
 
-
-def _skip_batches(runner: Runner, state: TrainingState) -> int:
-    batch_sampler, by_epoch = runner.train_dataloader.batch_sampler, isinstance(runner.train_loop, EpochBasedTrainLoop)
+    Args:
+        runner: Of the training.
+        batches_of_epoch: How many of the epoch are left out, in a training by epochs.
+    """
+    loop, batch_sampler = runner.train_loop, runner.train_dataloader.batch_sampler
     if not isinstance(batch_sampler, ResumableBatchSampler):
-        return 0
-    skipped = state['batches_of_epoch']
-    if _data(runner) != state['data']:
-        _warn(
-            f'{_data(runner)} rather than {state["data"]}: '
-            + ('the epoch starts anew' if by_epoch else 'some images come twice and some not')
-        )
-        skipped = 0
-    if not by_epoch:
-        go_on_with_the_data(runner)
-        return 0
-    batch_sampler.skip(skipped, runner.epoch, first=runner.iter - skipped)
-    return skipped
-
-
-def go_on_with_the_data(runner: Runner) -> None:
-    """Has a training by iterations that has resumed leave out the batches before, without loading them."""
-    loop, loader = runner.train_loop, runner.train_dataloader
-    if isinstance(loop, EpochBasedTrainLoop) or not isinstance(loader.batch_sampler, ResumableBatchSampler):
+        return
+    if isinstance(loop, EpochBasedTrainLoop):
+        batch_sampler.skip(batches_of_epoch, runner.epoch, first=runner.iter - batches_of_epoch)
         return
     loop.fast_forward_on_resume = True  # mmengine's own way would load what it skips
-    loop.dataloader_iterator._epoch = loader.batch_sampler.skip(runner.iter)
+    loop.dataloader_iterator._epoch = batch_sampler.skip(runner.iter)
     print_log(f'The data goes on at batch {runner.iter}, without loading those before', logger='current')
+
+
+def _batches_to_skip(runner: Runner, state: TrainingState) -> int:
+    """Of the epoch; 0 in a training by iterations."""
+    by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+    if not isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
+        return 0
+    if _data(runner) != state['data']:
+        result = 'the epoch starts anew' if by_epoch else 'some images come twice and some not'
+        _warn(f'{_data(runner)} rather than {state["data"]}: {result}')
+        return 0
+    return state['batches_of_epoch'] if by_epoch else 0
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
