@@ -101,7 +101,7 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path, monkeypatch, mo
     expected = 'epoch_1.pth' if moment == 'written' else 'epoch_2.pth'
     assert latest_checkpoint(tmp_path) == tmp_path / expected
     train(tmp_path, resume=True, **SETTINGS)
-    assert names(tmp_path) == ['epoch_4.pth', 'last_checkpoint', 'last_validation']
+    assert names(tmp_path) == ['epoch_4.pth', 'last_checkpoint']
 
 
 def _kills_in_the_second_call(error):

@@ -23,10 +23,12 @@ class LineModel(BaseModel):
         super().__init__()
         self.w = nn.Parameter(torch.tensor(0.5))
         self.v = nn.Parameter(torch.tensor(0.25))
+        self.norm = nn.BatchNorm1d(1, affine=False)  # of which the loss is independent
         self.poison = poison
 
     def forward(self, inputs, data_samples=None, mode='loss'):
         x = torch.stack(inputs)
+        self.norm(torch.cat([x, x + 1]))
         rest = self.v
         if self.poison == 'gradient' and x.max() > 90:
             rest = self.v + torch.sqrt(self.v * 0)  # whose slope is infinite
@@ -53,6 +55,9 @@ class ScalingOptimWrapper(OptimWrapper):
         self._inner_count += 1
 
     def step(self, **kwargs):
+        if self.clip_grad_kwargs:
+            self.loss_scaler.unscale_(self.optimizer)
+            self._clip_grad()
         self.loss_scaler.step(self.optimizer, **kwargs)
         self.loss_scaler.update()
 
@@ -124,6 +129,15 @@ def test_steps_that_are_not_finite_are_left_out_and_the_third_stops(tmp_path):
     assert saved(tmp_path) == ['iter_2.pth', 'iter_4.pth', 'iter_6.pth']
 
 
+def test_running_statistics_are_those_without_the_batch(tmp_path):
+    expected, _ = run(tmp_path / 'without', [1.0, 2.0])
+    runner, _ = run(tmp_path / 'with', [1.0, NAN, 2.0])
+    for name, buffer in runner.model.norm.named_buffers():
+        assert torch.equal(buffer, expected.model.norm.get_buffer(name)), name
+    saved = torch.load(tmp_path / 'with' / 'non_finite' / 'iter_2.pth', weights_only=False)['state_dict']
+    assert saved['norm.running_mean'].item() == pytest.approx(0.1 * 1.5)
+
+
 def test_fewer_than_the_stated_number_train_on(tmp_path):
     runner, error = run(tmp_path, [1.0, NAN, 2.0, NAN])
     assert error is None
@@ -154,6 +168,29 @@ def test_a_gradient_alone_is_one(tmp_path):
     runner, error = run(tmp_path, [1.0, 99.0, 1.0], max_occurrences=1, poison='gradient')
     assert 'iteration 2: the gradient is not finite (v), and the step was left out' in error
     assert of(runner) == weights_after([1.0])
+
+
+@pytest.mark.parametrize('kind', ['norm', 'value'])
+@pytest.mark.parametrize('scaled', [False, True])
+def test_parameters_are_named_as_they_were_before_clipping(tmp_path, kind, scaled):
+    """Clipping by the norm makes all of them NaN, clipping by value takes an infinite one for a large one."""
+    limit = dict(max_norm=1e3) if kind == 'norm' else dict(clip_value=1e3)
+    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    wrapper = scaler | dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(type=kind, **limit))
+    runner, error = run(tmp_path, [1.0, NAN, math.inf], max_occurrences=2, optim_wrapper=wrapper)
+    if scaled:
+        assert 'iteration 3: the loss is not finite (loss, loss_line). Images' in error
+    else:
+        assert 'the gradient is not finite (w), and the step was left out' in error
+    assert of(runner) == weights_after([1.0])
+
+
+def test_gradients_are_clipped(tmp_path):
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.0))
+    runner, error = run(tmp_path, [2.0], optim_wrapper=wrapper)
+    norm = math.hypot(4.0, 1.0)  # of the slopes 2 w x^2 and 1
+    assert of(runner) == pytest.approx((0.5 - 0.1 * 4.0 / norm, 0.25 - 0.1 / norm), rel=1e-4)
+    assert (error, runner.optim_wrapper.clip_func) == (None, torch.nn.utils.clip_grad_norm_)
 
 
 def test_large_gradients_are_none(tmp_path):

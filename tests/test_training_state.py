@@ -15,7 +15,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from tokennorm.training.resumable_sampler import ResumableBatchSampler
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
@@ -96,6 +96,7 @@ class StopAt(Hook):
 EPOCHS = dict(type='EpochBasedTrainLoop', max_epochs=4, val_interval=2)
 ITERATIONS = dict(type='IterBasedTrainLoop', max_iters=14, val_interval=4)
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
+AVERAGE = dict(type='EMAHook', ema_type='ExponentialMovingAverage', momentum=0.1, update_buffers=True)
 CASES = {
     'epochs': dict(train_cfg=EPOCHS),
     'aspect': dict(train_cfg=EPOCHS, batch_sampler=ASPECT, interval=3, by_epoch=False),
@@ -103,6 +104,7 @@ CASES = {
     'accumulating': dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=4),
     'iterations': dict(train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler', workers=1),
     'finite': dict(train_cfg=ITERATIONS, interval=5, by_epoch=False),
+    'averaged': dict(train_cfg=EPOCHS, interval=3, by_epoch=False, average=True, save_best='acc'),
 }
 
 
@@ -118,6 +120,7 @@ def config(
     save_best=None,
     max_keep_ckpts=2,
     wrapper=None,
+    average=False,
     **stop,
 ):
     loader = dict(dataset=dict(type='mmengine.ToyData'), num_workers=workers, persistent_workers=workers > 0)
@@ -143,7 +146,7 @@ def config(
                     save_best=save_best,
                 )
             ),
-            custom_hooks=[dict(type='StopAt', **stop)],
+            custom_hooks=[dict(type='StopAt', **stop), *([AVERAGE] if average else [])],
             work_dir=str(work_dir),
             experiment_name=str(work_dir),
             randomness=dict(seed=3),
@@ -179,10 +182,12 @@ COUNTER = itertools.count()
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write. Of a
-    loader that is collected, torch waits five seconds for each worker."""
+    loader that is collected, torch waits five seconds for each worker. The config in each checkpoint is laid out by
+    yapf, which takes half of what is left."""
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
     monkeypatch.setattr('tokennorm.training.atomic_files.os.fsync', lambda file: None)
     monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
     yield
     gc.collect()
 
@@ -191,12 +196,17 @@ def no_pauses(monkeypatch):
 def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
     """Stopped five times: after an epoch, in its middle, before and after a checkpoint."""
     case = CASES[name]
-    whole = train(tmp_path / 'whole', **case).model.state_dict()
+    train(tmp_path / 'whole', **case)
     for iteration in (1, 5, 8, 9, 13):
         assert train(tmp_path / 'stopped', resume=True, iteration=iteration, **case) is None
-    resumed = train(tmp_path / 'stopped', resume=True, **case).model.state_dict()
-    for key, value in whole.items():
-        assert torch.equal(value, resumed[key]), key
+    train(tmp_path / 'stopped', resume=True, **case)
+    whole, resumed = (
+        torch.load(latest_checkpoint(tmp_path / name), weights_only=False) for name in ('whole', 'stopped')
+    )
+    assert resumed['meta']['iter'] == whole['meta']['iter'] == (14 if case['train_cfg'] == ITERATIONS else 16)
+    for part in ('state_dict', 'ema_state_dict')[: 2 if 'average' in case else 1]:
+        for key, value in whole[part].items():
+            assert torch.equal(value, resumed[part][key]), key
 
 
 def test_mixed_precision_goes_on_with_its_loss_scale(tmp_path, monkeypatch):
@@ -241,17 +251,21 @@ def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
     assert ToyData.drawn[:-last_validation] == whole[trained:-last_validation]
 
 
-def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path):
-    settings = CASES['iterations'] | dict(workers=0, train_cfg=ITERATIONS | dict(val_interval=99))
+@pytest.mark.parametrize('name', ['epochs', 'iterations'])
+def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path, name):
+    settings = CASES[name] | dict(workers=0, train_cfg=CASES[name]['train_cfg'] | dict(val_interval=99))
     ToyData.drawn.clear()
-    train(tmp_path, iteration=14, **settings)
-    whole = [draw[0] for draw in ToyData.drawn]
-    content = torch.load(tmp_path / 'iter_12.pth', weights_only=False)
+    train(tmp_path, iteration=13, **settings)
+    whole = list(ToyData.drawn)
+    path = latest_checkpoint(tmp_path)
+    content = torch.load(path, weights_only=False)
+    assert content['meta']['iter'] == 12
     del content['training_state']
-    torch.save(content, tmp_path / 'iter_12.pth')
+    torch.save(content, path)
     ToyData.drawn.clear()
     train(tmp_path, resume=True, **settings)
-    assert [draw[0] for draw in ToyData.drawn[: 2 * 3]] == whole[12 * 3 : 14 * 3]
+    before = 3 * NUM_SAMPLES if name == 'epochs' else 12 * 3
+    assert ToyData.drawn[: 2 * 3] == whole[before : before + 2 * 3]
 
 
 @pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])
@@ -272,31 +286,96 @@ def test_samples_of_batches_of_several_sizes_have_numbers_of_their_own():
     assert len(set(numbers)) == len(numbers) == 12
 
 
-def test_a_validation_that_was_cut_off_is_done_after_resuming_and_a_complete_one_is_not(tmp_path):
-    settings = dict(train_cfg=EPOCHS)
-    end = 16  # iterations of four epochs
-    train(tmp_path, validation=end, **settings)
-    assert (tmp_path / 'epoch_4.pth').is_file()
-    assert (tmp_path / 'last_validation').read_text() == '8'
-    for expected in (1, 0):
-        runner = train(tmp_path, resume=True, **settings)
-        assert next(runner.val_evaluator.metrics[0].values) == expected
-        assert (tmp_path / 'last_validation').read_text() == '16'
+class Drawing(Sampler):
+    """Draws from the generators of the process, as mmdet's `GroupMultiSourceSampler` does."""
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        for _ in range(6):
+            yield 10**6 * random.randrange(1000) + np.random.randint(10**6)  # noqa: NPY002
 
 
-def test_another_batch_size_or_number_of_processes_starts_the_epoch_anew_and_says_so(tmp_path, monkeypatch, caplog):
+def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
+    sampler = ResumableBatchSampler(Drawing(), 2)
+    epochs = [list(sampler) for _ in range(3)]
+    assert len({index for epoch in epochs for batch in epoch for index in batch}) == 3 * 6
+    resumed = ResumableBatchSampler(Drawing(), 2)
+    random.seed(5)
+    state = random.getstate()
+    assert resumed.skip(1, epoch=2, first=6) == 0
+    assert list(resumed) == epochs[2][1:]
+    assert list(ResumableBatchSampler(Drawing(), 2)) == epochs[0]
+    assert random.getstate() == state
+
+
+def validations(runner):
+    return next(runner.val_evaluator.metrics[0].values)
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+def test_a_validation_after_the_checkpoint_is_done_again_and_one_before_it_is_not(tmp_path, by_epoch):
+    """There are two, after epochs 2 and 4. What is saved as the best is saved after its validation."""
+    settings = dict(train_cfg=EPOCHS, by_epoch=by_epoch, interval=1 if by_epoch else 4)
+    train(tmp_path / 'cut off', validation=16, **settings)
+    assert validations(train(tmp_path / 'cut off', resume=True, **settings)) == 1
+    train(tmp_path / 'after', iteration=9, **settings)
+    assert validations(train(tmp_path / 'after', resume=True, **settings)) == 2
+    train(tmp_path / 'best', iteration=9, save_best='acc', **settings)
+    assert validations(train(tmp_path / 'best', resume=True, save_best='acc', **settings)) == 1
+
+
+def test_iterations_are_validated_again_too(tmp_path):
+    settings = dict(train_cfg=ITERATIONS, interval=4, by_epoch=False)
+    train(tmp_path, iteration=9, **settings)
+    assert validations(train(tmp_path, resume=True, **settings)) == 3, 'after 8, 12 and 14'
+
+
+def test_a_schedule_that_follows_the_metric_goes_on(tmp_path):
+    """The learning rate falls after a validation that is no better; the checkpoint is of before it."""
+
+    def plateau(cfg):
+        cfg.param_scheduler = dict(type='ReduceOnPlateauLR', monitor='acc', rule='less', patience=1, by_epoch=True)
+        cfg.train_cfg.val_interval = 1
+
+    settings = dict(train_cfg=EPOCHS, prepare=plateau)
+    whole = train(tmp_path / 'whole', **settings)
+    train(tmp_path / 'stopped', iteration=9, **settings)
+    resumed = train(tmp_path / 'stopped', resume=True, **settings)
+    assert resumed.param_schedulers[0].state_dict() == whole.param_schedulers[0].state_dict()
+    assert resumed.optim_wrapper.get_lr() == {'lr': [pytest.approx(0.001)]}
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        (dict(random_states=[None] * 2), '2 processes before, 1 now: other random numbers.'),
+        (
+            dict(data='11 samples in batches of 4'),
+            '11 samples in batches of 3 rather than 11 samples in batches of 4: the epoch starts anew.',
+        ),
+        (
+            dict(data='12 samples in batches of 3'),
+            '11 samples in batches of 3 rather than 12 samples in batches of 3: the epoch starts anew.',
+        ),
+    ],
+)
+def test_what_cannot_go_on_after_a_change_starts_anew_and_says_so(tmp_path, monkeypatch, changed, message):
     settings = dict(train_cfg=EPOCHS, interval=3, by_epoch=False)
+    ToyData.drawn.clear()
     train(tmp_path, iteration=7, **settings)
+    second_epoch = [draw[0] for draw in ToyData.drawn[NUM_SAMPLES:]]
     said = []
     monkeypatch.setattr('tokennorm.training.state.print_log', lambda message, **_: said.append(message))
     content = torch.load(tmp_path / 'iter_6.pth', weights_only=False)
-    content['training_state']['random_states'] *= 2
-    content['training_state']['batch_size'] = 4
+    content['training_state'] |= changed
     torch.save(content, tmp_path / 'iter_6.pth')
     ToyData.drawn.clear()
     train(tmp_path, resume=True, iteration=10, **settings)
-    assert len({draw[0] for draw in ToyData.drawn[:NUM_SAMPLES]}) == NUM_SAMPLES
-    assert said == [
-        'Resumed with 2 processes before, 1 now: other random numbers.',
-        'Resumed with batches of 3 rather than 4: the epoch starts anew.',
-    ]
+    resumed = [draw[0] for draw in ToyData.drawn[:NUM_SAMPLES]]
+    if 'data' in changed:
+        assert sorted(resumed) == list(range(NUM_SAMPLES))
+    else:
+        assert resumed[:3] == second_epoch[6:9]
+    assert said == [f'Resumed with {message}']

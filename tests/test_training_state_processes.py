@@ -13,6 +13,7 @@ from tests.test_training_state import EPOCHS, ToyModel, train
 from tokennorm.hooks.non_finite import NonFiniteError
 from tokennorm.training.distributed import start_cpu_processes
 from tokennorm.training.repeat_batch import load_batch
+from tokennorm.training.state import _gradients
 
 
 def in_processes(cfg):
@@ -48,7 +49,21 @@ def train_and_resume(rank, folder):
     both = [torch.empty(3) for _ in range(2)]
     torch_dist.all_gather(both, draws)
     assert not torch.equal(*both), 'the processes drew the same'
+    check_accumulated_gradients(rank, ToyModel())
     end()
+
+
+def check_accumulated_gradients(rank, model):
+    """A checkpoint has their mean. The second process has none of the first parameter, and none has any of the rest."""
+    first, second, *rest = dict(model.named_parameters())
+    if rank == 0:
+        model.get_parameter(first).grad = torch.full_like(model.get_parameter(first), 3.0)
+    model.get_parameter(second).grad = torch.full_like(model.get_parameter(second), 1.0 + rank)
+    assert rest
+    gradients = _gradients(model)
+    assert list(gradients) == [first, second]
+    assert gradients[first].unique().tolist() == [1.5]
+    assert gradients[second].unique().tolist() == [1.5]
 
 
 def test_each_process_goes_on_with_its_own_random_numbers(tmp_path):

@@ -4,16 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook as HostCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.registry import HOOKS
-from tokennorm.training.atomic_files import TEMPORARY, write_atomically
+from tokennorm.training.atomic_files import TEMPORARY
 from tokennorm.training.randomness import random_state, set_random_state
 from tokennorm.training.state import (
     go_on_with_the_data,
-    number_batches,
     restore_training_state,
     seed_training_samples,
     training_state,
@@ -26,15 +25,15 @@ class CheckpointHook(HostCheckpointHook):
 
     - A checkpoint is written under a temporary name and renamed, and those that it replaces are removed after that.
     - A checkpoint holds the `training_state`, and a resumed training goes on from it.
-    - Validation leaves the random generators as they were, and one that was cut off is done again after resuming.
+    - Validation leaves the random generators as they were, and one that came after the checkpoint is done again after
+      resuming: schedulers and the best checkpoint depend on it.
     """
-
-    VALIDATED = 'last_validation'  # file in the work folder: the iteration whose validation is complete
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._state = None
         self._random_state = None  # of before a validation, during it
+        self._epoch_begin = 0, 0  # the epoch and the iteration that it began with
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Keeps what `before_train` needs."""
@@ -47,25 +46,25 @@ class CheckpointHook(HostCheckpointHook):
             self.backend_args = dict(backend='tokennorm.atomic')
         super().before_train(runner)
         self.file_backend = _RemovesLater(self.file_backend, self.out_dir)
-        resumed = runner.iter > 0
-        if resumed and self._state is not None:
-            restore_training_state(runner, self._state)
+        state, self._state = self._state, None
+        trained = 0
+        if runner.iter > 0 and state is not None:
+            trained = restore_training_state(runner, state)
             if on_disk and is_main_process():
-                self._remove_left_over(Path(runner._load_from), self._state['outdated'])
-        elif resumed:
+                self._remove_left_over(Path(runner._load_from), state['outdated'])
+        elif runner.iter > 0:
             go_on_with_the_data(runner)
-        if not resumed and is_main_process():
-            Path(runner.work_dir, self.VALIDATED).unlink(missing_ok=True)
+        self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
-        self._state = None
-        if resumed and self._validation_was_cut_off(runner):
+        if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
             self.last_ckpt = str(runner._load_from)
-            runner.logger.info(f'The validation after iteration {runner.iter} was cut off and is done again')
+            runner.logger.info(f'The validation after iteration {runner.iter} follows the checkpoint and is done again')
             runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Numbers the samples to come."""
-        number_batches(runner)
+        """Notes where it begins, but for an epoch that a resumed training is in the middle of."""
+        if runner.epoch != self._epoch_begin[0]:
+            self._epoch_begin = runner.epoch, runner.iter
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Adds the state to a checkpoint that can be resumed from."""
@@ -80,14 +79,14 @@ class CheckpointHook(HostCheckpointHook):
         set_random_state(self._random_state)
         self._random_state = None
 
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """Saves what is best, as mmengine does, and notes that this validation is complete."""
-        super().after_val_epoch(runner, metrics)
-        if is_main_process():
-            write_atomically(Path(runner.work_dir, self.VALIDATED), str(runner.iter).encode())
-
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        self._state = training_state(runner, self._random_state or random_state())
+        epoch, begin = self._epoch_begin
+        self._state = training_state(
+            runner,
+            self._random_state or random_state(),
+            batches_of_epoch=meta['iter'] - begin if meta['epoch'] == epoch else 0,
+            validated=self._random_state is not None,
+        )
         super()._save_checkpoint_with_step(runner, step, meta)
         self._state = None
         self.file_backend.remove_outdated()
@@ -106,21 +105,16 @@ class CheckpointHook(HostCheckpointHook):
         for path in Path(self.out_dir).glob(f'*.pth{TEMPORARY}'):
             path.unlink(missing_ok=True)
 
-    def _validation_was_cut_off(self, runner: Runner) -> bool:
-        loop = runner.train_loop
-        if runner.val_loop is None:
-            return False
-        loop._decide_current_val_interval()
-        done, end = loop.iter, loop.max_iters
-        if isinstance(loop, EpochBasedTrainLoop):
-            if loop.iter != loop.epoch * len(loop.dataloader):
-                return False
-            done, end = loop.epoch, loop.max_epochs
-        due = done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
-        path = Path(runner.work_dir, self.VALIDATED)
-        complete = [path.read_text() if path.is_file() else None]
-        broadcast_object_list(complete)
-        return due and complete[0] != str(runner.iter)
+
+def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
+    """After the iteration that the training is at; the loop itself does so at the end of an epoch that is not over."""
+    loop = runner.train_loop
+    by_epoch = isinstance(loop, EpochBasedTrainLoop)
+    if runner.val_loop is None or (by_epoch and batches_of_epoch):
+        return False
+    loop._decide_current_val_interval()
+    done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
+    return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
 
 
 class _RemovesLater:

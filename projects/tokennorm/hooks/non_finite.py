@@ -3,7 +3,7 @@
 import io
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,11 @@ class NonFiniteError(RuntimeError):
 class NonFiniteHook(Hook):
     """Stops at the `max_occurrences`-th iteration, of the whole run, with a loss or a gradient that is not finite.
 
-    An optimizer step with such a gradient is left out, so the weights stay as they were before it. (Running statistics
-    of batch norms have seen the batch by then.) Each occurrence is logged with its iteration, the images of the batch
-    and the parameters concerned, and leaves `non_finite/iter_N.pth` in the work folder: the batch with its ground
-    truth, the weights, and the random state. `python tools/repeat_batch.py CONFIG FILE` runs that iteration again. With
-    `accumulative_counts` the file has the batches of the whole step, any of which may be the cause.
+    An optimizer step with such a gradient is left out, so the weights stay as they were before it, and the buffers,
+    such as running statistics, as they were before the batch. Each occurrence is logged with its iteration, the images
+    of the batch and the parameters concerned, and leaves `non_finite/iter_N.pth` in the work folder: the batch with its
+    ground truth, the weights, and the random state. `python tools/repeat_batch.py CONFIG FILE` runs that iteration
+    again. With `accumulative_counts` the file has the batches of the whole step, any of which may be the cause.
 
     With a loss scaler, a gradient that overflows while the loss is finite is no occurrence: the scaler leaves the step
     out and halves its scale. A loss that is not finite is one, as no scale mends it.
@@ -61,25 +61,31 @@ class NonFiniteHook(Hook):
         self._step_is_counted = False  # a batch of the step that gradients are being collected for
 
     def before_train(self, runner: Runner) -> None:
-        """Has the optimizers look at the gradients before each step."""
+        """Has the optimizers look at the gradients before each step, and before they are clipped."""
         wrappers = runner.optim_wrapper
         wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
         before_step = partial(self._before_step, runner.model)
         self._wrappers = wrappers
         self._batches = deque(maxlen=max(wrapper._accumulative_counts for wrapper in wrappers))
         self._handles = [wrapper.optimizer.register_step_pre_hook(before_step) for wrapper in wrappers]
+        self._clipping = {wrapper: wrapper.clip_func for wrapper in wrappers if wrapper.clip_grad_kwargs}
+        for wrapper, clip in self._clipping.items():
+            wrapper.clip_func = partial(_clip_finite, clip)
 
     def after_train(self, runner: Runner) -> None:
         """Leaves the optimizers as they were."""
         for handle in self._handles:
             handle.remove()
+        for wrapper, clip in self._clipping.items():
+            wrapper.clip_func = clip
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """Keeps the batch, and the random state that its iteration starts from."""
+        """Keeps the batch, and the buffers and the random state that its iteration starts from."""
         state = dict(cpu=torch.get_rng_state())
         if torch.cuda.is_available():
             state['cuda'] = torch.cuda.get_rng_state()
         self._batches.append(dict(iteration=runner.iter + 1, data=data_batch, random_state=state))
+        self._buffers = [buffer.clone() for buffer in runner.model.buffers()]
 
     def _before_step(self, model: nn.Module, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the gradients away where one is not finite: the step then changes nothing.
@@ -108,6 +114,9 @@ class NonFiniteHook(Hook):
         bad_losses = [name for name, value in losses.items() if not math.isfinite(value)]
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
+        if is_loss or bad_params:
+            for buffer, before in zip(runner.model.buffers(), self._buffers, strict=True):
+                buffer.copy_(before)
         is_new = is_loss or (bad_params and not self._step_is_counted)
         is_step = any(wrapper.should_update() for wrapper in self._wrappers)
         self._step_is_counted = not is_step and (self._step_is_counted or is_loss)
@@ -158,6 +167,12 @@ def image_paths(data: Any) -> Iterator[str]:
     elif isinstance(data, list | tuple):
         for value in data:
             yield from image_paths(value)
+
+
+def _clip_finite(clip: Callable[..., Tensor | None], params: Sequence[nn.Parameter], **kwargs: Any) -> Tensor | None:
+    """Leaves gradients that are not finite as they are: clipping would spread a NaN to every parameter, and the step
+    is left out."""
+    return clip(params, **kwargs) if _are_finite([p.grad for p in params]) else None
 
 
 def _are_finite(grads: Sequence[Tensor]) -> bool:

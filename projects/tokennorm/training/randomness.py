@@ -36,10 +36,27 @@ def set_random_state(state: RandomState) -> None:
         torch.cuda.set_rng_state(state['cuda'].cpu())
 
 
+class Generators:
+    """The CPU generators inside `with`: they begin with what the numbers say, and go on from one `with` to the next.
+    Those outside go on as if nothing had been drawn."""
+
+    def __init__(self, *numbers: int) -> None:
+        with seeded(*numbers):
+            self._inside = _cpu_state()
+
+    def __enter__(self) -> None:
+        self._outside = _cpu_state()
+        _set_cpu_state(self._inside)
+
+    def __exit__(self, *error: object) -> None:
+        self._inside = _cpu_state()
+        _set_cpu_state(self._outside)
+
+
 @contextmanager
 def seeded(*numbers: int) -> Iterator[None]:
     """The CPU generators inside draw what the numbers say; those outside go on as if nothing had been drawn."""
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    before = _cpu_state()
     seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)
@@ -47,6 +64,14 @@ def seeded(*numbers: int) -> Iterator[None]:
     try:
         yield
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
+        _set_cpu_state(before)
+
+
+def _cpu_state() -> tuple[Any, ...]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_cpu_state(state: tuple[Any, ...]) -> None:
+    random.setstate(state[0])
+    np.random.set_state(state[1])
+    torch.set_rng_state(state[2])

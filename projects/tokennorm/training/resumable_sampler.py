@@ -7,6 +7,7 @@ divided among more processes is the same batch.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from tokennorm.registry import DATA_SAMPLERS
-from tokennorm.training.randomness import seeded
+from tokennorm.training.randomness import Generators, seeded
 
 
 class Draw(int):
@@ -62,39 +63,56 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
         self.sampler = sampler  # mmengine sets its epoch
         self.batch_size = batch_size if isinstance(batch_size, int) else max(batch_size)
         self.drawn = 0
-        self._skipped = None
+        self._rest = None  # of the pass that a resumed training goes on with
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def skip(self, num_batches: int, epoch: int = 0) -> int:
+    def skip(self, num_batches: int, epoch: int = 0, first: int = 0) -> int:
         """Leaves out the first batches of the pass of an epoch; where it has fewer, whole passes before.
+
+        Args:
+            num_batches: How many to leave out.
+            epoch: What the sampler's order depends on.
+            first: Batches of the training before that pass.
 
         Returns:
             How many whole passes: 0 with a sampler that does not end.
         """
-        passes = 0
-        batches = self._start_pass(epoch)
-        for _ in range(num_batches):
-            if next(batches, None) is None:
-                passes += 1
-                batches = self._start_pass(epoch + passes)
-                next(batches)
-        self._skipped = batches
+        self.drawn = first
+        passes = -1
+        while passes < 0 or self.drawn < first + num_batches:
+            passes += 1
+            if hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch + passes)
+            self._rest = self._start_pass()
+            self.drawn += len(self._rest.draw(first + num_batches - self.drawn))
         return passes
-
-    def _start_pass(self, epoch: int) -> Iterator[list[int]]:
-        if hasattr(self.sampler, 'set_epoch'):
-            self.sampler.set_epoch(epoch)
-        return iter(self.batch_sampler)
 
     def __iter__(self) -> Iterator[list[Draw]]:
         rank, world_size = get_dist_info()
-        batches, self._skipped = self._skipped or iter(self.batch_sampler), None
-        for batch in batches:
+        batches, self._rest = self._rest or self._start_pass(), None
+        while drawn := batches.draw(1):
             first = self.drawn * self.batch_size
             self.drawn += 1
-            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
+            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(drawn[0])]
+
+    def _start_pass(self) -> '_Pass':
+        return _Pass(iter(self.batch_sampler), Generators(getattr(self.sampler, 'seed', None) or 0, self.drawn, 1))
+
+
+class _Pass:
+    """Batches of one pass over the data. Some samplers draw from the generators of the process, such as mmdet's
+    `GroupMultiSourceSampler`: here from others, so that what is skipped is what had been drawn."""
+
+    def __init__(self, batches: Iterator[list[int]], generators: Generators) -> None:
+        self.batches = batches
+        self.generators = generators
+
+    def draw(self, count: int) -> list[list[int]]:
+        """The next batches, fewer where it ends."""
+        with self.generators:
+            return list(islice(self.batches, count))
 
 
 class SeededSamples:
