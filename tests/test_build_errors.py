@@ -20,6 +20,7 @@ def data(tmp_path_factory):
 MISTAKES = {
     'model.backbone.arch=tinny': r"PVT: arch='tinny' must be one of tiny, small, .* \(did you mean tiny\?\)",
     'model.backbone.type=tokennorm.PVTV2': r"type='tokennorm.PVTV2': there is no such model \(did you mean PVTv2\?\)",
+    'model.backbone.type=PVTv2': r"type='PVTv2': there is no such model \(did you mean tokennorm.PVTv2\?\)",
     'model.type=RetinaNett': r"type='RetinaNett': there is no such model \(did you mean RetinaNet\?\)",
     'model.backbone.token_norm_cfg.type=DNT': r"token_norm_cfg: no type 'DNT' .*LayerNorm.* \(did you mean DTN\?\)",
     'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*has DualPatchEmbed, PatchEmbed \(did you mean Du",

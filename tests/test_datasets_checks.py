@@ -4,6 +4,7 @@ import copy
 import json
 
 import pytest
+from mmdet.datasets import CocoDataset
 
 from tokennorm.datasets.checks import check_config_data
 
@@ -54,6 +55,36 @@ def test_classes_that_do_not_fit_are_named(folder):
     cfg['model']['extra'][0]['mask_head']['num_classes'] = 3
     with pytest.raises(ValueError, match=r'model.extra\[0\].mask_head.num_classes=3'):
         check_config_data(cfg, ('train',))
+
+
+def test_classes_are_in_the_order_of_the_file(folder):
+    """In which mmdet numbers them, whatever the order of `metainfo.classes`: AP would be that of other classes."""
+    with pytest.raises(ValueError, match=r'in the order of .*train.json, cat, dog, .*classes has dog, cat'):
+        check_config_data(config(folder, classes=('dog', 'cat')), ('train',))
+
+
+def test_without_classes_they_are_those_of_coco(folder):
+    cfg = config(folder, num_classes=80)
+    del cfg['train_dataloader']['dataset']['metainfo']
+    with pytest.raises(ValueError, match=r'metainfo.classes has person, .* but the categories in .* are cat, dog'):
+        check_config_data(cfg, ('train',))
+    categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'])]
+    (folder / 'train.json').write_text(json.dumps(CONTENT | dict(categories=categories)))
+    check_config_data(cfg, ('train',))
+    cfg['model']['bbox_head']['num_classes'] = 2
+    with pytest.raises(ValueError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
+        check_config_data(cfg, ('train',))
+
+
+def test_lists_of_names_have_to_be_there(folder):
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset'] |= dict(type='VOCDataset', ann_file='main/trainval.txt')
+    del cfg['train_dataloader']['dataset']['metainfo']
+    with pytest.raises(FileNotFoundError, match=r'trainval.txt is not there; set data_root, or put the data there'):
+        check_config_data(cfg, ('train',))
+    (folder / 'main').mkdir()
+    (folder / 'main' / 'trainval.txt').write_text('000001')
+    check_config_data(cfg, ('train',))
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"images": []}', '{"categories": [{"id": 1}]}'])

@@ -104,7 +104,7 @@ def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
     assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
 
 
-def test_a_checkpoint_is_not_scored_on_other_classes(data, trained, tmp_path):
+def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):
     own = shutil.copytree(data, tmp_path / 'own')
     for split in ('train', 'val'):
         path = own / 'annotations' / f'{split}.json'
@@ -113,8 +113,18 @@ def test_a_checkpoint_is_not_scored_on_other_classes(data, trained, tmp_path):
         path.write_text(json.dumps(content))
     (checkpoint,) = trained.glob('epoch_*.pth')
     arguments = [CONFIG, str(checkpoint), '--data', str(own), '--work-dir', str(tmp_path)]
-    with pytest.raises(SystemExit, match=r'(?s)are in another order: 4 \(disk, .*star, triangle, square, disk\)'):
+    message = r'(?s)are in another order: 4 \(disk, .*star, triangle, square, disk\)'
+    with pytest.raises(SystemExit, match=message):
         tool('test')(arguments)
+    with pytest.raises(SystemExit, match=message):
+        tool('train')([CONFIG, '--resume', *arguments[1:]])
+
+
+def test_a_training_in_the_folder_of_another_says_so(data, trained):
+    more = options(data, **{'optim_wrapper.optimizer.type': 'AdamV'})  # which ends it at once
+    message = rf'{trained} has checkpoints of an earlier training, epoch_\d.pth the latest'
+    with pytest.warns(UserWarning, match=message), pytest.raises(SystemExit, match=r'no type .*AdamV'):
+        tool('train')([CONFIG, '--work-dir', str(trained), '--cfg-options', *more])
 
 
 def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):

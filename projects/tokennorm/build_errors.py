@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from mmengine.registry import Registry
 from mmengine.registry.build_functions import build_from_cfg
 
 from tokennorm.names import did_you_mean
@@ -43,12 +44,7 @@ def _text(error: Exception, frame: FrameType, is_call: bool) -> str:
     if 'obj_cls' not in variables or variables['obj_cls'] is None:
         if kind is None:
             return f'a {registry.name} without a type in the config: {dict(variables["cfg"])!r:.200}'
-        known = {name for one in (registry, registry.parent) if one is not None for name in one.module_dict}
-        scope, _, name = str(kind).rpartition('.')
-        if scope:
-            child = registry.children.get(scope) or getattr(registry.parent, 'children', {}).get(scope)
-            known = set(child.module_dict) if child is not None else set()
-        return f'type={kind!r}: there is no such {registry.name}{did_you_mean(name, sorted(known))}'
+        return f'type={kind!r}: there is no such {registry.name}{_did_you_mean(str(kind), registry)}'
     cls = variables['obj_cls']
     text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
     if is_call and isinstance(error, TypeError):
@@ -58,3 +54,16 @@ def _text(error: Exception, frame: FrameType, is_call: bool) -> str:
             names = ', '.join(f'{name!r}{did_you_mean(name, accepted)}' for name in unknown)
             return f'{kind} has no argument {names}; it has {", ".join(accepted)}'
     return text if text.startswith(cls.__name__) else f'{kind}: {text}'
+
+
+def _did_you_mean(kind: str, registry: Registry) -> str:
+    """The nearest name in the registry that was searched, or the same name in that of another scope."""
+    children = registry.children | (registry.parent.children if registry.parent else {})
+    scope, _, name = kind.rpartition('.')
+    if scope:
+        return did_you_mean(name, sorted(children[scope].module_dict) if scope in children else [])
+    elsewhere = [scope for scope, child in children.items() if kind in child.module_dict]
+    if elsewhere:
+        return f' (did you mean {elsewhere[0]}.{kind}?)'
+    searched = [registry, registry.parent] if registry.parent else [registry]
+    return did_you_mean(kind, sorted({name for one in searched for name in one.module_dict}))

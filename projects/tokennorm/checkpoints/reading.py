@@ -142,12 +142,17 @@ def _is_trusted(checkpoint: str) -> bool:
 
 def what_torch_says(error: Exception) -> str:
     """The one line that counts of an error of `torch.load`."""
-    said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
-    return said.strip().splitlines()[0]
+    text = str(error)
+    for before in ('WeightsUnpickler error: ', 'from a trusted source.'):
+        if text.partition(before)[2].strip():
+            return text.partition(before)[2].strip().splitlines()[0]
+    return f'{type(error).__name__} {text}'.strip().splitlines()[0]
 
 
 def _reason(error: Exception, checkpoint: str) -> str:
     said = what_torch_says(error)
+    if isinstance(error, EOFError) or 'PytorchStreamReader failed' in said:
+        return 'it is empty, cut off, or no checkpoint of torch.save'
     if not isinstance(error, UnpicklingError | ValueError):  # torch's for what it does not allow, and ours
         return said
     return f'{said}\nWhat else it holds could run code. If you trust whoever made it, set {TRUST}={checkpoint}'

@@ -45,7 +45,8 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     if not Path(args.config).is_file():
-        raise SystemExit(f'error: config {args.config} is not there')
+        hint = f"; make a file with `_base_ = '{args.config}'`" if '::' in args.config else ''
+        raise SystemExit(f'error: config {args.config} is not there{hint}')
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:

@@ -1,6 +1,7 @@
 """mmengine's runner of a config, after checks of what most often breaks it."""
 
 import warnings
+from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.registry import RUNNERS, init_default_scope
@@ -9,10 +10,10 @@ from torch import nn
 
 from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
-from tokennorm.checkpoints import CheckpointError, check_fit, read_state_dict
+from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.start import check_allow_missing, check_start
-from tokennorm.datasets.checks import check_config_data
+from tokennorm.datasets.checks import check_classes, check_config_data
 from tokennorm.hooks import DataErrorHook
 from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
 from tokennorm.output_folder import make_output_folder
@@ -52,7 +53,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    model = getattr(runner.model, 'module', runner.model)
+    model = _unwrapped(runner)
     try:
         check_neck(model, cfg.model.get('neck'))
         check_allow_missing(model)
@@ -61,12 +62,15 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         raise SystemExit(f'error: {error}') from None
     runner.register_hook(DataErrorHook())
     if 'train' in splits:
-        _check_start_fits(model, cfg)
+        with build_errors():
+            _check_start_fits(runner, cfg)
     return runner
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
     """Where none is named, the latest in the work folder; where there is none the training starts anew, and says so."""
+    if not cfg.get('resume'):
+        _warn_of_an_earlier_training(cfg.work_dir)
     if not cfg.get('resume') or cfg.get('load_from'):
         return
     latest = latest_checkpoint(cfg.work_dir)
@@ -76,18 +80,40 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
         warnings.warn(f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3)
 
 
-def _check_start_fits(model: nn.Module, cfg: Config) -> None:
-    """mmengine takes of a checkpoint what fits and no more. To resume all must fit; with `load_from` alone a head for
-    other classes may differ, a backbone may not."""
+def _warn_of_an_earlier_training(work_dir: str) -> None:
+    if not Path(work_dir).is_dir():
+        return
+    try:
+        latest = find_checkpoint(work_dir)
+    except FileNotFoundError:
+        return
+    warnings.warn(
+        f'{work_dir} has checkpoints of an earlier training, {Path(latest).name} the latest, and this one writes over '
+        'them; --resume would go on from it, and another --work-dir leave it as it is',
+        stacklevel=4,
+    )
+
+
+def _check_start_fits(runner: Runner, cfg: Config) -> None:
+    """mmengine takes of a checkpoint what fits and no more. To resume all must fit, and the classes be the same; with
+    `load_from` alone a head for other classes may differ, a backbone may not."""
     checkpoint = cfg.get('load_from')
     if not checkpoint:
         return
+    model = _unwrapped(runner)
     try:
         state_dict = read_state_dict(checkpoint)
         if cfg.get('resume'):
+            classes, trained = runner.train_dataloader.dataset.metainfo.get('classes'), trained_classes(checkpoint)
+            if classes is not None and trained is not None:
+                check_classes(trained, classes, checkpoint)
             check_fit(model, state_dict, checkpoint)
         elif hasattr(model, 'backbone'):
             backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
             check_fit(model.backbone, backbone, f'load_from={checkpoint}')
-    except (CheckpointError, OSError) as error:
+    except (CheckpointError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
+
+
+def _unwrapped(runner: Runner) -> nn.Module:
+    return getattr(runner.model, 'module', runner.model)

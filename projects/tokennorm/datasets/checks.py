@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from pathlib import Path
 from typing import Any
 
+from mmdet.datasets import CocoDataset
+
 from tokennorm.datasets.coco_folder import CocoSplit, read_coco_file
 from tokennorm.datasets.inspection import inspect_annotations
 
@@ -17,8 +19,8 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 
     Raises:
         FileNotFoundError: where an annotation file is not there.
-        ValueError: where one is no COCO file, lacks a class of the config, has entries that cannot be trained on or
-            evaluated, or a head has another number of classes.
+        ValueError: where one is no COCO file, lacks a class of the config or has them in another order, has entries
+            that cannot be trained on or evaluated, or a head has another number of classes.
     """
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -31,25 +33,26 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                     raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
                 continue
             check_annotations(dataset, split)
-            classes = (dataset.get('metainfo') or {}).get('classes')
-            if classes is not None:
+            if (classes := _classes(dataset)) is not None:
                 check_num_classes(cfg['model'], len(classes), f'{split}_dataloader')
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     """The annotation file of one dataset: there, readable, with every class of `metainfo.classes`, and, where mmdet's
-    `CocoDataset` reads it, with entries that training and evaluation can use. Errors name the file.
+    `CocoDataset` reads it, with these in the same order, and with entries that training and evaluation can use. Errors
+    name the file. Of files that are not json, such as VOC's lists, no more is asked than that they are there.
     """
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
+    is_json = path.suffix == '.json' or _is_coco(dataset)
     if not path.is_file():
-        hint = (
-            'make it with `python tools/make_dataset.py`'
-            if 'shapes' in path.parts
-            else 'set data_root, or name your folder with --data'
-        )
+        hint = 'set data_root' + (', or name your folder with --data' if is_json else ', or put the data there')
+        if 'shapes' in path.parts:
+            hint = 'make it with `python tools/make_dataset.py`'
         raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
-    classes = (dataset.get('metainfo') or {}).get('classes')
+    if not is_json:
+        return
+    classes = _classes(dataset)
     try:
         content = read_coco_file(path, with_annotations=split != 'test')
         names = [category['name'] for category in content['categories']]
@@ -61,16 +64,34 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
             f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are '
             f'{", ".join(map(str, names))}'
         )
-    if str(dataset['type']).rpartition('.')[2] != 'CocoDataset' or 'annotations' not in content:
+    if not _is_coco(dataset):
+        return
+    in_file = [name for name in names if name in (classes or names)]
+    if classes is not None and in_file != list(classes):
+        raise ValueError(
+            f'{role}: mmdet numbers classes in the order of the categories in {path}, {", ".join(map(str, in_file))}, '
+            f'but metainfo.classes has {", ".join(classes)}: give both the same order'
+        )
+    if 'annotations' not in content:
         return
     found = inspect_annotations(CocoSplit(split, path, path.parent, content))
     errors = found.errors + (found.mask_errors if _reads_masks(dataset.get('pipeline') or []) else [])
     if errors:
         raise ValueError(f'{role}: {path}: {"; ".join(errors)}')
-    if split == 'train' and not _images_left(content, classes or names, dataset.get('filter_cfg') or {}):
+    if split == 'train' and not _images_left(content, classes, dataset.get('filter_cfg') or {}):
         raise ValueError(
             f'{role}: {path}: no image is left by classes={classes} and filter_cfg={dataset["filter_cfg"]}'
         )
+
+
+def _is_coco(dataset: Mapping[str, Any]) -> bool:
+    return str(dataset['type']).rpartition('.')[2] == 'CocoDataset'
+
+
+def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
+    """Those of the config, or mmdet's for its `CocoDataset`; None where the dataset has its own way to know."""
+    default = CocoDataset.METAINFO['classes'] if _is_coco(dataset) else None
+    return (dataset.get('metainfo') or {}).get('classes', default)
 
 
 def _reads_masks(pipeline: Iterable[Mapping[str, Any]]) -> bool:

@@ -51,7 +51,10 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
 def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:
     datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
     if len(datasets) != 1 or 'ann_file' not in datasets[0]:
-        raise ValueError(f'--data: {name}_dataloader of this config does not read one COCO annotation file')
+        raise ValueError(
+            f'--data: {name}_dataloader of this config does not read one COCO annotation file; take a config that '
+            'does, as mmdet has for COCO of most detectors'
+        )
     ann_file = str(split.ann_file.resolve())
     if 'filter_cfg' in datasets[0]:
         datasets[0]['filter_cfg']['min_size'] = 0  # small images are data; images without objects are left as they were

@@ -17,10 +17,9 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
+from tokennorm.names import shorten
 from tokennorm.registry import HOOKS
 from tokennorm.training.atomic_files import write_atomically
-
-MOST_NAMES = 5
 
 
 class NonFiniteError(RuntimeError):
@@ -123,14 +122,14 @@ class NonFiniteHook(Hook):
         if not is_new:
             return
         self.occurrences += 1
-        what = [f'the loss is not finite ({_list(bad_losses) or "in another process"})'] if is_loss else []
+        what = [f'the loss is not finite ({shorten(bad_losses) or "in another process"})'] if is_loss else []
         if bad_params:
-            what.append(f'the gradient is not finite ({_list(bad_params)}), and the step was left out')
+            what.append(f'the gradient is not finite ({shorten(bad_params)}), and the step was left out')
         images = [str(path) for batch in self._batches for path in image_paths(batch['data'])]
         path = self._save(runner, ', '.join(what), images, losses)
         config = Path(runner.work_dir, Path(runner.cfg.filename).name) if runner.cfg.filename else 'CONFIG'
         message = (
-            f'iteration {runner.iter + 1}: {", ".join(what)}. Images: {_list(images, most=16)}. Repeat it with '
+            f'iteration {runner.iter + 1}: {", ".join(what)}. Images: {shorten(images, most=16)}. Repeat it with '
             f'`python tools/repeat_batch.py {config} {path}`. Occurrence {self.occurrences}'
         )
         if self.occurrences >= self.max_occurrences:
@@ -188,7 +187,3 @@ def _anywhere(flag: bool) -> bool:
     count = torch.tensor(float(flag), device=device)
     all_reduce(count)
     return bool(count)
-
-
-def _list(items: Sequence[str], most: int = MOST_NAMES) -> str:
-    return ', '.join(items[:most]) + (f' and {len(items) - most} more' if len(items) > most else '')

@@ -15,6 +15,11 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 
+from tokennorm.checkpoints import check_fit
+from tokennorm.names import shorten
+
+MOST_NAMES = 16
+
 
 def _dtype_of_numbers(*args: Any) -> np.dtype:
     """numpy's dtype, but not that of objects, whose arrays would take what a file says for addresses."""
@@ -70,7 +75,7 @@ def repeat_batch(cfg: Config, path: str | Path, device: str = 'cpu') -> list[str
 
     Raises:
         ValueError: for a file that is not one of the hook's.
-        RuntimeError: where the weights are not the config's.
+        CheckpointError: where the weights are not the config's.
     """
     saved = load_batch(path)
     init_default_scope(cfg.get('default_scope', 'mmengine'))
@@ -78,6 +83,7 @@ def repeat_batch(cfg: Config, path: str | Path, device: str = 'cpu') -> list[str
     if 'data_preprocessor' not in model_cfg and 'data_preprocessor' in cfg:
         model_cfg['data_preprocessor'] = cfg.data_preprocessor
     model = MODELS.build(model_cfg).to(device)
+    check_fit(model, saved['state_dict'], str(path))
     model.load_state_dict(saved['state_dict'])
     model.train()
     lines = [f'{path}: iteration {saved["iteration"]}: {saved["reason"]}']
@@ -87,7 +93,7 @@ def repeat_batch(cfg: Config, path: str | Path, device: str = 'cpu') -> list[str
             torch.cuda.set_rng_state(batch['random_state']['cuda'])
         lines += [f'batch of iteration {batch["iteration"]}', *_run(model, batch['data'], _autocast(cfg, device))]
     bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
-    lines.append(f'gradients that are not finite: {", ".join(bad) or "none"}')
+    lines.append(f'gradients that are not finite: {shorten(bad, MOST_NAMES) or "none"}')
     return lines
 
 
@@ -106,8 +112,9 @@ def _run(model: nn.Module, data: Any, autocast: Any) -> list[str]:
         handle.remove()
     total, log_vars = model.parse_losses(losses)
     total.backward()
-    lines = [f'  {name} {float(value):g}' for name, value in log_vars.items()]
-    return [*lines, f'  modules whose output is not finite, in the order of their ends: {", ".join(found) or "none"}']
+    lines = [f'  {name} {float(value.detach()):g}' for name, value in log_vars.items()]
+    names = shorten(found, MOST_NAMES) or 'none'
+    return [*lines, f'  modules whose output is not finite, in the order of their ends: {names}']
 
 
 def _all_finite(out: Any) -> bool:
