@@ -3,10 +3,10 @@
     python benchmarks/soak.py --data data/shapes [--minutes 60] [--out work_dirs/soak]
 
 Trains by tools/train.py with evaluation and a checkpoint every few epochs until the time is over, and reads from /proc,
-every few seconds, the memory of the training and of its data workers (proportional set size: pages that processes share
-count once). Compared are the 90th percentiles of the first and the last fifth of the time after the warm-up. They are
-peaks: the curve jumps between two levels, as the allocator keeps what is freed or gives it back, and a median would say
-which of them it was on. What leaks is in the peaks too. Linux.
+every few seconds, the memory that the training and its data workers have asked for: anonymous and shared memory, pages
+that processes share counted once. (Pages of files, such as libraries, are left out: the kernel drops and reads them as
+it likes.) Compared are the 90th percentiles of the first and the last fifth of the time after the warm-up: peaks, since
+an allocator that gives back what was freed, or keeps it, makes the median jump. What leaks is in the peaks too. Linux.
 """
 
 import argparse
@@ -38,14 +38,14 @@ def processes_below(pid: int) -> list[int]:
 
 
 def mebibytes(pid: int) -> float:
-    """Proportional set size of a process and its descendants."""
+    """Anonymous and shared memory of a process and its descendants, by proportional set sizes."""
     total = 0
     for process in processes_below(pid):
         try:
-            found = re.search(r'^Pss:\s+(\d+) kB', Path(f'/proc/{process}/smaps_rollup').read_text(), re.MULTILINE)
+            text = Path(f'/proc/{process}/smaps_rollup').read_text()
         except OSError:  # it has just ended
             continue
-        total += int(found[1]) if found else 0
+        total += sum(map(int, re.findall(r'^Pss_(?:Anon|Shmem):\s+(\d+) kB', text, re.MULTILINE)))
     return total / 1024
 
 
