@@ -87,6 +87,58 @@ def test_lists_of_names_have_to_be_there(folder):
     check_config_data(cfg, ('train',))
 
 
+def test_json_of_other_layouts_has_to_be_there(folder):
+    """ODVG's are lines of JSON, mmengine's have other keys."""
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset'] |= dict(type='ODVGDataset', ann_file='odvg.json')
+    with pytest.raises(FileNotFoundError, match=r'odvg.json is not there; set data_root, or put the data there'):
+        check_config_data(cfg, ('train',))
+    (folder / 'odvg.json').write_text('{"filename": "a.jpg"}\n{"filename": "b.jpg"}\n')
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset'] |= dict(type='mmpretrain.CustomDataset', ann_file='')  # one folder a class
+    check_config_data(cfg, ('train',))
+
+
+@pytest.mark.parametrize('kind', ['mmdet.CocoDataset', CocoDataset])
+def test_the_class_is_known_by_its_scope_and_by_itself(folder, kind):
+    cfg = config(folder, classes=('dog', 'cat'))
+    cfg['train_dataloader']['dataset']['type'] = kind
+    with pytest.raises(ValueError, match=r'give both the same order'):
+        check_config_data(cfg, ('train',))
+
+
+def test_classes_may_be_in_a_file(folder):
+    (folder / 'classes.txt').write_text('cat\ndog\n')
+    check_config_data(config(folder, classes=str(folder / 'classes.txt')), ('train',))
+    with pytest.raises(ValueError, match=r"metainfo.classes='cat' is neither a file nor .*, such as \('cat',\)"):
+        check_config_data(config(folder, classes='cat', num_classes=1), ('train',))
+
+
+def test_heads_that_count_something_else(folder):
+    """Proposals are of one class; a panoptic dataset's detector counts things."""
+    cfg = config(folder)
+    cfg['model']['rpn_head'] = dict(type='FCOSHead', num_classes=1)
+    check_config_data(cfg, ('train',))
+    dataset = cfg['train_dataloader']['dataset']
+    dataset |= dict(type='CocoPanopticDataset', metainfo=dict(classes=('cat', 'dog'), thing_classes=('cat',)))
+    with pytest.raises(ValueError, match=r'bbox_head.num_classes=2, .* has 1'):
+        check_config_data(cfg, ('train',))
+    cfg['model'] = dict(bbox_head=dict(num_classes=1))
+    check_config_data(cfg, ('train',))
+
+
+def test_images_to_train_on_without_labels(folder):
+    """Of semi-supervised training."""
+    (folder / 'train.json').write_text(json.dumps({k: v for k, v in CONTENT.items() if k != 'annotations'}))
+    cfg = config(folder)
+    with pytest.raises(ValueError, match=r'no list of objects named .annotations'):
+        check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['pipeline'] = [dict(type='LoadEmptyAnnotations', with_bbox=True)]
+    check_config_data(cfg, ('train',))
+    (folder / 'train.json').write_text(json.dumps(CONTENT | dict(annotations=[])))
+    check_config_data(cfg, ('train',))
+
+
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"images": []}', '{"categories": [{"id": 1}]}'])
 def test_a_file_that_is_no_coco_json_is_named(folder, content):
     (folder / 'train.json').write_text(content)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mmdet.datasets import CocoDataset
+from mmdet.registry import DATASETS
+from mmengine.fileio import list_from_file
 
 from tokennorm.datasets.coco_folder import CocoSplit, read_coco_file
 from tokennorm.datasets.inspection import inspect_annotations
@@ -27,34 +29,39 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
         if loader is None:
             continue
         for dataset in innermost_datasets(loader['dataset']):
-            if 'ann_file' not in dataset:
+            if not dataset.get('ann_file'):
                 root = Path(dataset.get('data_root') or '.')
                 if not root.is_dir():
                     raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
                 continue
             check_annotations(dataset, split)
             if (classes := _classes(dataset)) is not None:
-                check_num_classes(cfg['model'], len(classes), f'{split}_dataloader')
+                things = (dataset.get('metainfo') or {}).get('thing_classes')  # of a panoptic dataset, what heads count
+                check_num_classes(cfg['model'], len(things or classes), f'{split}_dataloader')
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     """The annotation file of one dataset: there, readable, with every class of `metainfo.classes`, and, where mmdet's
-    `CocoDataset` reads it, with these in the same order, and with entries that training and evaluation can use. Errors
-    name the file. Of files that are not json, such as VOC's lists, no more is asked than that they are there.
+    `CocoDataset` itself reads it, with these in the same order, and with entries that training and evaluation can use,
+    but for images that are trained on without their annotations. Errors name the file. Of files that no kind of
+    `CocoDataset` reads, such as VOC's lists, no more is asked than that they are there.
     """
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
-    is_json = path.suffix == '.json' or _is_coco(dataset)
+    kind = _class_of(dataset)
+    has_coco_format = kind is not None and issubclass(kind, CocoDataset)
+    pipeline = dataset.get('pipeline') or []
+    is_labelled = split != 'test' and not any(_type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
     if not path.is_file():
-        hint = 'set data_root' + (', or name your folder with --data' if is_json else ', or put the data there')
+        hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
         if 'shapes' in path.parts:
             hint = 'make it with `python tools/make_dataset.py`'
         raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
-    if not is_json:
+    if not has_coco_format:
         return
     classes = _classes(dataset)
     try:
-        content = read_coco_file(path, with_annotations=split != 'test')
+        content = read_coco_file(path, with_annotations=is_labelled)
         names = [category['name'] for category in content['categories']]
     except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
@@ -64,7 +71,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
             f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are '
             f'{", ".join(map(str, names))}'
         )
-    if not _is_coco(dataset):
+    if kind is not CocoDataset:
         return
     in_file = [name for name in names if name in (classes or names)]
     if classes is not None and in_file != list(classes):
@@ -72,10 +79,10 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
             f'{role}: mmdet numbers classes in the order of the categories in {path}, {", ".join(map(str, in_file))}, '
             f'but metainfo.classes has {", ".join(classes)}: give both the same order'
         )
-    if 'annotations' not in content:
+    if 'annotations' not in content or not (is_labelled or split == 'test'):
         return
     found = inspect_annotations(CocoSplit(split, path, path.parent, content))
-    errors = found.errors + (found.mask_errors if _reads_masks(dataset.get('pipeline') or []) else [])
+    errors = found.errors + (found.mask_errors if _reads_masks(pipeline) else [])
     if errors:
         raise ValueError(f'{role}: {path}: {"; ".join(errors)}')
     if split == 'train' and not _images_left(content, classes, dataset.get('filter_cfg') or {}):
@@ -84,14 +91,27 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         )
 
 
-def _is_coco(dataset: Mapping[str, Any]) -> bool:
-    return str(dataset['type']).rpartition('.')[2] == 'CocoDataset'
+def _class_of(dataset: Mapping[str, Any]) -> type | None:
+    """The class that a dataset's `type` names, with a scope or without, where it is registered in mmdet's datasets."""
+    return DATASETS.module_dict.get(_type_name(dataset))
+
+
+def _type_name(cfg: Mapping[str, Any]) -> str:
+    """Without a scope. Configs in pure Python have the class."""
+    kind = cfg['type']
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition('.')[2]
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
-    """Those of the config, or mmdet's for its `CocoDataset`; None where the dataset has its own way to know."""
-    default = CocoDataset.METAINFO['classes'] if _is_coco(dataset) else None
-    return (dataset.get('metainfo') or {}).get('classes', default)
+    """Those of the config, which may be a file with a name a line, or mmdet's for its `CocoDataset`; None where the
+    dataset has its own way to know."""
+    default = CocoDataset.METAINFO['classes'] if _class_of(dataset) is CocoDataset else None
+    classes = (dataset.get('metainfo') or {}).get('classes', default)
+    if not isinstance(classes, str):
+        return classes
+    if not Path(classes).is_file():
+        raise ValueError(f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)')
+    return list_from_file(classes)
 
 
 def _reads_masks(pipeline: Iterable[Mapping[str, Any]]) -> bool:
@@ -112,7 +132,8 @@ def _images_left(content: Mapping[str, Any], classes: Iterable[str], filter_cfg:
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:
     """Every `num_classes` in the heads of a model's config is that of the dataset.
 
-    Heads that count something else are left alone: those of semantic segmentation, and of models that read class names.
+    Heads that count something else are left alone: those of proposals, of semantic segmentation, and of models that
+    read class names.
     """
     for name, head in _heads(model, 'model'):
         if head['num_classes'] != num_classes:
@@ -161,7 +182,8 @@ def _heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]
         if isinstance(node.get('num_classes'), int) and 'semantic' not in name:
             yield name, node
         for key, value in node.items():
-            yield from _heads(value, f'{name}.{key}')
+            if key != 'rpn_head':  # which tells objects from the background
+                yield from _heads(value, f'{name}.{key}')
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):
             yield from _heads(value, f'{name}[{i}]')
