@@ -17,7 +17,7 @@ from mmengine.config import Config
 
 from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import state_dict_in
+from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.checks import set_num_classes
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
@@ -35,8 +35,8 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     """
     keep_mmengine_from_unpickling()
     content = read_checkpoint(checkpoint)
-    meta = (content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None
-    if not meta or not meta.get('classes'):
+    meta = common_meta((content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None)
+    if not meta.get('classes'):
         raise CheckpointError(f'{checkpoint} is no runner checkpoint: it has no meta.dataset_meta.classes')
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)

@@ -1,6 +1,7 @@
 """Reads checkpoints without running code from them."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -101,8 +102,16 @@ def trained_classes(checkpoint: str | Path) -> list[str] | None:
     """
     content = read_checkpoint(checkpoint)
     meta = content.get('meta') if isinstance(content, dict) else None
-    dataset_meta = (meta or {}).get('dataset_meta') or {}
-    return list(dataset_meta['classes']) if dataset_meta.get('classes') else None
+    classes = common_meta((meta or {}).get('dataset_meta')).get('classes')
+    return list(classes) if classes else None
+
+
+def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
+    """A dataset's `metainfo`. Of concatenated datasets it is a list where they differ: the first of it if they have the
+    same classes, else nothing."""
+    metas = meta if isinstance(meta, list | tuple) else [meta or {}]
+    classes = [list(one.get('classes') or ()) for one in metas]
+    return metas[0] if metas and all(names == classes[0] for names in classes) else {}
 
 
 def noted_checkpoint(folder: Path) -> Path | None:

@@ -11,6 +11,7 @@ from mmengine.config import Config
 from tokennorm.cli.data import use_data_folder
 from tokennorm.config_options import ConfigOptions, merge_options
 from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
+from tokennorm.training.distributed import is_first_process
 
 
 def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +86,7 @@ def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """
     try:
         for warning in merge_options(cfg, options or {}):
-            print(f'warning: {warning}', flush=True)
+            if is_first_process():
+                print(f'warning: {warning}', flush=True)
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None

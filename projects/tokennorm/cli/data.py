@@ -1,13 +1,12 @@
 """What `--data` does: points a config at a folder, and prints what is in it and what changes."""
 
-import os
-
 from mmengine.config import Config
 
 from tokennorm.datasets.coco_folder import find_coco_splits
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder
 from tokennorm.datasets.inspection import inspect_splits
 from tokennorm.datasets.own_data import use_coco_splits
+from tokennorm.training.distributed import is_first_process
 
 
 def use_data_folder(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
@@ -26,7 +25,7 @@ def use_data_folder(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
         changes = point(cfg, folder, needed)
     except (ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
-    if _is_first_process():
+    if is_first_process():
         for change in changes:
             print(f'--data: {change}', flush=True)
 
@@ -34,8 +33,8 @@ def use_data_folder(cfg: Config, folder: str, needed: tuple[str, ...]) -> None:
 def _point_detector_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> list[str]:
     """Sets a detector's data after an inspection, whose findings are printed, and returns what was changed."""
     splits = find_coco_splits(folder, needed)
-    found = inspect_splits(splits, open_images=_is_first_process())
-    if _is_first_process():
+    found = inspect_splits(splits, open_images=is_first_process())
+    if is_first_process():
         print(f'{folder}\n\n{found}\n', flush=True)
     if found.errors:
         raise ValueError(f'{folder} has errors, listed above; mend them and start again')
@@ -54,7 +53,3 @@ def _point_classifier_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> l
             f'{min(counts)} to {max(counts)} of each'
         )
     return found + changes
-
-
-def _is_first_process() -> bool:
-    return int(os.environ.get('RANK', os.environ.get('SLURM_PROCID', 0))) == 0

@@ -12,12 +12,13 @@ from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import common_meta
 from tokennorm.checkpoints.start import check_allow_missing, check_start
 from tokennorm.datasets.checks import check_classes, check_config_data
 from tokennorm.hooks import DataErrorHook
 from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
 from tokennorm.output_folder import make_output_folder
-from tokennorm.training.distributed import start_cpu_processes
+from tokennorm.training.distributed import is_first_process, start_cpu_processes
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
@@ -69,15 +70,19 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
     """Where none is named, the latest in the work folder; where there is none the training starts anew, and says so."""
-    if not cfg.get('resume'):
-        _warn_of_an_earlier_training(cfg.work_dir)
-    if not cfg.get('resume') or cfg.get('load_from'):
-        return
-    latest = latest_checkpoint(cfg.work_dir)
-    cfg.load_from = None if latest is None else str(latest)
-    if latest is None:
-        cfg.resume = False
-        warnings.warn(f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3)
+    with warnings.catch_warnings():
+        if not is_first_process():  # all find the same
+            warnings.simplefilter('ignore')
+        if not cfg.get('resume'):
+            _warn_of_an_earlier_training(cfg.work_dir)
+        elif not cfg.get('load_from'):
+            latest = latest_checkpoint(cfg.work_dir)
+            cfg.load_from = None if latest is None else str(latest)
+            if latest is None:
+                cfg.resume = False
+                warnings.warn(
+                    f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3
+                )
 
 
 def _warn_of_an_earlier_training(work_dir: str) -> None:
@@ -104,7 +109,8 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
     try:
         state_dict = read_state_dict(checkpoint)
         if cfg.get('resume'):
-            classes, trained = runner.train_dataloader.dataset.metainfo.get('classes'), trained_classes(checkpoint)
+            metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
+            classes, trained = common_meta(metainfo).get('classes'), trained_classes(checkpoint)
             if classes is not None and trained is not None:
                 check_classes(trained, classes, checkpoint)
             check_fit(model, state_dict, checkpoint)

@@ -1,5 +1,6 @@
 """Several processes without a GPU: mmengine's launchers call `torch.cuda.set_device`, so the group is made before."""
 
+import os
 from datetime import timedelta
 
 from mmengine.config import Config
@@ -7,6 +8,12 @@ from mmengine.device import get_device
 from torch import distributed as torch_dist
 
 DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
+
+
+def is_first_process() -> bool:
+    """Whether a launcher started this process as the first, or none did; there may be no process group yet."""
+    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
+    return int(next((rank for rank in ranks if rank is not None), 0)) == 0
 
 
 def start_cpu_processes(cfg: Config) -> None:
