@@ -127,6 +127,22 @@ def test_heads_that_count_something_else(folder):
     check_config_data(cfg, ('train',))
 
 
+@pytest.mark.parametrize('kind', ['CocoDataset', 'VOCDataset'])
+def test_files_that_are_fetched_from_elsewhere_are_not_looked_for(folder, kind):
+    cfg = config('s3://bucket/coco')
+    cfg['train_dataloader']['dataset'] |= dict(type=kind)
+    check_config_data(cfg, ('train',))
+    cfg = config('coco')
+    cfg['train_dataloader']['dataset'] |= dict(type=kind, backend_args=dict(backend='petrel'))
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['ann_file'] = ''
+    check_config_data(cfg, ('train',))
+    cfg = config(folder, classes=('cat', 'cow'))
+    cfg['train_dataloader']['dataset'] |= dict(backend_args=dict(backend='local'))
+    with pytest.raises(ValueError, match=r'classes has cow'):
+        check_config_data(cfg, ('train',))
+
+
 def test_images_to_train_on_without_labels(folder):
     """Of semi-supervised training."""
     (folder / 'train.json').write_text(json.dumps({k: v for k, v in CONTENT.items() if k != 'annotations'}))

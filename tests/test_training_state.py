@@ -15,7 +15,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from tokennorm.training.resumable_sampler import ResumableBatchSampler
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
@@ -308,6 +308,13 @@ def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
     assert list(resumed) == epochs[2][1:]
     assert list(ResumableBatchSampler(Drawing(), 2)) == epochs[0]
     assert random.getstate() == state
+
+
+def test_data_too_few_for_a_batch_are_an_error_and_no_endless_search():
+    sampler = ResumableBatchSampler(SequentialSampler(range(3)), 4, drop_last=True)
+    assert sampler.skip(0) == 0
+    with pytest.raises(ValueError, match=r'3 samples give no batch of 4'):
+        sampler.skip(2)
 
 
 def validations(runner):

@@ -31,7 +31,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
         for dataset in innermost_datasets(loader['dataset']):
             if not dataset.get('ann_file'):
                 root = Path(dataset.get('data_root') or '.')
-                if not root.is_dir():
+                if not root.is_dir() and not _is_elsewhere(dataset):
                     raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
                 continue
             check_annotations(dataset, split)
@@ -44,7 +44,8 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     """The annotation file of one dataset: there, readable, with every class of `metainfo.classes`, and, where mmdet's
     `CocoDataset` itself reads it, with these in the same order, and with entries that training and evaluation can use,
     but for images that are trained on without their annotations. Errors name the file. Of files that no kind of
-    `CocoDataset` reads, such as VOC's lists, no more is asked than that they are there.
+    `CocoDataset` reads, such as VOC's lists, no more is asked than that they are there, and nothing of files that
+    mmengine fetches from elsewhere.
     """
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
@@ -53,6 +54,8 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     pipeline = dataset.get('pipeline') or []
     is_labelled = split != 'test' and not any(_type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
     if not path.is_file():
+        if _is_elsewhere(dataset):
+            return
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
         if 'shapes' in path.parts:
             hint = 'make it with `python tools/make_dataset.py`'
@@ -89,6 +92,12 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         raise ValueError(
             f'{role}: {path}: no image is left by classes={classes} and filter_cfg={dataset["filter_cfg"]}'
         )
+
+
+def _is_elsewhere(dataset: Mapping[str, Any]) -> bool:
+    """Whether the files are behind an address or one of mmengine's file backends."""
+    places = (dataset.get('data_root'), dataset.get('ann_file'))
+    return bool(dataset.get('backend_args')) or any('://' in str(place) for place in places)
 
 
 def _class_of(dataset: Mapping[str, Any]) -> type | None:

@@ -78,6 +78,9 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
         Returns:
             How many whole passes: 0 with a sampler that does not end.
+
+        Raises:
+            ValueError: where a pass has no batch, of data that are too few for one.
         """
         self.drawn = first
         passes = -1
@@ -86,7 +89,10 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             if hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch + passes)
             self._rest = self._start_pass()
-            self.drawn += len(self._rest.draw(first + num_batches - self.drawn))
+            left_out = self._rest.draw(first + num_batches - self.drawn)
+            if num_batches and not left_out:
+                raise ValueError(f'{len(self.sampler)} samples give no batch of {self.batch_size}: use a smaller batch')
+            self.drawn += len(left_out)
         return passes
 
     def __iter__(self) -> Iterator[list[Draw]]:
