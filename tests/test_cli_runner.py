@@ -8,7 +8,9 @@ import torch
 from mmengine.config import Config
 from torch import nn
 
+from tests import test_training_state as toys
 from tokennorm.checkpoints import trained_classes
+from tokennorm.cli import build_runner
 from tokennorm.cli.config import use_options
 from tokennorm.cli.runner import _check_start_fits, _find_checkpoint_to_resume
 
@@ -55,3 +57,11 @@ def test_one_of_several_processes_warns(tmp_path, monkeypatch, capsys):
     with pytest.warns(UserWarning, match='training') as found:
         assert 'warning' in start('0')
     assert ['earlier training' in str(one.message) for one in found] == [False, True]
+
+
+def test_a_config_may_have_no_scope(tmp_path):
+    """As mmengine has it for configs in pure Python, whose types are classes."""
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    cfg.default_scope = None
+    cfg.model.type = toys.ToyModel
+    assert isinstance(build_runner(cfg, ('train', 'val')).model, toys.ToyModel)

@@ -49,7 +49,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             check_start(cfg)
         make_output_folder(cfg.work_dir)
         start_cpu_processes(cfg)
-        init_default_scope(cfg.get('default_scope', 'mmengine'))  # Runner leaves it where its name was seen before
+        init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner leaves it where its name was seen before
     except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
         raise SystemExit(f'error: {error}') from None
     with build_errors():

@@ -43,7 +43,7 @@ def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None)
     if number is None and subset is None:
         return
     dataset_cfg = _one_dataset(cfg)
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     dataset = DATASETS.build(dict(dataset_cfg, indices=None, pipeline=[], serialize_data=False))
     chosen = dataset_cfg.get('indices')
     if chosen is None:

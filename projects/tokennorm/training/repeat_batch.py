@@ -78,7 +78,7 @@ def repeat_batch(cfg: Config, path: str | Path, device: str = 'cpu') -> list[str
         CheckpointError: where the weights are not the config's.
     """
     saved = load_batch(path)
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
     model_cfg = cfg.model.copy()
     if 'data_preprocessor' not in model_cfg and 'data_preprocessor' in cfg:
         model_cfg['data_preprocessor'] = cfg.data_preprocessor
