@@ -51,3 +51,8 @@ def test_runners_whose_checkpoints_cannot_be_relied_upon():
     check_runner_type(dict(runner_type='mine.Runner'))
     with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' with strategy FSDPStrategy is not supported"):
         check_runner_type(dict(runner_type='FlexibleRunner', strategy=dict(type='FSDPStrategy')))
+    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' .* is not supported"):
+        check_runner_type(dict(runner_type='mmengine.FlexibleRunner'))
+    with pytest.raises(ValueError, match=r"model_wrapper_cfg.type='MMFullyShardedDataParallel' is not supported"):
+        check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))
+    check_runner_type(dict(model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel')))

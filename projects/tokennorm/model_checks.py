@@ -32,12 +32,18 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
 
 
 def check_runner_type(cfg: Mapping[str, Any]) -> None:
-    """The runner is not mmengine's FlexibleRunner, with which FSDP and DeepSpeed come.
+    """The runner is not mmengine's FlexibleRunner, with which FSDP and DeepSpeed come, and FSDP wraps no model.
 
     Raises:
         ValueError: where it is.
     """
-    if cfg.get('runner_type') == 'FlexibleRunner':
+    wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
+    if str(wrapper).endswith('FullyShardedDataParallel'):
+        raise ValueError(
+            f'model_wrapper_cfg.type={wrapper!r} is not supported, since its checkpoints cannot be relied upon; '
+            'without it several processes share the work by DistributedDataParallel'
+        )
+    if str(cfg.get('runner_type')).rpartition('.')[2] == 'FlexibleRunner':
         strategy = (cfg.get('strategy') or {}).get('type')
         raise ValueError(
             f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints cannot be "

@@ -39,8 +39,8 @@ class NonFiniteHook(Hook):
     With a loss scaler, a gradient that overflows while the loss is finite is no occurrence: the scaler leaves the step
     out and halves its scale. A loss that is not finite is one, as no scale mends it.
 
-    It reads one number an iteration from the device, and one more in distributed training, where all processes stop
-    together, each with a file of its own batch.
+    Beside the losses it reads one number a step from the device, one more before gradients are clipped, and one in
+    distributed training, where all processes stop together, each with a file of its own batch.
 
     Args:
         max_occurrences: Occurrences at which the training stops.
