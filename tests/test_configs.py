@@ -13,6 +13,8 @@ from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
+from tokennorm.model_checks import check_neck, check_strides
+
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name != 'study')  # tests/test_study_plan.py
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
@@ -55,7 +57,10 @@ def build_model(cfg):
     mmdet.utils.register_all_modules(init_default_scope=False)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(deepcopy(cfg.model))
+        model = MODELS.build(deepcopy(cfg.model))
+    check_neck(model, cfg.model.get('neck'))
+    check_strides(model)
+    return model
 
 
 def flatten(node, name=''):

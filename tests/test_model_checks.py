@@ -1,10 +1,18 @@
-"""A neck that does not take the backbone's maps, and an optimizer that does not exist, are found before training."""
+"""Parts that do not fit each other, or do not exist, are found before training."""
+
+import re
+from pathlib import Path
 
 import pytest
+from mmdet.utils import register_all_modules
+from mmengine import Config, DefaultScope
+from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
+from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Detector(nn.Module):
@@ -56,3 +64,44 @@ def test_runners_whose_checkpoints_cannot_be_relied_upon():
     with pytest.raises(ValueError, match=r"model_wrapper_cfg.type='MMFullyShardedDataParallel' is not supported"):
         check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))
     check_runner_type(dict(model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel')))
+
+
+@pytest.mark.parametrize(
+    ('backbone', 'neck', 'found'),
+    [
+        ({}, {}, None),
+        (dict(out_indices=(1, 2, 3)), dict(in_channels=[64, 128, 256]), [16, 32, 64]),
+        (dict(out_indices=(1, 2, 3)), dict(in_channels=[64, 128, 256], start_level=0), None),
+        ({}, dict(start_level=0, num_outs=4), [4, 8, 16, 32]),
+    ],
+)  # fmt: skip
+def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
+    register_all_modules(init_default_scope=False)
+    cfg = Config.fromfile(ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini_fpn_shapes.py').model
+    cfg.backbone.update(backbone)
+    cfg.neck.update(neck)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg)
+    if found is None:
+        check_strides(model)
+        assert model.neck.training
+        return
+    message = (
+        rf'model.bbox_head: its anchors have the strides \[8, 16, 32\], but .* have {re.escape(str(found))}: .*out_ind'
+    )
+    with pytest.raises(ValueError, match=message):
+        check_strides(model)
+
+
+def test_a_backbone_with_one_map_wants_a_pyramid():
+    register_all_modules(init_default_scope=False)
+    cfg = Config.fromfile(ROOT / 'configs' / 'vit' / 'mask-rcnn_vit-s_sfp_1x_coco.py').model
+    cfg.backbone.update(arch='tiny', init_cfg=None, pretrain_img_size=32, rel_pos=None)
+    cfg.neck.in_channels = 192
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        check_strides(MODELS.build(cfg))
+        cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
+        with pytest.raises(
+            ValueError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
+        ):
+            check_strides(MODELS.build(cfg))

@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 from mmengine.config import Config
 
-from tokennorm.checkpoints import check_fit, read_state_dict, trained_classes
+from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.cli import build_runner, load_config
 from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets.checks import check_classes, check_config_data
@@ -31,7 +31,7 @@ from tokennorm.robustness.sheet import corruption_sheet
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('config', help='config file')
-    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('checkpoint', help='checkpoint file, or the work folder of a training')
     parser.add_argument(
         '--data',
         metavar='DIR',
@@ -104,9 +104,9 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
         ImportError, RuntimeError, OSError, ValueError: with what to do, where arguments, config, checkpoint, data and
             files do not go together.
     """
-    for path in (args.config, args.checkpoint):
-        if not path.startswith(('http://', 'https://')) and not Path(path).is_file():
-            raise ValueError(f'{path} is not there')
+    if not Path(args.config).is_file():
+        raise ValueError(f'config {args.config} is not there')
+    args.checkpoint = find_checkpoint(args.checkpoint)
     trained = trained_classes(args.checkpoint)
     cfg, subset = load_test_config(args, trained)
     test, weights = open_test(cfg, args.checkpoint, trained, subset)

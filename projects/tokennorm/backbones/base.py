@@ -284,7 +284,10 @@ class Pyramid(Backbone):
         pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
         pools = [pools] * num_stages if isinstance(pools, int) else pools
         if not isinstance(pools, list | tuple) or len(pools) != num_stages:
-            raise ValueError(f'{self._get_name()}: pool={pools} must be one number or {num_stages}')
+            raise ValueError(
+                f'{self._get_name()}: pool={pools!r} must be a whole number of tokens, '
+                f'or {num_stages}, one for each stage'
+            )
         return [
             partial(
                 build_norm,

@@ -32,6 +32,8 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     """
     if _is_address(checkpoint):
         return str(checkpoint)
+    if '://' in str(checkpoint):
+        raise FileNotFoundError(f'checkpoint {checkpoint}: an address must begin with http:// or https://')
     path = Path(checkpoint).expanduser()
     if path.is_dir():
         return str(_latest(path))
@@ -52,7 +54,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 
     Raises:
         FileNotFoundError: as `find_checkpoint`.
-        OSError: where the address cannot be reached.
+        ConnectionError: where the address cannot be reached.
         CheckpointError: for a file that is no checkpoint, or one that unpickling would run code from.
     """
     found = find_checkpoint(checkpoint)
@@ -65,7 +67,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
                 content = torch.load(found, map_location=map_location, weights_only=not trusted)
         return content if trusted else to_plain(content)
     except URLError as error:
-        raise OSError(f'{found} could not be fetched: {error.reason}') from error
+        raise ConnectionError(f'{found} could not be fetched: {error.reason}') from error
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         raise CheckpointError(f'{found} cannot be read as tensors alone: {_reason(error, found)}') from error
 

@@ -16,7 +16,7 @@ from tokennorm.checkpoints.reading import common_meta
 from tokennorm.checkpoints.start import check_allow_missing, check_start
 from tokennorm.datasets.checks import check_classes, check_config_data
 from tokennorm.hooks import DataErrorHook
-from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type
+from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 from tokennorm.output_folder import make_output_folder
 from tokennorm.training.distributed import is_first_process, start_cpu_processes
 from tokennorm.training.resuming import latest_checkpoint, make_resumable
@@ -57,6 +57,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     model = _unwrapped(runner)
     try:
         check_neck(model, cfg.model.get('neck'))
+        check_strides(model)
         check_allow_missing(model)
         check_optimizer(cfg.get('optim_wrapper'))
     except ValueError as error:

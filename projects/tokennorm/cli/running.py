@@ -18,7 +18,7 @@ def train(runner: Runner, to_go_on: str) -> None:
     try:
         with build_errors():
             runner.train()
-    except (CheckpointError, FileNotFoundError) as error:
+    except (CheckpointError, FileNotFoundError, ConnectionError) as error:
         start = runner.cfg.model.backbone.get('init_cfg') or {}
         raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
     except (DataError, NonFiniteError) as error:

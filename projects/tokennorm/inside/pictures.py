@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+LEAST_SPAN = 0.01  # of an axis of lambda
 MAX_HEADS = 9  # maps in a row
 _BAND = 0.2  # opacity of a band
 _MOST_POINTS = 1000  # of a scatter plot
@@ -47,7 +48,7 @@ def draw_magnitudes(
     widths = [2.6, *(max(1.0 + cell_width * count, 3.6) for count in columns.values())]
     figure = Figure(figsize=(sum(widths), max(1.2 + cell_height * rows, 4.0)), layout='constrained')
     figure.suptitle(
-        'Magnitudes of tokens behind the first norm of a block; beside the head: standard deviation / mean', fontsize=9
+        'Magnitudes of tokens behind the first norm of a block;\nbeside the head: standard deviation / mean', fontsize=9
     )
     left, *panels = figure.subfigures(1, len(widths), width_ratios=widths)
     picture = left.subplots()
@@ -163,6 +164,9 @@ def draw_ratio_curves(label: str, curves: Mapping[str, Mapping[int, float]]) -> 
         ax.set_title(f'lambda of the {title}', fontsize=10)
         ax.set_xlabel('iteration')
         ax.grid(alpha=0.3)
+    low, high = axes[0].get_ylim()
+    if high - low < LEAST_SPAN:  # rounding would look like a curve
+        axes[0].set_ylim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
     axes[0].set_ylabel('lambda (1: within tokens, 0: across tokens)')
     figure.suptitle(f'{label}: mean of the heads, and the band from the least to the largest', fontsize=11)
     handles, labels = axes[1].get_legend_handles_labels()

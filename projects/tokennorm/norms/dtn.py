@@ -72,10 +72,10 @@ class DTN(nn.LayerNorm):
         start: Literal['paper', 'layer_norm'] = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
     ) -> None:
-        if num_heads < 1 or num_features % num_heads:
-            raise ValueError(f'DTN: num_heads={num_heads} must divide num_features={num_features}')
+        if not isinstance(num_heads, int) or num_heads < 1 or num_features % num_heads:
+            raise ValueError(f'DTN: num_heads={num_heads!r} must divide num_features={num_features}')
         if not isinstance(pool, int) or pool < 1:
-            raise ValueError(f'DTN: pool={pool} must be a whole number of tokens, at least 1')
+            raise ValueError(f'DTN: pool={pool!r} must be a whole number of tokens, at least 1')
         if form not in ('paper', 'published'):
             raise ValueError(f"DTN: form={form!r} must be 'paper' or 'published'")
         if start not in ('paper', 'layer_norm'):

@@ -36,7 +36,8 @@ def write_report(study: Study) -> Path:
     """
     study.work_dir.mkdir(parents=True, exist_ok=True)
     records = {name: read_records(study, name) for name in study.stages}
-    lines = [f'# {study.title}', '', *_status(study, records), '']
+    title = f'{study.title} (dry run: two iterations a training)' if study.dry else study.title
+    lines = [f'# {title}', '', *_status(study, records), '']
     for name, stage in study.stages.items():
         finished = {key: record for key, record in records[name].items() if record['finished']}
         lines += [f'## {name}: {stage.metric}', '']
