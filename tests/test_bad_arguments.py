@@ -1,5 +1,7 @@
 """Arguments that cannot be right are ValueErrors that name them, when a backbone, neck, stem or norm is built."""
 
+import re
+
 import pytest
 
 from tokennorm import backbones
@@ -75,6 +77,17 @@ def test_heads_that_do_not_divide_the_channels():
         backbones.ViT(dict(ARCHS['ViT'], num_heads=3))
     with pytest.raises(ValueError, match='DTN: num_heads=3 must divide num_features=8'):
         build_norm(dict(type='DTN', num_heads=3), 8)
+    with pytest.raises(ValueError, match=r'DTN: num_heads=\(1, 2\) must divide num_features=8'):
+        build_norm(dict(type='DTN', num_heads=(1, 2)), 8)
+
+
+def test_pools():
+    with pytest.raises(ValueError, match=r"DTN: pool='2' must be a whole number"):
+        build_norm(dict(type='DTN', pool='2'), 8)
+    for pool in ('(4,2)', 'avg', (4, 2, 1)):
+        message = rf'PVT: pool={re.escape(repr(pool))} must be a whole number of tokens, or 2, one for each stage'
+        with pytest.raises(ValueError, match=message):
+            backbones.PVT(ARCHS['PVT'], token_norm_cfg=dict(type='DTN', pool=pool))
 
 
 def test_nearest_names():

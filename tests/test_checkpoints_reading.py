@@ -84,7 +84,7 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
             read_state_dict(f'{address}/planted.pth')
         assert not (tmp_path / 'ran.npy').exists()
-        with pytest.raises(OSError, match=r'none.pth could not be fetched'):
+        with pytest.raises(ConnectionError, match=r'none.pth could not be fetched'):
             read_state_dict(f'{address}/none.pth')
         server.shutdown()
 
@@ -219,5 +219,7 @@ def test_a_work_folder_is_its_latest_checkpoint(tmp_path):
     (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
     assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
     assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
+    with pytest.raises(FileNotFoundError, match=r'torchvision://resnet50: an address must begin with http'):
+        find_checkpoint('torchvision://resnet50')
     with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth is not there'):
         find_checkpoint(folder / 'none.pth')

@@ -3,6 +3,7 @@
 import json
 import math
 import runpy
+import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -546,6 +547,13 @@ def test_mean_performance_of_a_detector(images, detector, tmp_path, monkeypatch,
         clean_AP=100, mPC=pytest.approx(60), rPC=pytest.approx(60), AP=dict(snow=80, fog=40)
     )
     assert 'mPC 60.00 bbox AP, rPC 60.0 % of clean' in capsys.readouterr().out
+
+
+def test_a_work_folder_stands_for_its_latest_checkpoint(detector, tmp_path):
+    shutil.copy(detector[1], tmp_path / 'epoch_2.pth')
+    run([detector[0], tmp_path, '--corruptions', 'none'], tmp_path)
+    file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())
+    assert file['settings']['checkpoint'] == str(tmp_path / 'epoch_2.pth')
 
 
 def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_path):
