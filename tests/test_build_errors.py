@@ -8,7 +8,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.test_tools import CONFIG, options, tool
-from tokennorm.build_errors import build_errors
+from tokennorm.cli.build_errors import build_errors
 from tokennorm.datasets import make_shapes_dataset
 
 

@@ -13,7 +13,7 @@ from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-from tokennorm.model_checks import check_neck, check_strides
+from tokennorm.cli.model_checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name != 'study')  # tests/test_study_plan.py

@@ -8,15 +8,15 @@ from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import Runner
 from torch import nn
 
-from tokennorm.build_errors import build_errors
 from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.checkpoints.start import check_allow_missing, check_start
+from tokennorm.cli.build_errors import build_errors
+from tokennorm.cli.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 from tokennorm.datasets.checks import check_classes, check_config_data
 from tokennorm.hooks import DataErrorHook
-from tokennorm.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 from tokennorm.output_folder import make_output_folder
 from tokennorm.training.distributed import is_first_process, start_cpu_processes
 from tokennorm.training.resuming import latest_checkpoint, make_resumable

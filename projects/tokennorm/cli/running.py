@@ -4,9 +4,9 @@ import errno
 
 from mmengine.runner import Runner
 
-from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.start import how_to_start
+from tokennorm.cli.build_errors import build_errors
 from tokennorm.hooks.data_errors import DataError
 from tokennorm.hooks.non_finite import NonFiniteError
 
