@@ -58,6 +58,7 @@ class FusedDTN(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
         if torch.is_grad_enabled():
             raise RuntimeError(
                 'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use '

@@ -242,6 +242,7 @@ class _DTN(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
+        """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
         x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands = ctx.saved_tensors
         has_mean = mean_logit is not None
         s = _Shapes(x, position, valid, ctx.pool)
