@@ -6,7 +6,8 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import PVT, PVTv2, Swin, layers
+from tokennorm.backbones import PVT, PVTv2, Swin
+from tokennorm.layers import block as layers
 from tokennorm.norms import DTN, LayerNorm
 
 ARCH = dict(embed_dims=[8, 16, 24], depths=[2, 2, 1], num_heads=[1, 2, 4], mlp_ratios=[2, 2, 1])

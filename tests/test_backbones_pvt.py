@@ -14,11 +14,12 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import PVT, layers
-from tokennorm.backbones.layers import DropPath
+from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
+from tokennorm.layers import DualPatchEmbed, PatchEmbed
+from tokennorm.layers import block as layers
+from tokennorm.layers.block import DropPath
 from tokennorm.norms import DTN, LayerNorm
-from tokennorm.stems import DualPatchEmbed, PatchEmbed
 
 ARCH = dict(
     embed_dims=[8, 16, 40, 64],

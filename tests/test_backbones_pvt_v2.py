@@ -15,8 +15,8 @@ from tests.test_backbones_pvt import randomise
 from tokennorm.backbones import PVTv2
 from tokennorm.backbones.pvt_v2 import ARCHS
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
+from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.norms import DTN
-from tokennorm.stems import DualPatchEmbed, PatchEmbed
 
 ARCH = dict(
     embed_dims=[8, 16, 40, 64],

@@ -13,11 +13,12 @@ from torch import nn
 
 from tests.conftest import assert_near
 from tests.test_backbones_pvt import randomise
-from tokennorm.backbones import Swin, layers
+from tokennorm.backbones import Swin
 from tokennorm.backbones.swin import ARCHS, relative_positions, shift_mask
 from tokennorm.checkpoints import from_published_swin, load_pretrained
+from tokennorm.layers import DualPatchEmbed
+from tokennorm.layers import block as layers
 from tokennorm.norms import DTN
-from tokennorm.stems import DualPatchEmbed
 
 ARCH = dict(embed_dims=[8, 16, 32, 64], depths=[2, 2, 1, 2], num_heads=[1, 2, 4, 8], mlp_ratios=[4, 4, 4, 4])
 HOSTS_ARCH = dict(depths=ARCH['depths'], num_heads=ARCH['num_heads'], window_size=7, drop_path_rate=0.0)

@@ -15,10 +15,10 @@ from tests.conftest import assert_near
 from tokennorm.backbones import TimmBackbone
 from tokennorm.backbones.base import WITH_RUNNING_STATISTICS
 from tokennorm.checkpoints import CheckpointError
+from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN
 from tokennorm.optim import LayerDecayOptimWrapperConstructor
 from tokennorm.padding import note_image_sizes
-from tokennorm.stems import DualPatchEmbed
 
 VIT_ARGS = dict(embed_dim=16, depth=3, num_heads=4, dynamic_img_size=True, dynamic_img_pad=True)
 SWIN_ARGS = dict(embed_dim=16, depths=(2, 2), num_heads=(2, 4), strict_img_size=False)

@@ -13,11 +13,12 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from tests.conftest import assert_near
-from tokennorm.backbones import ViT, layers
+from tokennorm.backbones import ViT
 from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
 from tokennorm.checkpoints import CheckpointError, from_published_vit, load_pretrained, resize_positions
+from tokennorm.layers import DualPatchEmbed, PatchEmbed
+from tokennorm.layers import block as layers
 from tokennorm.norms import DTN, LayerNorm
-from tokennorm.stems import DualPatchEmbed, PatchEmbed
 
 ARCH = dict(embed_dims=24, depth=4, num_heads=3, mlp_ratio=2)
 

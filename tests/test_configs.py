@@ -13,10 +13,12 @@ from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-from tokennorm.cli.model_checks import check_neck, check_strides
+from tokennorm.engine.runner.model_checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
-CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name != 'study')  # tests/test_study_plan.py
+CONFIGS = sorted(
+    path for path in ROOT.glob('[!_]*/*.py') if path.parent.name != 'study'
+)  # see test_research_study_plan.py
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
 TWINS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']

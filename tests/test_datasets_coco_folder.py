@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tokennorm.datasets.coco_folder import find_coco_splits
+from tokennorm.datasets.coco.folder import find_coco_splits
 
 
 def write(root, ann_file, image_names, image_dir):

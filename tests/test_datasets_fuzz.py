@@ -18,11 +18,11 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 from pycocotools import mask as coco_masks
 
-from tokennorm.datasets.checks import check_config_data
-from tokennorm.datasets.coco_folder import find_coco_splits
-from tokennorm.datasets.inspection import inspect_splits
-from tokennorm.datasets.own_data import use_coco_splits
-from tokennorm.hooks.data_errors import DataError, prepare_data
+from tokennorm.datasets.coco.checks import check_config_data
+from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.coco.own_data import use_coco_splits
+from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 
 HEIGHT, WIDTH = 24, 32
 VALUES = [

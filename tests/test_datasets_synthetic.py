@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset, painting, synthetic
+from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset
+from tokennorm.datasets.synthetic import painting
+from tokennorm.datasets.synthetic import shapes as synthetic
 
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')  # pycocotools
 TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'

@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from tokennorm.datasets import SHAPE_CLASSES, make_shape_classes_dataset, synthetic_classes
+from tokennorm.datasets import SHAPE_CLASSES, make_shape_classes_dataset
+from tokennorm.datasets.synthetic import shape_classes as synthetic_classes
 
 TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
 SMALL = dict(num_train=26, num_val=12, image_size=64, seed=3)

@@ -9,9 +9,9 @@ from mmengine import DefaultScope
 from mmengine.registry import MODELS as ROOT
 
 from tokennorm.builder import build_norm, build_stem
+from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.registry import MODELS
-from tokennorm.stems import DualPatchEmbed, PatchEmbed
 
 BUILD = """
 from mmengine import DefaultScope

@@ -17,8 +17,8 @@ from mmdet.apis import DetInferencer
 from pycocotools.coco import COCO
 
 from tests.full_disk import files_of_at_most
-from tokennorm.cli import train
 from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine.runner import train
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py')

@@ -11,10 +11,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import mmdet
 
-from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.flops import count_attention_and_norms
+from tokennorm.engine.check_env import require_mmcv_ops
+from tokennorm.engine.flops import count_attention_and_norms
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(flops='get_flops', log_plots='analyze_logs')

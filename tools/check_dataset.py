@@ -5,10 +5,10 @@ from pathlib import Path
 
 import cv2
 
-from tokennorm.datasets.coco_folder import find_coco_splits
-from tokennorm.datasets.contact_sheet import contact_sheet
-from tokennorm.datasets.inspection import inspect_splits
-from tokennorm.output_folder import make_output_folder
+from tokennorm.datasets.coco.contact_sheet import contact_sheet
+from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.engine.output_dir import make_output_dir
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     if found.errors:
         raise SystemExit(f'error: {len(found.errors)} problems that would break training or evaluation')
     try:
-        make_output_folder(args.out)
+        make_output_dir(args.out)
     except ValueError as error:
         raise SystemExit(f'error: --out: {error}') from None
     for split in splits.values():

@@ -11,8 +11,8 @@ from pathlib import Path
 from mmengine.config import Config
 
 from tokennorm.checkpoints.reading import noted_checkpoint
-from tokennorm.cli import build_runner, train
 from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine.runner import build_runner, train
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'demo'

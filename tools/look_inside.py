@@ -13,12 +13,12 @@ import torch
 from matplotlib.figure import Figure
 from mmengine.config import Config
 
-from tokennorm.config_options import ConfigOptions
-from tokennorm.inside import measures, pictures
-from tokennorm.inside.looking import Layer, look
-from tokennorm.inside.opening import Image, open_backbone, open_config, open_images, prepare
-from tokennorm.inside.positions import TOKEN, row_of_p
-from tokennorm.inside.ratios import dtn_layers, ratios_of, read_ratio_curves
+from tokennorm.engine.lambdas import dtn_layers, ratios_of, read_ratio_curves
+from tokennorm.engine.runner.options import ConfigOptions
+from tokennorm.research.analysis import metrics, plots
+from tokennorm.research.analysis.loading import Image, open_backbone, open_config, open_images, prepare
+from tokennorm.research.analysis.position_weights import TOKEN, row_of_p
+from tokennorm.research.analysis.probe import Layer, look
 
 MOST_LAYERS = 8  # rows of a picture
 
@@ -102,11 +102,11 @@ def magnitude(args: argparse.Namespace) -> Figure:
     maps, spreads = {}, {}
     for model in models:
         layers = choose(model.look(images[0]), args.layers, MOST_LAYERS)
-        values = [measures.token_magnitudes(layer.after, layer.num_heads) for layer in layers]
+        values = [metrics.token_magnitudes(layer.after, layer.num_heads) for layer in layers]
         names = [f'{layer.name}\n{type(layer.norm).__name__}' for layer in layers]
         maps[model.label] = list(zip(names, values, strict=True))
-        spreads[model.label] = [measures.relative_spread(value) for value in values]
-    return pictures.draw_magnitudes(images[0].pixels, maps, spreads)
+        spreads[model.label] = [metrics.relative_spread(value) for value in values]
+    return plots.draw_magnitudes(images[0].pixels, maps, spreads)
 
 
 def attention_distance(args: argparse.Namespace) -> Figure:
@@ -132,7 +132,7 @@ def attention_distance(args: argparse.Namespace) -> Figure:
         for name, stride, distances, uniform in found[model.label]:
             heads = ' '.join(f'{distance:.2f}' for distance in distances.tolist())
             print(f'  {name} (stride {stride}, uniform {uniform.mean():.2f}): {heads}')
-    return pictures.draw_distances(found)
+    return plots.draw_distances(found)
 
 
 def variation(args: argparse.Namespace) -> Figure:
@@ -151,17 +151,17 @@ def variation(args: argparse.Namespace) -> Figure:
             for layer in layers:
                 tokens = layer.before.double()
                 means = (
-                    measures.mean_of(layer.norm, tokens),
+                    metrics.mean_of(layer.norm, tokens),
                     tokens.mean(dim=-1, keepdim=True),
                     tokens.mean(dim=(0, 1)),
                 )
                 for values, mean in zip(kinds.values(), means, strict=True):
-                    both = (measures.variation_coefficient(tokens, mean), measures.relative_distance(tokens, mean))
+                    both = (metrics.variation_coefficient(tokens, mean), metrics.relative_distance(tokens, mean))
                     values.append(torch.stack(both).flatten(1))
             measured = {kind: tuple(torch.cat(values, dim=1)) for kind, values in kinds.items()}
             rows.append((layers[0].name, layers[0].stride, measured))
         found[model.label] = rows
-    return pictures.draw_variation(found)
+    return plots.draw_variation(found)
 
 
 def ratio(args: argparse.Namespace) -> Figure:
@@ -174,9 +174,9 @@ def ratio(args: argparse.Namespace) -> Figure:
                 f'{source} has no lambda in */vis_data/scalars.json: train with custom_hooks of '
                 "dict(type='tokennorm.LambdaHook'), and with DTN"
             )
-        return pictures.draw_ratio_curves(source.resolve().name, curves)
+        return plots.draw_ratio_curves(source.resolve().name, curves)
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
-    return pictures.draw_ratios(model.label, {name: ratios_of(norm) for name, norm in dtn_layers_of(model).items()})
+    return plots.draw_ratios(model.label, {name: ratios_of(norm) for name, norm in dtn_layers_of(model).items()})
 
 
 def positions(args: argparse.Namespace) -> Figure:
@@ -193,7 +193,7 @@ def positions(args: argparse.Namespace) -> Figure:
     for name in choose(list(after), args.layers, MOST_LAYERS):
         pool = f'\ncells of {after[name].pool}' if after[name].pool > 1 else ''
         rows.append((name + pool, row_of_p(before[name].position), row_of_p(after[name].position)))
-    return pictures.draw_positions(model.label, rows, TOKEN)
+    return plots.draw_positions(model.label, rows, TOKEN)
 
 
 def directions(args: argparse.Namespace) -> Figure:
@@ -210,13 +210,13 @@ def directions(args: argparse.Namespace) -> Figure:
             (f'before {norm}', [describe(layer.before) for layer in looks]),
             (f'after {norm}', [describe(layer.after) for layer in looks]),
         ]
-    return pictures.draw_directions([image.pixels for image in images], found)
+    return plots.draw_directions([image.pixels for image in images], found)
 
 
 def describe(grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
     """Principal components, shares, norms and mean cosine of tokens (H, W, C)."""
     tokens = grid.flatten(0, 1)
-    return (*measures.principal_components(tokens), tokens.norm(dim=-1), measures.mean_cosine(tokens))
+    return (*metrics.principal_components(tokens), tokens.norm(dim=-1), metrics.mean_cosine(tokens))
 
 
 def open_models(args: argparse.Namespace) -> tuple[list[Model], list[Image]]:
@@ -243,7 +243,7 @@ def dtn_layers_of(model: Model) -> dict[str, torch.nn.Module]:
 def choose(items: list, wanted: list[int] | None, most: int) -> list:
     """The items of those numbers, or without any `most` of them, evenly spaced."""
     if wanted is None:
-        return [items[i] for i in pictures.evenly(len(items), most)]
+        return [items[i] for i in plots.evenly(len(items), most)]
     if not all(0 <= i < len(items) for i in wanted):
         raise ValueError(f'--layers {" ".join(map(str, wanted))}: there are those of 0 to {len(items) - 1}')
     return [items[i] for i in wanted]

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from mmengine.utils import ProgressBar
 
-from tokennorm.check_env import require_mmcv_ops
 from tokennorm.checkpoints import find_checkpoint
-from tokennorm.cli import read_config, use_options
-from tokennorm.config_options import ConfigOptions
-from tokennorm.output_folder import make_output_folder
-from tokennorm.prediction import (
+from tokennorm.engine.check_env import require_mmcv_ops
+from tokennorm.engine.output_dir import make_output_dir
+from tokennorm.engine.prediction import (
     IMAGE_SUFFIXES,
     CocoDetections,
     build_inferencer,
@@ -23,6 +21,8 @@ from tokennorm.prediction import (
     list_images,
     read_images,
 )
+from tokennorm.engine.runner import read_config, use_options
+from tokennorm.engine.runner.options import ConfigOptions
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
 
     images, count, video = open_input(args.path, args.out)
     try:
-        make_output_folder(args.out)
+        make_output_dir(args.out)
     except ValueError as error:
         raise SystemExit(f'error: --out: {error}') from None
     pictures = None if args.no_pictures else Pictures(args.out, video)

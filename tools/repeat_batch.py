@@ -2,8 +2,8 @@
 
 import argparse
 
-from tokennorm.cli import read_config
-from tokennorm.training.repeat_batch import repeat_batch
+from tokennorm.engine.resume.repeat_batch import repeat_batch
+from tokennorm.engine.runner import read_config
 
 
 def main(argv: list[str] | None = None) -> None:

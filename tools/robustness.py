@@ -14,18 +14,18 @@ import cv2
 from mmengine.config import Config
 
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-from tokennorm.cli import build_runner, load_config
-from tokennorm.config_options import ConfigOptions
-from tokennorm.datasets.checks import check_classes, check_config_data
+from tokennorm.datasets.coco.checks import check_classes, check_config_data
 from tokennorm.datasets.image_folder import is_classifier
-from tokennorm.hooks.data_errors import DataError
-from tokennorm.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
-from tokennorm.robustness.class_folders import restrict_answers, use_trained_classes
-from tokennorm.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
-from tokennorm.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
-from tokennorm.robustness.report import classifier_report, detector_report
-from tokennorm.robustness.results import CLEAN, Cell, Results, cell_name, digest
-from tokennorm.robustness.sheet import corruption_sheet
+from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.engine.runner import build_runner, load_config
+from tokennorm.engine.runner.options import ConfigOptions
+from tokennorm.research.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
+from tokennorm.research.robustness.class_folders import restrict_answers, use_trained_classes
+from tokennorm.research.robustness.corruptions import CORRUPTIONS, SEVERITIES, CorruptionError
+from tokennorm.research.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
+from tokennorm.research.robustness.results import CLEAN, Cell, Results, cell_name, digest
+from tokennorm.research.robustness.sheet import corruption_sheet
+from tokennorm.research.robustness.tables import classifier_report, detector_report
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tokennorm.datasets.splitting import split_annotations
+from tokennorm.datasets.coco.splitting import split_annotations
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from tokennorm.config_options import ConfigOptions
 from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
-from tokennorm.study.plan import ARMS, Run, Study, load_study
-from tokennorm.study.records import is_finished, read_record
-from tokennorm.study.report import copy_report, value_at, write_report
+from tokennorm.engine.runner.options import ConfigOptions
+from tokennorm.research.study.page import copy_report, value_at, write_report
+from tokennorm.research.study.plan import ARMS, Run, Study, load_study
+from tokennorm.research.study.records import is_finished, read_record
 
 MAKERS = dict(shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset)
 # What tools/look_inside.py draws for --docs, in the order of the DTN paper's figures.
@@ -102,7 +102,7 @@ def draw_inside(study: Study, folder: Path) -> None:
 
 def train_piece(study: Study, args: argparse.Namespace) -> None:
     """One piece, in this process."""
-    from tokennorm.study.pieces import run_piece
+    from tokennorm.research.study.pieces import run_piece
 
     stage, arm, seed = args.piece
     run = Run(stage, arm, int(seed) if seed.isdecimal() else -1)

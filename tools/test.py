@@ -6,9 +6,9 @@ from pathlib import Path
 from mmengine.evaluator import DumpResults
 
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-from tokennorm.cli import add_runner_arguments, build_runner, load_config, test
-from tokennorm.datasets.checks import check_classes
+from tokennorm.datasets.coco.checks import check_classes
 from tokennorm.datasets.image_folder import is_classifier
+from tokennorm.engine.runner import add_runner_arguments, build_runner, load_config, test
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tokennorm.cli import add_runner_arguments, build_runner, load_config, train
+from tokennorm.engine.runner import add_runner_arguments, build_runner, load_config, train
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -15,7 +15,7 @@ import yaml
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
-from tokennorm.flops import count_operations, forward_of
+from tokennorm.engine.flops import count_operations, forward_of
 
 ROOT = Path(__file__).resolve().parents[1]
 INDEX = ROOT / 'docs' / 'configs.md'

@@ -14,6 +14,6 @@ __all__ = ['__version__', 'replace_norms', 'replace_stem']
 def __getattr__(name: str) -> Any:
     if name not in ('replace_norms', 'replace_stem'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from tokennorm import surgery
+    from tokennorm import replace
 
-    return getattr(surgery, name)
+    return getattr(replace, name)

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from tokennorm import norms
-from tokennorm.names import did_you_mean
+from tokennorm.messages import did_you_mean
 from tokennorm.registry import MODELS
 
 MODELS.register_module(name=['LN', 'LayerNorm'], module=norms.LayerNorm)
@@ -28,7 +28,7 @@ MODELS.register_module(module=norms.RMSNorm)
 MODELS.register_module(module=norms.ScaleNorm)
 
 
-def normalizes_token_grids(cls: type) -> bool:
+def is_token_norm(cls: type) -> bool:
     """Whether a class keeps the normalizers' contract, `norm(x, valid=None)` on (B, H, W, C).
 
     Torch's and the hosts' norms have no `valid`; most of them also take channels first.
@@ -36,7 +36,7 @@ def normalizes_token_grids(cls: type) -> bool:
     return 'valid' in inspect.signature(getattr(cls, 'forward', cls)).parameters
 
 
-def embeds_patches(cls: type) -> bool:
+def is_patch_embed(cls: type) -> bool:
     """Whether a class is built as patch embeddings are, and no backbone."""
     accepted = inspect.signature(cls).parameters
     return {'in_channels', 'embed_dims', 'patch_size'} <= set(accepted) and 'arch' not in accepted
@@ -104,8 +104,8 @@ def build_norm(
         ValueError: for a type that is unknown, or that does not take token grids, such as torch's own; and for
             arguments that it does not have.
     """
-    cls, kwargs = resolve_type(cfg, role, normalizes_token_grids)
-    if not normalizes_token_grids(cls):
+    cls, kwargs = resolve_type(cfg, role, is_token_norm)
+    if not is_token_norm(cls):
         raise ValueError(f'{role}: {cls.__name__} does not normalize token grids: no forward(x, valid=None)')
     check_arguments(cls, kwargs, role)
     accepted = inspect.signature(cls).parameters
@@ -122,8 +122,8 @@ def build_stem(cfg: Mapping[str, Any] | None, **kwargs) -> nn.Module:
     Raises:
         ValueError: for a type that is unknown or takes no images, and for arguments that it does not have.
     """
-    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', embeds_patches)
-    if not embeds_patches(cls):
+    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', is_patch_embed)
+    if not is_patch_embed(cls):
         raise ValueError(f'stem_cfg: {cls.__name__} is no patch embedding: it has no embed_dims and patch_size')
     check_arguments(cls, own, 'stem_cfg')
     for name in ('in_channels', 'embed_dims', 'patch_size'):

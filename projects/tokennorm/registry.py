@@ -12,16 +12,16 @@ MODELS = host.Registry(
     scope='tokennorm',
     locations=[
         'tokennorm.builder',
-        'tokennorm.stems',
+        'tokennorm.layers',
         'tokennorm.backbones',
         'tokennorm.necks',
         'tokennorm.data_preprocessors',
     ],
 )
 DATASETS = host.Registry(
-    'dataset', parent=host.DATASETS, scope='tokennorm', locations=['tokennorm.robustness.class_folders']
+    'dataset', parent=host.DATASETS, scope='tokennorm', locations=['tokennorm.research.robustness.class_folders']
 )
-HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.hooks'])
+HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.engine.hooks'])
 OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
     'optimizer wrapper constructor',
     parent=host.OPTIM_WRAPPER_CONSTRUCTORS,
@@ -32,5 +32,5 @@ DATA_SAMPLERS = host.Registry(
     'data sampler',
     parent=host.DATA_SAMPLERS,
     scope='tokennorm',
-    locations=['tokennorm.training.resumable_sampler'],
+    locations=['tokennorm.engine.resume.sampler'],
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm, check_cfg
 from tokennorm.checkpoints import load_from_init_cfg
-from tokennorm.names import did_you_mean
+from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import image_sizes_of, valid_cells
 

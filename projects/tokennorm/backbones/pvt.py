@@ -15,11 +15,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
+from tokennorm.layers import PatchEmbed
+from tokennorm.layers.block import DropPath, Mlp, drop_path_rates, run_block
 from tokennorm.registry import MODELS
-from tokennorm.stems import PatchEmbed
 
 _PATCH_SIZES = (4, 2, 2, 2)
 _WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))

@@ -15,11 +15,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
-from tokennorm.backbones.layers import DropPath, drop_path_rates, run_block
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
+from tokennorm.layers import PatchEmbed
+from tokennorm.layers.block import DropPath, drop_path_rates, run_block
 from tokennorm.registry import MODELS
-from tokennorm.stems import PatchEmbed
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
 _WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))

@@ -17,8 +17,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
-from tokennorm.backbones.layers import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
+from tokennorm.layers.block import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
 from tokennorm.registry import MODELS
 
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {

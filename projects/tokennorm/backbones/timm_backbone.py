@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.checkpoints import load_from_init_cfg
-from tokennorm.names import did_you_mean
+from tokennorm.messages import did_you_mean
 from tokennorm.registry import MODELS
-from tokennorm.surgery import replace_norms, replace_stem
-from tokennorm.surgery.token_norm import TokenNorm
+from tokennorm.replace import replace_norms, replace_stem
+from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 
 def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
@@ -165,7 +165,7 @@ class TimmBackbone(Backbone):
         if any(key.startswith('net.') for key in state_dict):
             return state_dict
         left_out = set(self._create().state_dict()) - self.names_in_timm
-        replaced = {name for name, module in self.named_modules() if isinstance(module, TokenNorm)}
+        replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         converted = {}
         for key, value in state_dict.items():
             if key not in left_out:

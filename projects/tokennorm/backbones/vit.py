@@ -20,9 +20,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, find_arch, in_autocast_dtype
-from tokennorm.backbones.layers import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
+from tokennorm.layers.block import DropPath, Mlp, drop_path_rates, pad_grid, run_block
 from tokennorm.padding import image_sizes_of, valid_cells
 from tokennorm.registry import MODELS
 

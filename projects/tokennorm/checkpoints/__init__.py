@@ -2,8 +2,9 @@
 
 from tokennorm.checkpoints.bias_tables import resize_bias_table
 from tokennorm.checkpoints.class_token import without_class_token
+from tokennorm.checkpoints.load_report import LoadReport
 from tokennorm.checkpoints.loading import check_fit, load_from_init_cfg, load_pretrained
-from tokennorm.checkpoints.positions import resize_positions
+from tokennorm.checkpoints.position_embeddings import resize_positions
 from tokennorm.checkpoints.published_dtn import from_published_dtn
 from tokennorm.checkpoints.published_pvt import from_published_pvt
 from tokennorm.checkpoints.published_pvt_v2 import from_published_pvt_v2
@@ -16,7 +17,6 @@ from tokennorm.checkpoints.reading import (
     read_state_dict,
     trained_classes,
 )
-from tokennorm.checkpoints.report import LoadReport
 
 __all__ = [
     'CheckpointError',

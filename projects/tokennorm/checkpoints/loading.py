@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from tokennorm.checkpoints.layer_norm_start import with_layer_norm_start
 from tokennorm.checkpoints.layouts import Layout, layouts_of, recognise
+from tokennorm.checkpoints.load_report import LoadReport, misfit
 from tokennorm.checkpoints.provenance import origins, tracked
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
-from tokennorm.checkpoints.report import LoadReport, misfit
 from tokennorm.checkpoints.resizing import resize_tables
-from tokennorm.names import shorten
+from tokennorm.messages import shorten
 
 __all__ = [
     'CheckpointError',

@@ -10,7 +10,7 @@ from urllib.error import URLError
 import torch
 from torch import Tensor
 
-from tokennorm.checkpoints.plain import STAND_INS, to_plain
+from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
 
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'

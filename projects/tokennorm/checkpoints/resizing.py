@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tokennorm.checkpoints.bias_tables import resize_bias_table
-from tokennorm.checkpoints.positions import resize_positions
+from tokennorm.checkpoints.position_embeddings import resize_positions
 
 
 def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Datasets that the package can make itself."""
 
-from tokennorm.datasets.synthetic import CLASSES, METAINFO, make_shapes_dataset
-from tokennorm.datasets.synthetic_classes import SHAPE_CLASSES, make_shape_classes_dataset
+from tokennorm.datasets.synthetic.shape_classes import SHAPE_CLASSES, make_shape_classes_dataset
+from tokennorm.datasets.synthetic.shapes import CLASSES, METAINFO, make_shapes_dataset
 
 __all__ = ['CLASSES', 'METAINFO', 'SHAPE_CLASSES', 'make_shape_classes_dataset', 'make_shapes_dataset']

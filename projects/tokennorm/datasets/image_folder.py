@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.datasets.checks import innermost_datasets, set_num_classes
-from tokennorm.names import shorten
+from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
+from tokennorm.messages import shorten
 
 EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # mmpretrain's
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))

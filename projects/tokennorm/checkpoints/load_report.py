@@ -1,0 +1,54 @@
+"""What became of a checkpoint's parameters and of a model's."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tokennorm.messages import shorten
+
+
+@dataclass
+class LoadReport:
+    """The keys of a model, each in one of four lists, and those of a file that have no place there.
+
+    Args:
+        model: The model's class.
+        source: The file or address.
+        layout: Whose names the file has.
+        matched: As they are in the file, but for their names.
+        converted: Made of what is in the file: reordered, split, joined.
+        resized: Position embeddings and bias tables at another size than in the file.
+        missing: Not in the file: they are as the model started.
+        unexpected: What the file has beside, by its own names, as a classifier's head.
+    """
+
+    model: str
+    source: str
+    layout: str
+    matched: list[str] = field(default_factory=list)
+    converted: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        kinds = ['converted', 'resized', 'missing', 'unexpected']
+        counts = [f'{len(keys)} {kind}: {shorten(keys)}' for kind in kinds if (keys := getattr(self, kind))]
+        return '\n  '.join(
+            [f'{self.model} loaded from {self.source} ({self.layout})', f'{len(self.matched)} matched', *counts]
+        )
+
+
+def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    """What of `found` is missing, unexpected or of another shape, in one line each; '' where all fits."""
+    reshaped = [
+        f'{key} ({tuple(found[key].shape)} in the file, {tuple(value.shape)} in the model)'
+        for key, value in expected.items()
+        if key in found and found[key].shape != value.shape
+    ]
+    kinds = {
+        'missing': sorted(set(expected) - set(found)),
+        'unexpected': sorted(set(found) - set(expected)),
+        'of another shape': reshaped,
+    }
+    return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys)}' for kind, keys in kinds.items() if keys)

@@ -1,0 +1,1 @@
+"""Generated datasets of shapes, for the demo, the study and the tests."""

@@ -1,0 +1,91 @@
+"""Shape classes: small pictures with one shape each, generated from a seed, as an ImageFolder for classifiers.
+
+The pictures are those of the shapes dataset (`synthetic.py`: backgrounds, clutter, shadows, blur, noise), with one
+object. Its class is its outline and its surface together, such as 'star-stripes'; the hue leans to the outline as
+there. Images are dealt out to the classes in turn: `<split>/<class>/<number>.jpg`. Image `index` of a split depends on
+(seed, split, index) alone.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from tokennorm.datasets.synthetic.make_once import make_once
+from tokennorm.datasets.synthetic.painting import paint
+from tokennorm.datasets.synthetic.shapes import CLASSES, SPLITS, Settings, random_shape
+
+SURFACES = ('plain', 'stripes', 'speckle')
+SHAPE_CLASSES = tuple(f'{outline}-{surface}' for outline in CLASSES for surface in SURFACES)
+SIZES = (0.35, 0.7)  # of the image's side, log-uniform
+CONTRAST = 3.0  # of the surface, over that of the shapes dataset
+MIN_INSIDE = 0.75  # of the shape's area
+
+
+@dataclass(frozen=True)
+class ClassSettings(Settings):
+    """`Settings` of the shapes dataset, told apart from it in `dataset.json`."""
+
+    task: str = 'classification'
+
+
+def make_class_image(settings: ClassSettings, split: str, index: int) -> np.ndarray:
+    """The image (S, S, 3) uint8 BGR of class `index % 12`."""
+    rng = np.random.default_rng([settings.seed, len(SPLITS) + SPLITS.index(split), index])
+    label, surface = divmod(index % len(SHAPE_CLASSES), len(SURFACES))
+    sizes = [share * settings.image_size for share in SIZES]
+    shapes = (random_shape(rng, settings.image_size, label, sizes) for _ in count())
+    shape = next(shape for shape in shapes if shape.mask.sum() >= MIN_INSIDE * shape.full_area)
+    return paint(rng, [replace(shape, surface=SURFACES[surface], contrast=CONTRAST)], settings.image_size)
+
+
+def make_shape_classes_dataset(
+    out: str | Path,
+    num_train: int = 2400,
+    num_val: int = 600,
+    image_size: int = 64,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> Path:
+    """Makes the dataset in folder `out` and returns its path; does nothing where it is there already.
+
+    Args:
+        out: Folder that will hold `train` and `val`, each with a folder for each of the 12 classes.
+        num_train: Images of the train split, at least one a class.
+        num_val: Images of the val split, at least one a class.
+        image_size: Side of the square images, in pixels.
+        seed: The same seed gives the same dataset.
+        overwrite: Replace a dataset of other settings.
+
+    Raises:
+        ValueError: for settings that cannot be.
+        FileExistsError: where `out` holds something else.
+    """
+    settings = ClassSettings(num_train, num_val, image_size, seed)
+    if min(num_train, num_val) < len(SHAPE_CLASSES):
+        raise ValueError(
+            f'a split needs at least one image of each of {len(SHAPE_CLASSES)} classes, '
+            f'got {num_train} train and {num_val} val'
+        )
+    out = Path(out)
+
+    def write(folder: Path) -> None:
+        for split in SPLITS:
+            for index in range(getattr(settings, f'num_{split}')):
+                path = folder / split / SHAPE_CLASSES[index % len(SHAPE_CLASSES)] / f'{index + 1:06d}.jpg'
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image = make_class_image(settings, split, index)
+                if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+                    raise OSError(f'could not write {path}')
+
+    def incomplete_split(folder: Path) -> str | None:
+        lacking = (s for s in SPLITS if len(list((folder / s).glob('*/*.jpg'))) != getattr(settings, f'num_{s}'))
+        return next(lacking, None)
+
+    if make_once(out, asdict(settings), write, incomplete_split, overwrite):
+        print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
+    else:
+        print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
+    return out

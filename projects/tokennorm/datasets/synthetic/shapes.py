@@ -1,0 +1,236 @@
+"""Shapes: a small detection and instance segmentation dataset in COCO format, generated from a seed.
+
+A picture is planned before it is painted. `plan` puts objects on the canvas from back to front and accepts one only if
+afterwards *every* object still shows at least `MIN_VISIBLE_FRACTION` of its area and `MIN_VISIBLE_PIXELS`; the image
+border hides just as an occluder does. Whatever is planned is painted and annotated and nothing else is, so no object
+is without an annotation and no annotation is without a visible object.
+
+Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
+patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
+uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size,
+the square root of its unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
+
+Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
+another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
+
+Image `index` of a split depends on (seed, split, index) alone: neither on the number of workers nor on the number of
+images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) uint8 in cv2's BGR order.
+"""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from pycocotools import mask as rle
+
+from tokennorm.datasets.synthetic.make_once import make_once
+from tokennorm.datasets.synthetic.painting import Shape, paint
+
+CLASSES = ('disk', 'square', 'triangle', 'star')
+METAINFO = dict(classes=CLASSES, palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)])
+SPLITS = ('train', 'val')
+FORMAT_VERSION = 1
+MIN_VISIBLE_FRACTION = 0.35
+MIN_VISIBLE_PIXELS = 40
+MAX_OBJECTS = 8
+EMPTY_EVERY = 20
+MIN_SIZE, MAX_SIZE, MAX_SHARE = 20.0, 104.0, 0.55
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the content of a dataset, as written to its `dataset.json`."""
+
+    num_train: int
+    num_val: int
+    image_size: int
+    seed: int
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if min(self.num_train, self.num_val) < 1:
+            raise ValueError(f'a split needs at least one image, got {self.num_train} train and {self.num_val} val')
+        if self.image_size < 48:
+            raise ValueError(f'image_size must be at least 48 px, got {self.image_size}')
+        if self.seed < 0:
+            raise ValueError(f'seed must not be negative, got {self.seed}')
+
+
+# ---- plan: which objects, where, and what is seen of them ----
+
+
+def outline(label: int) -> np.ndarray:
+    """Corners (P, 2) of a class's shape with area 1 around the origin."""
+    corners = (64, 4, 3, 10)[label]
+    angle = 2 * np.pi * np.arange(corners) / corners
+    radius = np.where(np.arange(corners) % 2, 0.45, 1.0) if CLASSES[label] == 'star' else np.ones(corners)
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return points / np.sqrt(cv2.contourArea(points.astype(np.float32)))
+
+
+def random_shape(
+    rng: np.random.Generator, image_size: int, label: int | None = None, sizes: Sequence[float] | None = None
+) -> Shape:
+    """A shape of random class (or `label`), size (within `sizes`, in px), aspect and rotation.
+
+    Its centre is in the image, whose border may cut it.
+    """
+    label = int(rng.integers(len(CLASSES))) if label is None else label
+    smallest, largest = sizes or (MIN_SIZE, min(MAX_SIZE, MAX_SHARE * image_size))
+    size = float(np.exp(rng.uniform(np.log(smallest), np.log(largest))))
+    stretch = np.exp(rng.uniform(-0.12, 0.12))
+    turn = rng.uniform(0, 2 * np.pi)
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    centre = rng.uniform(0, image_size, 2)
+    points = size * (outline(label) * [stretch, 1 / stretch]) @ rotation.T + centre
+
+    scale = 4  # coverage is the share of 4 x 4 samples
+    low = np.floor(points.min(0)).astype(int) - 1
+    width, height = np.ceil(points.max(0)).astype(int) + 1 - low
+    fine = np.zeros((height * scale, width * scale), np.uint8)
+    cv2.fillPoly(fine, [np.round((points - low) * scale - 0.5).astype(np.int32)], 255)
+    patch = cv2.resize(fine, (int(width), int(height)), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+
+    (x0, y0), (x1, y1) = np.clip(low, 0, image_size), np.clip(low + [width, height], 0, image_size)
+    alpha = np.zeros((image_size, image_size), np.float32)
+    alpha[y0:y1, x0:x1] = patch[y0 - low[1] : y1 - low[1], x0 - low[0] : x1 - low[0]]
+    return Shape(label, size, alpha, float((patch >= 0.5).sum()))
+
+
+def visible_masks(shapes: Sequence[Shape]) -> list[np.ndarray]:
+    """Disjoint masks, (S, S) bool, of what is seen of shapes given from back to front."""
+    masks, covered = [], False
+    for shape in reversed(shapes):
+        masks.append(shape.mask & ~covered)
+        covered = covered | shape.mask
+    return masks[::-1]
+
+
+def all_visible(shapes: Sequence[Shape]) -> bool:
+    """Whether enough is seen of every shape given from back to front."""
+    seen = [mask.sum() for mask in visible_masks(shapes)]
+    return all(
+        pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
+        for pixels, shape in zip(seen, shapes, strict=True)
+    )
+
+
+def plan(rng: np.random.Generator, num_objects: int, image_size: int) -> list[Shape]:
+    """Up to `num_objects` shapes from back to front, all of them visible enough; fewer only where no room is found."""
+    shapes = []
+    for _ in range(num_objects):
+        for _ in range(20):
+            candidate = [*shapes, random_shape(rng, image_size)]
+            if all_visible(candidate):
+                shapes = candidate
+                break
+    return shapes
+
+
+# ---- write ----
+
+
+def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
+    """One image (S, S, 3) uint8 and its list of (label, visible mask (S, S) bool)."""
+    rng = np.random.default_rng([settings.seed, SPLITS.index(split), index])
+    empty = index % EMPTY_EVERY == EMPTY_EVERY // 2
+    shapes = [] if empty else plan(rng, int(rng.integers(1, MAX_OBJECTS + 1)), settings.image_size)
+    image = paint(rng, shapes, settings.image_size)
+    return image, [(shape.label, mask) for shape, mask in zip(shapes, visible_masks(shapes), strict=True)]
+
+
+def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
+    """COCO's fields of one object, its ids aside."""
+    segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
+    bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
+    segmentation['counts'] = segmentation['counts'].decode('ascii')
+    return dict(category_id=label + 1, bbox=bbox, area=area, iscrowd=0, segmentation=segmentation)
+
+
+def write_image(folder: Path, settings: Settings, split: str, index: int) -> tuple[str, list[dict[str, Any]]]:
+    """Writes one image; returns its file name and its annotations without ids."""
+    image, objects = make_image(settings, split, index)
+    path = folder / f'{index + 1:06d}.jpg'
+    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+        raise OSError(f'could not write {path}')
+    return path.name, [annotation(label, mask) for label, mask in objects]
+
+
+def write_split(root: Path, settings: Settings, split: str, workers: int) -> None:
+    """Writes `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
+    folder = root / 'images' / split
+    folder.mkdir(parents=True)
+    size, indices = settings.image_size, range(getattr(settings, f'num_{split}'))
+    write = partial(write_image, folder, settings, split)
+    if workers == 1:
+        written = [write(index) for index in indices]
+    else:  # a forked child would inherit the locks of cv2's and torch's threads
+        with ProcessPoolExecutor(workers, get_context('spawn')) as pool:
+            written = list(pool.map(write, indices, chunksize=8))
+    images = [dict(id=number, file_name=name, width=size, height=size) for number, (name, _) in enumerate(written, 1)]
+    objects = [dict(image_id=number, **fields) for number, (_, found) in enumerate(written, 1) for fields in found]
+    content = dict(
+        info=dict(description='TokenNorm shapes, a generated dataset', version=str(settings.format_version)),
+        licenses=[],
+        images=images,
+        categories=[dict(id=number, name=name, supercategory='shape') for number, name in enumerate(CLASSES, 1)],
+        annotations=[dict(id=number, **fields) for number, fields in enumerate(objects, 1)],
+    )
+    (root / 'annotations').mkdir(exist_ok=True)
+    (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
+
+
+def incomplete_split(out: Path, settings: Settings) -> str | None:
+    """Name of the first split of dataset `out` that lacks files, or None."""
+    for split in SPLITS:
+        count = len(list((out / 'images' / split).glob('*.jpg')))
+        if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
+            return split
+    return None
+
+
+def make_shapes_dataset(
+    out: str | Path,
+    num_train: int = 600,
+    num_val: int = 120,
+    image_size: int = 160,
+    seed: int = 0,
+    overwrite: bool = False,
+    workers: int = 1,
+) -> Path:
+    """Makes the dataset in folder `out` and returns its path; does nothing where it is there already.
+
+    The dataset appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
+
+    Args:
+        out: Folder that will hold `images` and `annotations`.
+        num_train: Images of the train split.
+        num_val: Images of the val split.
+        image_size: Side of the square images, in pixels.
+        seed: The same seed gives the same dataset.
+        overwrite: Replace a dataset of other settings; a folder that is no generated dataset is never replaced.
+        workers: Processes. More than one need a main module guarded by `__name__`; the result does not change.
+
+    Raises:
+        ValueError: for settings that cannot be.
+        FileExistsError: where `out` holds something else.
+    """
+    settings = Settings(num_train, num_val, image_size, seed)
+    out = Path(out)
+
+    def write(folder: Path) -> None:
+        for split in SPLITS:
+            write_split(folder, settings, split, workers)
+
+    if make_once(out, asdict(settings), write, partial(incomplete_split, settings=settings), overwrite):
+        print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
+    else:
+        print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
+    return out

@@ -1,0 +1,1 @@
+"""Everything that touches mmengine's Runner: configs, checks, hooks, resuming, prediction."""

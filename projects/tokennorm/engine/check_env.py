@@ -1,0 +1,220 @@
+"""Versions, and tests of what breaks most often in an environment with mmcv: `python -m tokennorm.engine.check_env`.
+
+Each failed test comes with the one command that mends it. It runs where packages are missing, and says which.
+Exit status: 0 when all is well, else 1.
+"""
+
+import importlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata, util
+
+PACKAGES = {  # what is imported: the distribution that brings it
+    'torch': 'torch',
+    'torchvision': 'torchvision',
+    'mmengine': 'onedl-mmengine',
+    'mmcv': 'onedl-mmcv',
+    'mmdet': 'onedl-mmdetection',
+    'mmpretrain': 'onedl-mmpretrain',
+    'timm': 'timm',
+    'einops': 'einops',
+}
+FORK_OF = {  # original distributions
+    'mmengine': 'onedl-mmengine',
+    'mmengine-lite': 'onedl-mmengine',
+    'mmcv': 'onedl-mmcv',
+    'mmcv-full': 'onedl-mmcv',
+    'mmcv-lite': 'onedl-mmcv',
+    'mmdet': 'onedl-mmdetection',
+    'mmpretrain': 'onedl-mmpretrain',
+}
+PIP = f'{sys.executable} -m pip'
+MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys.prefix}'
+
+
+@dataclass(frozen=True)
+class Result:
+    """One test: no problem, or a problem and the command that mends it."""
+
+    name: str
+    problem: str = ''
+    mend: str = ''
+
+    def __str__(self):
+        return f'FAIL  {self.name}: {self.problem}\n      {self.mend}' if self.problem else f'ok    {self.name}'
+
+
+def version_of(distribution: str) -> str:
+    """'' where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ''
+
+
+def pinned(distribution: str) -> str:
+    version = version_of(distribution).split('+')[0]
+    return f'{distribution}=={version}' if version else distribution
+
+
+def rebuild_mmcv(variables: str = '') -> str:
+    """Compile against the installed torch, and leave that wheel with pip instead of an older one."""
+    path = f'PATH={os.path.dirname(sys.executable)}:$PATH {variables}'.strip()  # ninja, which compiles in parallel
+    install = f'{PIP} install --force-reinstall --no-deps --no-build-isolation --no-binary onedl-mmcv'
+    return f'{PIP} cache remove onedl_mmcv; {path} {install} {pinned("onedl-mmcv")}'
+
+
+def check_packages(find=util.find_spec) -> Result:
+    missing = [PACKAGES[name] for name in PACKAGES if find(name) is None]
+    return Result('packages', f'not installed: {", ".join(missing)}' if missing else '', MAKE_ENV)
+
+
+def check_duplicates(version=version_of) -> Result:
+    """An original and its fork fill one folder with files of both."""
+    twice = [name for name in FORK_OF if version(name) and version(FORK_OF[name])]
+    forks = sorted({FORK_OF[name] for name in twice})
+    problem = f'installed twice, as original and as fork: {", ".join(twice)} and {", ".join(forks)}' if twice else ''
+    again = f'{PIP} install --force-reinstall --no-deps {" ".join(pinned(fork) for fork in forks)}'
+    if 'onedl-mmcv' in forks:
+        again += ' --no-build-isolation'
+    return Result('one mmdet, mmcv, mmengine', problem, f'{PIP} uninstall -y {" ".join(twice)} && {again}')
+
+
+def check_setuptools(version: str) -> Result:
+    """setuptools 82 dropped pkg_resources, and torch 2.11 requires an older one."""
+    too_new = version and int(version.split('.')[0]) >= 82
+    problem = f'{version} has no pkg_resources, and torch requires setuptools<82' if too_new else ''
+    return Result('setuptools', problem, f"{PIP} install 'setuptools<82'")
+
+
+def check_opencv(load=importlib.import_module) -> Result:
+    try:
+        load('cv2')
+    except ImportError as error:
+        mend = f'{PIP} install --force-reinstall --no-deps {pinned("opencv-python-headless")}'
+        return Result('opencv', f'import cv2 fails: {error}', mend)
+    return Result('opencv')
+
+
+def check_mmcv_ops(load=importlib.import_module) -> Result:
+    """The compiled ops are there and fit the installed torch."""
+    name = "mmcv's compiled ops"
+    try:
+        load('torch')
+        load('mmcv._ext')
+    except ModuleNotFoundError as error:
+        if error.name == 'mmcv._ext':
+            return Result(name, 'mmcv was installed without them (pip builds it so in isolation)', rebuild_mmcv())
+        return Result(name, f'cannot be tested: {error}', MAKE_ENV)
+    except ImportError as error:
+        if re.search(r'undefined symbol|lib(c10|torch)\w*\.so|libcudart', str(error)):
+            problem = f'mmcv was compiled for another torch than the installed {version_of("torch")} ({error})'
+            return Result(name, problem, rebuild_mmcv())
+        return Result(name, f'cannot be tested: {error}', MAKE_ENV)
+    return Result(name)
+
+
+def check_imports(load=importlib.import_module) -> Result:
+    """The versions accept each other: mmdet and mmpretrain look at mmcv's and mmengine's when they are imported."""
+    for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain'):
+        try:
+            load(name)
+        except Exception as error:  # whatever a package does when it is imported
+            return Result('imports', f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV)
+    return Result('imports')
+
+
+def check_gpu(torch, nms) -> Result:
+    """torch and mmcv's ops have code for the GPU. Both are None where they cannot be imported."""
+    if torch is None or not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
+        return Result('GPU: there is none, everything runs on the CPU' if torch else 'GPU: not tested without torch')
+    # CUDA 12.6 runs on older drivers and older GPUs than the CUDA 13 of torch's default build.
+    older_cuda = f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'
+    if not torch.cuda.is_available():
+        problem = f'torch {torch.__version__} cannot use it: it is built for the CPU, or the NVIDIA driver is too old'
+        return Result('GPU', problem, older_cuda)
+    major, minor = torch.cuda.get_device_capability()
+    name = f'GPU {torch.cuda.get_device_name()}, sm_{major}{minor}'
+    try:
+        boxes = torch.ones(1, 4, device='cuda') * torch.arange(4, device='cuda')
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        archs = ' '.join(torch.cuda.get_arch_list())
+        return Result(name, f'torch {torch.__version__} has code for {archs} only ({first_line(error)})', older_cuda)
+    try:
+        if nms:
+            nms(boxes, boxes[:, 3], 0.5)
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        target = f'sm_{major}{minor}' if 'no kernel image' in str(error) else 'CUDA'
+        mend = rebuild_mmcv(f'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST={major}.{minor}')
+        return Result(name, f"mmcv's ops were not compiled for {target} ({first_line(error)})", mend)
+    return Result(name)
+
+
+def require_mmcv_ops() -> None:
+    """For code that is about to need NMS or RoIAlign: a clear error in place of mmcv's."""
+    result = check_mmcv_ops()
+    if result.problem:
+        raise RuntimeError(f'{result.name}: {result.problem}\nMend it with\n  {result.mend}')
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split('\n')[0]
+
+
+def try_import(name: str):
+    """None where it cannot be imported, for whatever reason: the tests above say why."""
+    try:
+        return importlib.import_module(name)
+    except Exception:
+        return None
+
+
+def run_checks() -> list[Result]:
+    installed = [check_packages(), check_duplicates(), check_setuptools(version_of('setuptools'))]
+    if installed[0].problem:
+        return installed
+    ops = check_mmcv_ops()
+    nms = None if ops.problem else getattr(try_import('mmcv.ops'), 'nms', None)
+    return [*installed, check_opencv(), ops, check_imports(), check_gpu(try_import('torch'), nms)]
+
+
+def describe_compiler(command: str) -> str:
+    path = shutil.which(command)
+    if not path:
+        return 'not found'
+    lines = subprocess.run([path, '--version'], capture_output=True, text=True).stdout.strip().splitlines()
+    return next((line for line in lines if 'release' in line), lines[0] if lines else path)
+
+
+def versions() -> dict[str, str]:
+    torch, ops = try_import('torch'), try_import('mmcv.ops')
+    built = f' (compiled with {ops.get_compiler_version()}, CUDA {ops.get_compiling_cuda_version()})' if ops else ''
+    found = {name: version_of(name) or 'not installed' for name in (*PACKAGES.values(), 'numpy', 'opencv-python')}
+    found['onedl-mmcv'] += built
+    return {
+        'python': f'{platform.python_version()}, {sys.executable}',
+        **found,
+        'CUDA of torch': torch.version.cuda or 'none' if torch else 'unknown',
+        'nvcc': describe_compiler('nvcc'),
+        'C++ compiler': describe_compiler('c++'),
+    }
+
+
+def main() -> int:
+    for name, version in versions().items():
+        print(f'{name:<20}{version}')
+    print()
+    results = run_checks()
+    print('\n'.join(map(str, results)))
+    return int(any(result.problem for result in results))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Checkpoints that survive a kill at any moment and a full disk, and hold all that a training goes on from."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import CheckpointHook as HostCheckpointHook
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from tokennorm.engine.resume.random_state import random_state, set_random_state
+from tokennorm.engine.resume.training_state import (
+    go_on_with_the_data,
+    restore_training_state,
+    seed_training_samples,
+    training_state,
+)
+from tokennorm.files import TEMPORARY
+from tokennorm.registry import HOOKS
+
+
+@HOOKS.register_module()
+class CheckpointHook(HostCheckpointHook):
+    """mmengine's hook, with its arguments, and with these differences:
+
+    - A checkpoint is written under a temporary name and renamed, and those that it replaces are removed after that.
+    - A checkpoint holds the `training_state`, and a resumed training goes on from it.
+    - Validation leaves the random generators as they were, and one that came after the checkpoint is done again after
+      resuming: schedulers and the best checkpoint depend on it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._state = None
+        self._random_state = None  # of before a validation, during it
+        self._epoch_begin = 0, 0  # the epoch and the iteration that it began with
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Keeps what `before_train` needs."""
+        self._state = checkpoint.get('training_state')
+
+    def before_train(self, runner: Runner) -> None:
+        """Goes on from where a resumed training stopped."""
+        on_disk = '://' not in str(self.out_dir or runner.work_dir)
+        if on_disk and self.backend_args is None and self.file_client_args is None:
+            self.backend_args = dict(backend='tokennorm.atomic')
+        super().before_train(runner)
+        self.file_backend = _RemovesLater(self.file_backend, self.out_dir)
+        state, self._state = self._state, None
+        trained = 0
+        if runner.iter > 0 and state is not None:
+            trained = restore_training_state(runner, state)
+            if on_disk and is_main_process():
+                self._remove_left_over(Path(runner._load_from), state['outdated'])
+        elif runner.iter > 0:
+            go_on_with_the_data(runner)
+        self._epoch_begin = runner.epoch, runner.iter - trained
+        seed_training_samples(runner)
+        if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
+            self.last_ckpt = str(runner._load_from)
+            runner.logger.info(f'The validation after iteration {runner.iter} follows the checkpoint and is done again')
+            runner.val_loop.run()
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Notes where it begins, but for an epoch that a resumed training is in the middle of."""
+        if runner.epoch != self._epoch_begin[0]:
+            self._epoch_begin = runner.epoch, runner.iter
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Adds the state to a checkpoint that can be resumed from."""
+        if 'optimizer' in checkpoint and self._state is not None:
+            outdated = [Path(path).name for path in self.file_backend.outdated]
+            checkpoint['training_state'] = self._state | dict(outdated=outdated)
+
+    def before_val(self, runner: Runner) -> None:
+        self._random_state = random_state()
+
+    def after_val(self, runner: Runner) -> None:
+        set_random_state(self._random_state)
+        self._random_state = None
+
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        epoch, begin = self._epoch_begin
+        self._state = training_state(
+            runner,
+            self._random_state or random_state(),
+            batches_of_epoch=meta['iter'] - begin if meta['epoch'] == epoch else 0,
+            validated=self._random_state is not None,
+        )
+        super()._save_checkpoint_with_step(runner, step, meta)
+        self._state = None
+        self.file_backend.remove_outdated()
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        super()._save_best_checkpoint(runner, metrics)
+        self.file_backend.remove_outdated()
+
+    def _remove_left_over(self, checkpoint: Path, names: list[str]) -> None:
+        """What a kill left between the writing of a checkpoint and the removal of those before it. A checkpoint from
+        another folder has nothing to say of what is in this one."""
+        if checkpoint.resolve().parent == Path(self.out_dir).resolve():
+            for name in names:
+                if Path(name).name == name and name.endswith('.pth'):
+                    Path(self.out_dir, name).unlink(missing_ok=True)
+        for path in Path(self.out_dir).glob(f'*.pth{TEMPORARY}'):
+            path.unlink(missing_ok=True)
+
+
+def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
+    """After the iteration that the training is at; the loop itself does so at the end of an epoch that is not over."""
+    loop = runner.train_loop
+    by_epoch = isinstance(loop, EpochBasedTrainLoop)
+    if runner.val_loop is None or (by_epoch and batches_of_epoch):
+        return False
+    loop._decide_current_val_interval()
+    done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
+    return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
+
+
+class _RemovesLater:
+    """A file backend of mmengine's that removes files when asked to, rather than at once, and from one folder alone:
+    what a checkpoint that was resumed from names may lie elsewhere, in the folder that this one is a copy of."""
+
+    def __init__(self, backend: Any, folder: str) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.outdated = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+    def remove(self, path: str) -> None:
+        self.outdated.append(self.backend.join_path(self.folder, os.path.basename(path)))
+
+    rmtree = remove  # no checkpoint of this hook is a folder
+
+    def remove_outdated(self) -> None:
+        for path in self.outdated:
+            if self.backend.isfile(path):
+                self.backend.remove(path)
+        self.outdated.clear()

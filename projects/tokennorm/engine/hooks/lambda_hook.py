@@ -1,0 +1,43 @@
+"""Logs lambda of every DTN layer during training."""
+
+from typing import Any
+
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+
+from tokennorm.engine.lambdas import ratio_scalars
+from tokennorm.registry import HOOKS
+
+
+@HOOKS.register_module()
+class LambdaHook(Hook):
+    """Logs lambda of Eq. 5 (DTN paper, Fig. 4), the share of the intra-token statistics, in every DTN layer.
+
+    Of each layer's heads it logs the mean, the least and the largest lambda, for the mean and for the variance, as
+    `lambda/LAYER.mean.max`, `lambda/LAYER.var.min` and the like. The scalars go to every visualization backend
+    (`scalars.json`, TensorBoard, ...) and not into the lines of the log. `tools/look_inside.py lambda WORK_DIR` draws
+    them. In a model without DTN it does nothing.
+
+    Args:
+        interval: Training iterations between two entries. The first entry is the start, the last the end.
+    """
+
+    priority = 'BELOW_NORMAL'
+
+    def __init__(self, interval: int = 50) -> None:
+        if interval < 1:
+            raise ValueError(f'LambdaHook: interval={interval} must be at least 1')
+        self.interval = interval
+
+    def before_train(self, runner: Runner) -> None:
+        self._log(runner, runner.iter)
+
+    def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+        if self.every_n_train_iters(runner, self.interval) or runner.iter + 1 == runner.max_iters:
+            self._log(runner, runner.iter + 1)
+
+    def _log(self, runner: Runner, step: int) -> None:
+        scalars = ratio_scalars(runner.model.module if is_model_wrapper(runner.model) else runner.model)
+        if scalars:
+            runner.visualizer.add_scalars(scalars, step=step)

@@ -1,0 +1,134 @@
+"""Runs a trained detector over images or a video: pictures with detections on them, and a COCO-format json."""
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import mmcv
+import numpy as np
+from mmdet.apis import DetInferencer
+from mmdet.structures import DetDataSample
+from mmdet.structures.mask import encode_mask_results
+from mmengine.config import Config
+
+from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import common_meta, state_dict_in
+from tokennorm.datasets.coco.checks import set_num_classes
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
+_COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
+
+
+def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:
+    """mmdet's inferencer of a config with the weights and the classes of a checkpoint.
+
+    The heads get as many classes as the checkpoint was trained with, so that a detector that was trained on other data
+    than its config names works with that config.
+
+    Raises:
+        CheckpointError: where the checkpoint does not fit the config, or has no class names.
+    """
+    keep_mmengine_from_unpickling()
+    content = read_checkpoint(checkpoint)
+    meta = common_meta((content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None)
+    if not meta.get('classes'):
+        raise CheckpointError(f'{checkpoint} is no runner checkpoint: it has no meta.dataset_meta.classes')
+    set_num_classes(cfg['model'], len(meta['classes']))
+    cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
+    with warnings.catch_warnings():  # that it has no weights yet, and so no classes
+        warnings.simplefilter('ignore')
+        inferencer = DetInferencer(cfg, device=device, show_progress=False)
+    state_dict = state_dict_in(content, checkpoint)
+    check_fit(inferencer.model, state_dict, checkpoint)
+    inferencer.model.load_state_dict(state_dict)
+    inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)
+    return inferencer
+
+
+def draw_detections(
+    inferencer: DetInferencer, image: np.ndarray, sample: DetDataSample, score_thr: float
+) -> np.ndarray:
+    """Detections of at least `score_thr` on an image, (H, W, 3) uint8 BGR -> same."""
+    inferencer.visualizer.add_datasample(
+        'prediction', cv2.cvtColor(image, cv2.COLOR_BGR2RGB), sample, draw_gt=False, pred_score_thr=score_thr
+    )
+    return cv2.cvtColor(inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
+
+
+def read_images(folder: Path, names: list[str]) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Each name with its image, (H, W, 3) uint8 BGR as in training; None where it cannot be read."""
+    for name in names:
+        try:
+            yield name, mmcv.imread(str(folder / name))
+        except (OSError, ValueError, cv2.error):
+            yield name, None
+
+
+def list_images(path: Path, leave_out: Path) -> tuple[Path, list[str]]:
+    """A folder and the names of its images, sub-folders but `leave_out` included; a file is the one of its folder."""
+    if path.is_file():
+        return path.parent, [path.name]
+    return path, sorted(
+        str(file.relative_to(path))
+        for file in path.rglob('*')
+        if file.suffix.lower() in IMAGE_SUFFIXES and not file.resolve().is_relative_to(leave_out.resolve())
+    )
+
+
+@dataclass
+class CocoDetections:
+    """Detections in COCO's format: images, categories, and annotations with a `score`.
+
+    Every detection that the model keeps is in it, whatever its score. Image ids count from 1; `COCO.loadRes` takes the
+    annotations.
+
+    Args:
+        meta: The dataset's `classes`, and `category_ids` where the data was not COCO.
+    """
+
+    meta: Mapping[str, Any]
+    images: list[dict[str, Any]] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, name: str, image: np.ndarray, sample: DetDataSample) -> None:
+        """Adds an image (H, W, 3) and what was detected on it."""
+        height, width = image.shape[:2]
+        image_id = len(self.images) + 1
+        self.images.append(dict(id=image_id, file_name=name, width=width, height=height))
+        found = sample.pred_instances.cpu()
+        masks = encode_mask_results(found.masks) if 'masks' in found else [None] * len(found)
+        category_ids = self.category_ids()
+        for box, score, label, mask in zip(
+            found.bboxes.tolist(), found.scores.tolist(), found.labels.tolist(), masks, strict=True
+        ):
+            x1, y1, x2, y2 = box
+            annotation = dict(
+                id=len(self.annotations) + 1,
+                image_id=image_id,
+                category_id=category_ids[label],
+                bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
+                area=round((x2 - x1) * (y2 - y1), 2),
+                iscrowd=0,
+                score=round(score, 5),
+            )
+            if mask is not None:
+                annotation['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
+            self.annotations.append(annotation)
+
+    def category_ids(self) -> list[int]:
+        """The id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""
+        classes = self.meta['classes']
+        if 'category_ids' in self.meta:
+            return list(self.meta['category_ids'])
+        if len(classes) == 80 and classes[0] == 'person' and classes[-1] == 'toothbrush':
+            return [i for i in range(1, 91) if i not in _COCO_GAPS]
+        return list(range(1, len(classes) + 1))
+
+    def write(self, path: Path) -> None:
+        categories = [dict(id=i, name=name) for i, name in zip(self.category_ids(), self.meta['classes'], strict=True)]
+        path.write_text(json.dumps(dict(images=self.images, annotations=self.annotations, categories=categories)))

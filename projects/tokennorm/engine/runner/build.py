@@ -1,0 +1,126 @@
+"""mmengine's runner of a config, after checks of what most often breaks it."""
+
+import warnings
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.registry import RUNNERS, init_default_scope
+from mmengine.runner import Runner
+from torch import nn
+
+from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_state_dict, trained_classes
+from tokennorm.checkpoints.check_init import check_allow_missing, check_start
+from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import common_meta
+from tokennorm.datasets.coco.checks import check_classes, check_config_data
+from tokennorm.engine.check_env import require_mmcv_ops
+from tokennorm.engine.distributed import is_first_process, start_cpu_processes
+from tokennorm.engine.hooks import DataErrorHook
+from tokennorm.engine.output_dir import make_output_dir
+from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+from tokennorm.engine.runner.build_errors import build_errors
+from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+
+warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
+
+
+def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
+    """mmengine's runner of a config, after checks of what most often breaks it.
+
+    Args:
+        cfg: A whole config.
+        splits: Which of 'train', 'val' and 'test' will run; their annotation files must be there.
+
+    Raises:
+        SystemExit: with what to do, where mmcv has no compiled ops, a dataset is not as the config says, the weights
+            to start from are not there, or nothing can be written to the work folder.
+    """
+    try:
+        require_mmcv_ops()
+        keep_mmengine_from_unpickling()
+        for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
+            if not cfg.get(key):
+                raise ValueError(f'{cfg.filename} has no {key}: it is a part of a config, or none')
+        check_runner_type(cfg)
+        check_config_data(cfg, splits)
+        if 'train' in splits:
+            make_resumable(cfg)
+            _find_checkpoint_to_resume(cfg)
+            check_start(cfg)
+        make_output_dir(cfg.work_dir)
+        start_cpu_processes(cfg)
+        init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner leaves it where its name was seen before
+    except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
+        raise SystemExit(f'error: {error}') from None
+    with build_errors():
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    model = _unwrapped(runner)
+    try:
+        check_neck(model, cfg.model.get('neck'))
+        check_strides(model)
+        check_allow_missing(model)
+        check_optimizer(cfg.get('optim_wrapper'))
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
+    runner.register_hook(DataErrorHook())
+    if 'train' in splits:
+        with build_errors():
+            _check_start_fits(runner, cfg)
+    return runner
+
+
+def _find_checkpoint_to_resume(cfg: Config) -> None:
+    """Where none is named, the latest in the work folder; where there is none the training starts anew, and says so."""
+    with warnings.catch_warnings():
+        if not is_first_process():  # all find the same
+            warnings.simplefilter('ignore')
+        if not cfg.get('resume'):
+            _warn_of_an_earlier_training(cfg.work_dir)
+        elif not cfg.get('load_from'):
+            latest = latest_checkpoint(cfg.work_dir)
+            cfg.load_from = None if latest is None else str(latest)
+            if latest is None:
+                cfg.resume = False
+                warnings.warn(
+                    f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3
+                )
+
+
+def _warn_of_an_earlier_training(work_dir: str) -> None:
+    if not Path(work_dir).is_dir():
+        return
+    try:
+        latest = find_checkpoint(work_dir)
+    except FileNotFoundError:
+        return
+    warnings.warn(
+        f'{work_dir} has checkpoints of an earlier training, {Path(latest).name} the latest, and this one writes over '
+        'them; --resume would go on from it, and another --work-dir leave it as it is',
+        stacklevel=4,
+    )
+
+
+def _check_start_fits(runner: Runner, cfg: Config) -> None:
+    """mmengine takes of a checkpoint what fits and no more. To resume all must fit, and the classes be the same; with
+    `load_from` alone a head for other classes may differ, a backbone may not."""
+    checkpoint = cfg.get('load_from')
+    if not checkpoint:
+        return
+    model = _unwrapped(runner)
+    try:
+        state_dict = read_state_dict(checkpoint)
+        if cfg.get('resume'):
+            metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
+            classes, trained = common_meta(metainfo).get('classes'), trained_classes(checkpoint)
+            if classes is not None and trained is not None:
+                check_classes(trained, classes, checkpoint)
+            check_fit(model, state_dict, checkpoint)
+        elif hasattr(model, 'backbone'):
+            backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
+            check_fit(model.backbone, backbone, f'load_from={checkpoint}')
+    except (CheckpointError, OSError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
+
+
+def _unwrapped(runner: Runner) -> nn.Module:
+    return getattr(runner.model, 'module', runner.model)

@@ -1,0 +1,103 @@
+"""Whether the parts of a training fit together, before the first image finds out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from mmengine.registry import OPTIMIZERS
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tokennorm.messages import did_you_mean
+
+
+def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
+    """The `in_channels` of the (first) neck are the channels of the backbone's maps.
+
+    Backbones that do not describe their maps by `feature_info`, and necks without `in_channels`, are left alone.
+
+    Raises:
+        ValueError: where they are not, with both.
+    """
+    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
+    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
+    if not isinstance(first, Mapping) or first.get('in_channels') is None or info is None:
+        return
+    channels = [entry['num_chs'] for entry in info]
+    given = first['in_channels']
+    if given != (channels[-1] if isinstance(given, int) else channels):
+        backbone = type(model.backbone).__name__
+        raise ValueError(
+            f'model.neck: in_channels={given}, but the maps of {backbone} have the channels {channels}: '
+            f'set it to {channels[-1] if isinstance(given, int) else channels}'
+        )
+
+
+@torch.no_grad()
+def check_strides(model: nn.Module) -> None:
+    """The anchors or points of a detector's head have the strides of the neck's maps, as a forward pass shows them.
+
+    Backbones that do not describe their maps by `feature_info`, and heads without a `prior_generator`, are left alone.
+
+    Raises:
+        ValueError: where they have others, with both.
+    """
+    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
+    neck = getattr(model, 'neck', None)
+    head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)
+    strides = getattr(getattr(getattr(model, head or '', None), 'prior_generator', None), 'strides', None)
+    if info is None or neck is None or strides is None:
+        return
+    strides = [stride[0] for stride in strides]
+    side = 4 * max(*strides, *(entry['reduction'] for entry in info))
+    was_training, device = neck.training, next(model.parameters()).device
+    neck.eval()  # batch norms take no notice
+    with FakeTensorMode(allow_non_fake_inputs=True):  # shapes alone
+        sides = [side // entry['reduction'] for entry in info]
+        maps = [torch.zeros(1, entry['num_chs'], s, s, device=device) for entry, s in zip(info, sides, strict=True)]
+        found = [side // out.shape[-1] for out in neck(tuple(maps))]
+    neck.train(was_training)
+    if found != strides:
+        raise ValueError(
+            f'model.{head}: its anchors have the strides {strides}, but the maps of the neck have {found}: change '
+            f'{_strides_from(model)}, or the strides of the anchors'
+        )
+
+
+def _strides_from(model: nn.Module) -> str:
+    """What decides on the strides of the maps."""
+    if len(model.backbone.feature_info) == 1:
+        return "the neck to dict(type='tokennorm.SimpleFeaturePyramid', start_level=...), for a backbone with one map"
+    return 'out_indices of the backbone, start_level and num_outs of the neck'
+
+
+def check_runner_type(cfg: Mapping[str, Any]) -> None:
+    """The runner is not mmengine's FlexibleRunner, with which FSDP and DeepSpeed come, and FSDP wraps no model.
+
+    Raises:
+        ValueError: where it is.
+    """
+    wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
+    if str(wrapper).endswith('FullyShardedDataParallel'):
+        raise ValueError(
+            f'model_wrapper_cfg.type={wrapper!r} is not supported, since its checkpoints cannot be relied upon; '
+            'without it several processes share the work by DistributedDataParallel'
+        )
+    if str(cfg.get('runner_type')).rpartition('.')[2] == 'FlexibleRunner':
+        strategy = (cfg.get('strategy') or {}).get('type')
+        raise ValueError(
+            f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints cannot be "
+            f'relied upon; without it several processes share the work by DistributedDataParallel'
+        )
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """The optimizer exists. mmengine builds it late, and does not say which one is missing.
+
+    Raises:
+        ValueError: where it does not, with the nearest name.
+    """
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
+        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')

@@ -1,0 +1,89 @@
+"""The command line's `--cfg-options`: entries that cannot be read, and keys that are spelt wrong."""
+
+import argparse
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.config import Config, DictAction
+from mmengine.runner import Runner
+
+from tokennorm.messages import did_you_mean
+
+_NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
+_OTHER_TOP_LEVEL_KEYS = {'runner_type', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'fp16'}
+
+
+class ConfigOptions(DictAction):
+    """mmengine's action, whose errors end in the usage rather than in a traceback."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        for value in values:
+            key, equals, _ = value.partition('=')
+            if not equals or not all(key.split('.')):
+                parser.error(f'{option_string}: {value!r} must be KEY=VALUE, where KEY is the path of an entry, a.b.c')
+            try:
+                super().__call__(parser, argparse.Namespace(), [value], option_string)
+            except (ValueError, AssertionError, IndexError) as error:
+                parser.error(f'{option_string}: {value!r} cannot be read: {error}')
+        super().__call__(parser, namespace, values, option_string)
+
+
+def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
+    """Sets entries of a config, in place. A key may be new: many arguments have defaults that no config names.
+
+    A new key that looks like an existing one beside it is a warning. At the top level, where nothing would read it and
+    no error follow, it is an error.
+
+    Args:
+        cfg: A whole config.
+        options: Values by the paths of their keys, `a.b.0.c`.
+
+    Returns:
+        Warnings.
+
+    Raises:
+        ValueError: for a key that is surely spelt wrong, and for one that does not fit the config.
+    """
+    found = [warning for key in options for warning in _check_key(cfg, key)]
+    try:
+        cfg.merge_from_dict(dict(options))
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f'--cfg-options: {", ".join(options)}: {error.args[0] if error.args else error}') from None
+    return found
+
+
+def _check_key(cfg: Config, path: str) -> list[str]:
+    """Goes down to the first part of `path` that is not there, and returns what is to be said of it."""
+    node: Any = cfg
+    parts = path.split('.')
+    for i, part in enumerate(parts):
+        above = '.'.join(parts[:i])
+        if isinstance(node, list | tuple):
+            if not part.isdigit() or int(part) >= len(node):
+                raise ValueError(
+                    f'--cfg-options: {path}: {above} is a list of {len(node)} entries, counted from 0; it has no {part}'
+                )
+            node = node[int(part)]
+        elif not isinstance(node, Mapping | Config):
+            break  # mmengine says that a value is no dict
+        elif part in node:
+            node = node[part]
+        elif i:
+            meant = did_you_mean(part, node, _NEAR)
+            return [f'--cfg-options: {path} is new: {above} has no {part}{meant}'] if meant else []
+        elif part not in _top_level_keys():
+            meant = did_you_mean(part, sorted({*node, *_top_level_keys()}), _NEAR)
+            if meant:
+                raise ValueError(f'--cfg-options: {path}: the config has no {part}{meant}')
+            return [f'--cfg-options: {path} is new: the config has no {part}, and mmengine does not read it']
+        else:
+            break
+    return []
+
+
+def _top_level_keys() -> set[str]:
+    """What mmengine's runner reads of a config."""
+    return set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | _OTHER_TOP_LEVEL_KEYS

@@ -1,0 +1,43 @@
+"""Training and evaluation whose errors say what to do."""
+
+import errno
+
+from mmengine.runner import Runner
+
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints.check_init import how_to_start
+from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.runner.build_errors import build_errors
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def train(runner: Runner, to_go_on: str) -> None:
+    """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
+    try:
+        with build_errors():
+            runner.train()
+    except (CheckpointError, FileNotFoundError, ConnectionError) as error:
+        start = runner.cfg.model.backbone.get('init_cfg') or {}
+        raise SystemExit(f'error: {error}\n{how_to_start(start.get("checkpoint", ""))}') from None
+    except (DataError, NonFiniteError) as error:
+        raise SystemExit(f'error: {error}') from None
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        raise SystemExit(
+            f'error: {error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are as they '
+            f'were. Make room, then {to_go_on}'
+        ) from None
+    except KeyboardInterrupt:
+        raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None
+
+
+def test(runner: Runner) -> None:
+    """Evaluates; a file that cannot be read ends with its name, rather than a traceback."""
+    try:
+        with build_errors():
+            runner.test()
+    except DataError as error:
+        raise SystemExit(f'error: {error}') from None

@@ -1,0 +1,61 @@
+"""Dual PatchNorm (Kumar, Dehghani, Houlsby, 2023): a LayerNorm before and one after the patch embedding."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokennorm.builder import build_norm
+from tokennorm.layers.patch_embed import check_sizes, overlap_margin, pad_to_multiple
+from tokennorm.registry import MODELS
+
+
+@MODELS.register_module()
+class DualPatchEmbed(nn.Module):
+    """x = LN(Linear(LN(patches))), for images of any size.
+
+    Each patch is flattened in the order (ph, pw, C) of the paper. In hosts whose stem already ends in a LayerNorm (PVT,
+    PVTv2, Swin) it stands for that whole stem: one norm is added in front, none behind. Position embeddings come after
+    it. Overlapping windows (PVTv2: 7 x 7 at a stride of 4) are normalized whole, with the zeros around the image.
+
+    Args:
+        in_channels: Channels of the image.
+        embed_dims: Channels of a token.
+        patch_size: Stride between patches, in pixels.
+        norm_cfg: The type of both norms; None is LayerNorm with the eps of 1e-6 of the paper's framework.
+        kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 3,
+        embed_dims: int = 768,
+        patch_size: int = 16,
+        norm_cfg: Mapping[str, Any] | None = None,
+        kernel_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(
+            'DualPatchEmbed',
+            in_channels=in_channels,
+            embed_dims=embed_dims,
+            patch_size=patch_size,
+            kernel_size=kernel_size,
+        )
+        self.patch_size = patch_size
+        self.kernel_size = kernel_size or patch_size
+        self.margin = overlap_margin(patch_size, kernel_size)
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        patch_dims = self.kernel_size**2 * in_channels
+        self.patch_norm = build_norm(norm_cfg, patch_dims)
+        self.proj = nn.Linear(patch_dims, embed_dims)
+        self.norm = build_norm(norm_cfg, embed_dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
+        x = F.pad(pad_to_multiple(x, self.patch_size), (self.margin,) * 4)
+        windows = x.unfold(2, self.kernel_size, self.patch_size).unfold(3, self.kernel_size, self.patch_size)
+        x = rearrange(windows, 'b c h w ph pw -> b h w (ph pw c)')
+        return self.norm(self.proj(self.patch_norm(x)))

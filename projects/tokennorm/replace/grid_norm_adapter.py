@@ -1,0 +1,115 @@
+"""A token normalizer in the place of a LayerNorm, for whatever layout the model around it has."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokennorm.replace.grids import GridRecord
+
+Grid = tuple[int, int] | Literal['sequence'] | None
+
+
+def affine_of(norm: nn.Module) -> tuple[nn.Parameter | None, nn.Parameter | None]:
+    """Weight and bias of a normalizer (those of batch norms are one level down), None where it has none."""
+    norm = getattr(norm, 'bn', norm)
+    return getattr(norm, 'weight', None), getattr(norm, 'bias', None)
+
+
+def shape_of(norm: nn.LayerNorm | nn.BatchNorm1d) -> tuple[int, ...]:
+    """What a norm has a weight for: (C,)."""
+    return tuple(norm.normalized_shape) if isinstance(norm, nn.LayerNorm) else (norm.num_features,)
+
+
+class GridNormAdapter(nn.Module):
+    """Gives a normalizer of grids its (B, H, W, C), and prefix tokens LayerNorm with the same weight and bias.
+
+    Args:
+        norm: The normalizer, with the weight and bias of the norm that it stands for.
+        name: The place in the model, for messages.
+        old: That norm, for its channels and eps.
+        grid: What (B, T, C) is behind the prefix tokens: (H, W), 'sequence' for 1 x T, None for what `record` says.
+        num_prefix_tokens: The numbers of prefix tokens that a sequence may begin with, the likeliest first.
+        record: The grids of the forward pass.
+
+    Raises:
+        ValueError: for a `grid` that is none, and for a sequence whose grid is not known or does not fit.
+    """
+
+    def __init__(
+        self,
+        norm: nn.Module,
+        name: str,
+        old: nn.LayerNorm | nn.BatchNorm1d,
+        grid: Grid,
+        num_prefix_tokens: Sequence[int],
+        record: GridRecord,
+    ) -> None:
+        super().__init__()
+        if grid not in (None, 'sequence') and not (isinstance(grid, tuple | list) and len(grid) == 2):
+            raise ValueError(f"replace_norms: {name}: grid={grid!r} must be (height, width), 'sequence' or None")
+        self.norm = norm
+        self.name = name
+        self.normalized_shape = shape_of(old)
+        self.eps = old.eps
+        self.channels_first = type(old).__name__.endswith('2d')  # timm's and mmpretrain's LayerNorm of maps
+        self.grid = tuple(grid) if isinstance(grid, list) else grid
+        self.num_prefix_tokens = tuple(num_prefix_tokens)
+        self.record = record
+
+    @property
+    def weight(self) -> nn.Parameter | None:
+        """The normalizer's, for code that reads it of a LayerNorm; None where it has none."""
+        return affine_of(self.norm)[0]
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """The normalizer's, likewise."""
+        return affine_of(self.norm)[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C), (B, H, W, C), (B, C, H, W) where the LayerNorm took that, or (B * T, C), to the same shape."""
+        if self.channels_first:
+            return self._of_grid(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        if x.ndim == 4:
+            self.record.note(*x.shape[1:3], batch=len(x))  # timm's Swin flattens the grid for its second norm
+            return self._of_grid(x)
+        if x.ndim == 2 and self.record.image is not None:  # the tokens of all images, for a batch norm
+            return self(x.unflatten(0, (self.record.batch, -1))).flatten(0, 1)
+        if x.ndim != 3:
+            raise ValueError(f'{self.name} got {tuple(x.shape)}; token norms take (B, T, C) or (B, H, W, C)')
+        prefix, grid = self._find_grid(x)
+        tokens = self._of_grid(x[:, prefix:].unflatten(1, grid)).flatten(1, 2)
+        return torch.cat([self._of_prefix(x[:, :prefix]).to(tokens.dtype), tokens], dim=1) if prefix else tokens
+
+    def _find_grid(self, x: Tensor) -> tuple[int, tuple[int, int]]:
+        num_tokens = x.shape[1]
+        if self.grid == 'sequence':
+            return self.num_prefix_tokens[0], (1, num_tokens - self.num_prefix_tokens[0])
+        if self.grid is None:
+            found = self.record.find(num_tokens, len(x), self.num_prefix_tokens)
+            if found is not None:
+                return found
+        else:
+            for prefix in self.num_prefix_tokens:
+                if num_tokens - prefix == self.grid[0] * self.grid[1]:
+                    return prefix, self.grid
+        seen = ', '.join(f'{height} x {width}' for height, width in self.record.grids.values()) or 'none'
+        raise ValueError(
+            f'{self.name}: grid={self.grid!r} does not say what grid {num_tokens} tokens are, with '
+            f'{" or ".join(map(str, self.num_prefix_tokens))} prefix tokens; the forward pass has seen {seen}. Give '
+            "replace_norms grid=(height, width) or 'sequence', or num_prefix_tokens"
+        )
+
+    def _of_grid(self, x: Tensor) -> Tensor:
+        valid = self.record.valid(tuple(x.shape[1:3]), len(x)) if self.grid is None else None
+        return self.norm(x) if valid is None else self.norm(x, valid)
+
+    def _of_prefix(self, x: Tensor) -> Tensor:
+        affine = (p if p is not None and p.shape == self.normalized_shape else None for p in affine_of(self.norm))
+        return F.layer_norm(x, self.normalized_shape, *affine, eps=self.eps)
+
+    def extra_repr(self) -> str:
+        return f'grid={self.grid!r}, num_prefix_tokens={self.num_prefix_tokens}'

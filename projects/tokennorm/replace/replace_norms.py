@@ -1,0 +1,167 @@
+"""Token normalizers in the place of LayerNorm, in models that others built."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from tokennorm.builder import build_norm, is_token_norm
+from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
+from tokennorm.replace.grids import GridRecord
+
+Value = TypeVar('Value')
+Patterns = str | Sequence[str]
+ATTENTION_NAMES = ('attn', 'attention', 'msa')
+PREFIX_COUNTS = ('num_prefix_tokens', 'num_extra_tokens')  # timm's word and mmpretrain's
+PREFIX_TOKENS = ('cls_token', 'dist_token')
+
+
+def replace_norms(
+    model: nn.Module,
+    token_norm_cfg: Mapping[str, Any],
+    include: Patterns | None = None,
+    exclude: Patterns = (),
+    num_heads: int | Mapping[str, int] | None = None,
+    grid: Grid | Mapping[str, Grid] = None,
+    num_prefix_tokens: int | None = None,
+) -> list[str]:
+    """Puts a token normalizer in the place of LayerNorms of a model, which it changes.
+
+    Those inside the blocks, by default: every LayerNorm that has an attention beside it, in the same module. What
+    stands in the stem, inside an attention, between stages and at the end stays. Weight and bias are kept, as is eps
+    unless `token_norm_cfg` has one, so that `DTN(start='layer_norm')` goes on where the model was.
+
+    The normalizer of `blocks.0.norm1` is then `blocks.0.norm1.norm`: load LayerNorm's checkpoints before.
+
+    Args:
+        model: Any model whose tokens are (B, T, C), (B, H, W, C), (B, C, H, W) in timm's LayerNorm2d, or (B * T, C) in
+            a BatchNorm1d.
+        token_norm_cfg: Type and arguments of a normalizer of ours, e.g. `dict(type='DTN')`.
+        include: Names to replace instead of the default, with `*` for anything: 'blocks.*.norm1'. It alone reaches the
+            BatchNorm1d of tokens too: 'stages.*.bn' in timm's LeViT, which has no LayerNorm.
+        exclude: Names that stay, in the same way; the last blocks, in which the paper has LayerNorm: 'blocks.1[01].*'.
+        num_heads: Heads of the normalizers, for all or by such a pattern; None or no match: of the attention beside.
+        grid: What (B, T, C) is: (H, W), 'sequence', for all or by such a pattern; None or no match: of the forward
+            pass. Found are the shapes that convolutions, unfoldings, poolings and the arguments of the blocks show;
+            what matches none of them is taken for a square.
+        num_prefix_tokens: Class and other tokens that stand before the grid and are normalized as by LayerNorm. None
+            asks the model; a sequence may then also be without them.
+
+    Returns:
+        The names of the norms that were replaced.
+
+    Raises:
+        ValueError: where there is none to replace, and where the heads of one are not known or do not divide its
+            channels. The model is then as it was. A forward pass raises where a grid is not known.
+    """
+    include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
+    replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
+    names = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, replaceable)
+        and not is_token_norm(type(module))
+        and (_attention_beside(model, name) if include is None else _matches(name, include))
+        and not _matches(name, exclude)
+    ]
+    if not names:
+        raise ValueError(_why_none(model, include, exclude))
+    record = GridRecord()
+    prefixes = (_count_prefix_tokens(model), 0) if num_prefix_tokens is None else (num_prefix_tokens,)
+    replacements = {}
+    for name in names:
+        old = model.get_submodule(name)
+        norm = _norm_like(old, name, token_norm_cfg, _heads(model, name, num_heads))
+        replacements[name] = GridNormAdapter(norm, name, old, _of(name, grid), tuple(dict.fromkeys(prefixes)), record)
+    for name, replacement in replacements.items():
+        model.set_submodule(name, replacement)
+    record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
+    return names
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
+    """The value itself, or that of the first pattern that fits the name."""
+    if not isinstance(value, Mapping):
+        return value
+    return next((of_pattern for pattern, of_pattern in value.items() if fnmatchcase(name, pattern)), None)
+
+
+def _is_attention(name: str) -> bool:
+    """Whether a module of this name is one. What pools tokens by attention into a classifier's vector is not meant."""
+    own = name.rpartition('.')[2].lower()
+    return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool')
+
+
+def _heads_inside(module: nn.Module) -> int | None:
+    heads = (getattr(part, 'num_heads', None) for part in module.modules())
+    return next((number for number in heads if isinstance(number, int)), None)
+
+
+def _attention_beside(model: nn.Module, name: str) -> nn.Module | None:
+    """The attention that a norm of this name belongs to: right behind it, else the last before it, else the first.
+
+    None for norms inside an attention, and for those of a projection between two streams of tokens (TNT).
+    """
+    parent, _, own = name.rpartition('.')
+    if _is_attention(parent) or own.endswith('proj'):
+        return None
+    children = [(child, module) for child, module in model.get_submodule(parent).named_children()]
+    at = [child for child, _ in children].index(own)
+    attentions = [
+        (i, module)
+        for i, (child, module) in enumerate(children)
+        if _is_attention(child) and _heads_inside(module) and not isinstance(module, nn.ModuleList)
+    ]
+    nearest = [module for i, module in attentions if i == at + 1] or [m for i, m in attentions[::-1] if i < at]
+    return (nearest or [module for _, module in attentions] or [None])[0]
+
+
+def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | None) -> int:
+    given = _of(name, num_heads)
+    attention = _attention_beside(model, name)
+    if given is None and attention is None:
+        raise ValueError(f'replace_norms: num_heads={num_heads} must say the heads of {name}: no attention beside it')
+    return _heads_inside(attention) if given is None else given
+
+
+def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
+    """A normalizer with a norm's weight, bias, eps, device, dtype and mode."""
+    if len(shape_of(old)) != 1:
+        raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, more than channels')
+    try:
+        norm = build_norm(cfg, shape_of(old)[0], num_heads, 'token_norm_cfg', eps=old.eps)
+    except ValueError as error:
+        raise ValueError(f'replace_norms: {name}: {error}') from error
+    with torch.no_grad():
+        for of_old, of_new in zip(affine_of(old), affine_of(norm), strict=True):
+            if of_old is not None and of_new is not None and of_old.shape == of_new.shape:
+                of_new.copy_(of_old)
+    if old.weight is not None:
+        norm.to(old.weight)
+    return norm.train(old.training)
+
+
+def _count_prefix_tokens(model: nn.Module) -> int:
+    """What the model, or the first part of it that knows, says; else its class and distillation tokens."""
+    for module in model.modules():
+        for attribute in PREFIX_COUNTS:
+            if isinstance(getattr(module, attribute, None), int):
+                return getattr(module, attribute)
+    return sum(name.rpartition('.')[2] in PREFIX_TOKENS for name, _ in model.named_parameters())
+
+
+def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
+    norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
+    where = 'with an attention beside it' if include is None else f'with a name like {", ".join(include)}'
+    kinds = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
+    return (
+        f'replace_norms: {type(model).__name__} has no LayerNorm {where}'
+        + (f', {", ".join(exclude)} left out' if exclude else '')
+        + f'. Its norms are {", ".join(kinds) or "none"}; its LayerNorms {", ".join(norms[:8]) or "none"}'
+    )

@@ -1,0 +1,94 @@
+"""Dual PatchNorm in the place of the patch embedding, in models that others built."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import nn
+
+from tokennorm.builder import build_stem
+from tokennorm.replace.grids import GridRecord
+from tokennorm.replace.stem_projection import StemProjection
+
+PROJECTIONS = ('proj', 'projection')  # timm's word and OpenMMLab's
+
+
+def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None = None) -> str:
+    """Puts a stem of ours in the place of the projection of a model's patch embedding, and changes the model.
+
+    What stands around it, padding, flattening and positions, stays. A LayerNorm that follows in the patch embedding
+    (Swin, PVT) becomes the stem's second norm, with its weight, bias and eps. The projection's weights are kept. With
+    a norm in front the model is still another one: it has to be trained.
+
+    Args:
+        model: A model with a patch embedding in the manner of timm or OpenMMLab: a `Conv2d` named `proj` or
+            `projection` over square patches, perhaps with a `norm` beside it.
+        stem_cfg: Type and arguments of a stem of ours, e.g. `dict(type='DualPatchEmbed')`.
+        name: Name of the patch embedding; None is the first.
+
+    Returns:
+        The name of the patch embedding.
+
+    Raises:
+        ValueError: where the model has no such patch embedding. The model is then as it was.
+    """
+    found = {
+        path: projection
+        for path, module in model.named_modules()
+        for projection in PROJECTIONS
+        if _is_patch_projection(getattr(module, projection, None))
+    }
+    name = next(iter(found), None) if name is None else name
+    if name not in found:
+        raise ValueError(
+            f'replace_stem: name={name!r} must be a patch embedding with a Conv2d {" or ".join(PROJECTIONS)}; '
+            f'{type(model).__name__} has {", ".join(found) or "none"}'
+        )
+    patch_embed = model.get_submodule(name)
+    conv = getattr(patch_embed, found[name])
+    stem, overlaps = _stem_like(conv, name, stem_cfg)
+    _take_norm(stem, patch_embed)
+    replacement = StemProjection(stem.to(conv.weight), conv.stride[0], overlaps).train(conv.training)
+    for hook in conv._forward_hooks.values():
+        if isinstance(getattr(hook, '__self__', None), GridRecord):
+            replacement.register_forward_hook(hook)
+    setattr(patch_embed, found[name], replacement)
+    return name
+
+
+def _is_patch_projection(module: nn.Module | None) -> bool:
+    return isinstance(module, nn.Conv2d) and max(module.stride) > 1
+
+
+def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.Module, bool]:
+    """A stem with the shape and the weights of a convolution, and whether its patches overlap."""
+    kernel, stride = conv.kernel_size, conv.stride
+    overlaps = kernel != stride
+    padding = (kernel[0] // 2,) * 2 if overlaps else (0, 0)
+    if kernel[0] != kernel[1] or stride[0] != stride[1] or conv.groups != 1 or conv.padding != padding:
+        raise ValueError(f'replace_stem: {name}: {conv} is no projection of square patches, centred where they overlap')
+    stem = build_stem(
+        cfg,
+        in_channels=conv.in_channels,
+        embed_dims=conv.out_channels,
+        patch_size=stride[0],
+        kernel_size=kernel[0],
+    )
+    with torch.no_grad():
+        if isinstance(stem.proj, nn.Linear):
+            stem.proj.weight.copy_(rearrange(conv.weight, 'd c ph pw -> d (ph pw c)'))
+        else:
+            stem.proj.weight.copy_(conv.weight)
+        stem.proj.bias.zero_() if conv.bias is None else stem.proj.bias.copy_(conv.bias)
+    return stem, overlaps
+
+
+def _take_norm(stem: nn.Module, patch_embed: nn.Module) -> None:
+    """Moves the norm behind a projection into a stem that has one."""
+    norm = getattr(patch_embed, 'norm', None)
+    if not isinstance(norm, nn.LayerNorm) or not isinstance(stem.norm, nn.LayerNorm):
+        return
+    stem.norm.eps = norm.eps
+    stem.norm.load_state_dict(norm.state_dict())
+    patch_embed.norm = nn.Identity()

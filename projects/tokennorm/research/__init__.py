@@ -1,0 +1,1 @@
+"""Analysis, robustness and the study: what reproduces and extends the papers' experiments."""

@@ -1,0 +1,187 @@
+"""Trains one run of a study for some minutes; the next piece goes on as if there had been no interruption."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import MODELS
+from mmengine.runner import Runner, set_random_seed
+from torch import nn
+
+from tokennorm.checkpoints.reading import NOTE, read_checkpoint
+from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.engine.hooks import LambdaHook
+from tokennorm.engine.resume.random_state import seeded
+from tokennorm.engine.runner import build_runner, train
+from tokennorm.files import write_atomically
+from tokennorm.research.study.plan import ARMS, BASELINE, Run, Study
+from tokennorm.research.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
+
+
+class PieceHook(Hook):
+    """Makes a training one of pieces, which our `CheckpointHook` joins as if it had never stopped.
+
+    - At the start the model takes the initial values that all arms share, and random numbers begin alike.
+    - After every epoch, its checkpoint saved, training stops where another epoch would not end in time.
+    - Validation metrics and times go into the record at once. A validation that was lost with a killed process is done
+      again.
+
+    Args:
+        folder: The run's work folder.
+        record: Its record, with what earlier pieces left.
+        minutes: Time that the piece may take, from its construction on.
+        shared: Parameters and buffers to start from, by name.
+    """
+
+    priority = 'LOWEST'
+
+    def __init__(self, folder: Path, record: dict, minutes: float, shared: dict[str, torch.Tensor]) -> None:
+        self.folder = folder
+        self.record = record
+        self.shared = shared
+        self.ends = time.monotonic() + 60 * minutes
+        self.epoch_began = self.noted = time.monotonic()
+        self.noted_cpu = time.process_time()
+        self.longest = 0.0
+
+    def before_train(self, runner: Runner) -> None:
+        """Starts from the shared values, or makes up for a lost validation."""
+        if runner.epoch == 0:
+            self.record['curve'].clear()
+            copy_shared(runner.model, self.shared)
+            set_random_seed(runner.seed)
+            self.record['parameters'] = sum(p.numel() for p in runner.model.parameters())
+            self.record['train_images'] = len(runner.train_dataloader.dataset)
+            self.record['val_images'] = len(runner.val_dataloader.dataset)
+        else:
+            interval = runner.train_loop.val_interval
+            due = runner.epoch % interval == 0 or runner.epoch == runner.max_epochs
+            if due and str(runner.epoch) not in self.record['curve']:
+                runner.val_loop.run()
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Begins to measure the epoch."""
+        self.epoch_began = time.monotonic()
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Stops where there is no time for another epoch and its validation."""
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self.epoch_began)
+        if now + 1.5 * self.longest > self.ends:
+            runner.train_loop.stop_training = True
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Notes the metrics."""
+        self.record['curve'][str(runner.epoch)] = {key: float(value) for key, value in metrics.items()}
+        self.longest = max(self.longest, time.monotonic() - self.epoch_began)
+        self.note()
+
+    def after_train(self, runner: Runner) -> None:
+        """Notes the time."""
+        self.note()
+
+    def note(self) -> None:
+        """Writes the record with the seconds that have passed, of the clock and of this process's processors."""
+        now, cpu = time.monotonic(), time.process_time()
+        self.record['seconds'] += now - self.noted
+        self.record['cpu_seconds'] += cpu - self.noted_cpu
+        self.noted, self.noted_cpu = now, cpu
+        write_record(self.folder, self.record)
+
+
+def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch.Tensor]:
+    """The initial values of the baseline's model of a seed, from which every arm takes what it also has.
+
+    Args:
+        cfg: The config of a run of any arm, its scope active.
+        seed: The run's.
+        with_backbone: Whether those of the backbone too; not where it comes from a checkpoint.
+    """
+    model_cfg = deepcopy(cfg.model)
+    model_cfg.backbone.update({key: dict(value) for key, value in ARMS[BASELINE].items()})
+    model_cfg.backbone.init_cfg = None
+    with seeded(seed):
+        model = MODELS.build(model_cfg)
+        model.init_weights()
+    return {key: v for key, v in model.state_dict().items() if with_backbone or not key.startswith('backbone.')}
+
+
+@torch.no_grad()
+def copy_shared(model: nn.Module, shared: dict[str, torch.Tensor]) -> list[str]:
+    """Copies the shared values into a model wherever names and shapes agree; returns the names."""
+    copied = []
+    for key, value in model.state_dict().items():
+        if key in shared and shared[key].shape == value.shape:
+            value.copy_(shared[key])
+            copied.append(key)
+    return copied
+
+
+def run_piece(study: Study, run: Run, minutes: float) -> None:
+    """Trains a run for at most some minutes (at least one epoch), and closes it where its epochs are done.
+
+    Raises:
+        SystemExit: where the run that it starts from is not finished, its folder holds a run of another config or is
+            in use, or what `tokennorm.engine.runner.build_runner` finds.
+    """
+    folder = study.folder(run)
+    if is_finished(folder):
+        return
+    before = study.before(run)
+    if before is not None and not is_finished(study.folder(before)):
+        raise SystemExit(f'error: {run} starts from {before}, which is not finished')
+    cfg = study.run_config(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        _train_piece(study, run, cfg, minutes)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keeps other processes from training in a folder.
+
+    Raises:
+        SystemExit: where one does already.
+    """
+    with (folder / '.lock').open('w') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SystemExit(f'error: another process is training in {folder}') from None
+        yield
+
+
+def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
+    folder = study.folder(run)
+    record = read_record(folder) or new_record(cfg, run.stage, run.arm, run.seed)
+    if record['fingerprint'] != fingerprint(cfg):
+        raise SystemExit(
+            f'error: {folder} holds a run of another config; remove it, or choose another folder with --work-dir'
+        )
+    record['pieces'] += 1
+    record['machines'] = sorted({*record['machines'], machine()})
+    cfg.resume = any(folder.glob('*.pth'))
+    runner = build_runner(cfg, splits=('train', 'val'))
+    shared = shared_start(cfg, run.seed, with_backbone=study.before(run) is None)
+    hook = PieceHook(folder, record, minutes, shared)
+    runner.register_hook(hook, priority='LOWEST')
+    runner.register_hook(LambdaHook())
+    train(runner, to_go_on='the same command goes on from the latest.')
+    if runner.epoch == runner.max_epochs:
+        close(runner, folder, record)
+
+
+def close(runner: Runner, folder: Path, record: dict) -> None:
+    """Leaves the weights alone as `weights.pth`, removes the checkpoints to resume from, and marks the run finished."""
+    path = folder / f'epoch_{runner.max_epochs}.pth'
+    write_atomically(folder / 'weights.pth', to_bytes(for_publication(read_checkpoint(path), path)))
+    record['finished'] = True
+    write_record(folder, record)
+    for path in [*folder.glob('epoch_*.pth'), folder / NOTE]:
+        path.unlink(missing_ok=True)

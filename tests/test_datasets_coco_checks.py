@@ -1,0 +1,221 @@
+"""Errors of data and configs that do not fit, before anything long begins."""
+
+import copy
+import json
+
+import pytest
+from mmdet.datasets import CocoDataset
+
+from tokennorm.datasets.coco.checks import check_config_data
+
+CONTENT = dict(
+    images=[dict(id=1, file_name='a.jpg', width=40, height=30)],
+    annotations=[dict(id=1, image_id=1, category_id=7, bbox=[1, 2, 9, 9], area=81, iscrowd=0, segmentation=[[1, 2]])],
+    categories=[dict(id=3, name='cat'), dict(id=7, name='dog')],
+)
+
+
+def config(folder, classes=('cat', 'dog'), num_classes=2, wrap=None):
+    dataset = dict(type='CocoDataset', data_root=str(folder), ann_file='train.json', metainfo=dict(classes=classes))
+    return dict(
+        model=dict(bbox_head=dict(num_classes=num_classes), extra=[dict(mask_head=dict(num_classes=num_classes))]),
+        train_dataloader=dict(dataset=wrap(dataset) if wrap else dataset),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / 'train.json').write_text(json.dumps(CONTENT))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    'wrap',
+    [None, lambda d: dict(type='RepeatDataset', dataset=d), lambda d: dict(type='ConcatDataset', datasets=[d, d])],
+)
+def test_what_fits_passes_and_a_missing_file_does_not(folder, tmp_path, wrap):
+    check_config_data(config(folder, wrap=wrap), ('train', 'val'))
+    with pytest.raises(FileNotFoundError, match=r'train_dataloader: the annotation file .*elsewhere/train.json'):
+        check_config_data(config(tmp_path / 'elsewhere', wrap=wrap), ('train',))
+
+
+def test_missing_generated_data_says_how_to_make_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'tools/make_dataset.py'):
+        check_config_data(config(tmp_path / 'shapes'), ('train',))
+
+
+def test_classes_that_do_not_fit_are_named(folder):
+    with pytest.raises(ValueError, match=r'classes has cow, but the categories .* are cat, dog'):
+        check_config_data(config(folder, classes=('cat', 'cow')), ('train',))
+    with pytest.raises(ValueError, match=r'model.bbox_head.num_classes=80, .* has 2: set it to 2'):
+        check_config_data(config(folder, num_classes=80), ('train',))
+    cfg = config(folder)
+    cfg['model']['semantic_head'] = dict(num_classes=183)
+    check_config_data(cfg, ('train',))
+    cfg['model']['extra'][0]['mask_head']['num_classes'] = 3
+    with pytest.raises(ValueError, match=r'model.extra\[0\].mask_head.num_classes=3'):
+        check_config_data(cfg, ('train',))
+
+
+def test_classes_are_in_the_order_of_the_file(folder):
+    """In which mmdet numbers them, whatever the order of `metainfo.classes`: AP would be that of other classes."""
+    with pytest.raises(ValueError, match=r'in the order of .*train.json, cat, dog, .*classes has dog, cat'):
+        check_config_data(config(folder, classes=('dog', 'cat')), ('train',))
+
+
+def test_without_classes_they_are_those_of_coco(folder):
+    cfg = config(folder, num_classes=80)
+    del cfg['train_dataloader']['dataset']['metainfo']
+    with pytest.raises(ValueError, match=r'metainfo.classes has person, .* but the categories in .* are cat, dog'):
+        check_config_data(cfg, ('train',))
+    categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'])]
+    (folder / 'train.json').write_text(json.dumps(CONTENT | dict(categories=categories)))
+    check_config_data(cfg, ('train',))
+    cfg['model']['bbox_head']['num_classes'] = 2
+    with pytest.raises(ValueError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
+        check_config_data(cfg, ('train',))
+
+
+def test_lists_of_names_have_to_be_there(folder):
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset'] |= dict(type='VOCDataset', ann_file='main/trainval.txt')
+    del cfg['train_dataloader']['dataset']['metainfo']
+    with pytest.raises(FileNotFoundError, match=r'trainval.txt is not there; set data_root, or put the data there'):
+        check_config_data(cfg, ('train',))
+    (folder / 'main').mkdir()
+    (folder / 'main' / 'trainval.txt').write_text('000001')
+    check_config_data(cfg, ('train',))
+
+
+def test_json_of_other_layouts_has_to_be_there(folder):
+    """ODVG's are lines of JSON, mmengine's have other keys."""
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset'] |= dict(type='ODVGDataset', ann_file='odvg.json')
+    with pytest.raises(FileNotFoundError, match=r'odvg.json is not there; set data_root, or put the data there'):
+        check_config_data(cfg, ('train',))
+    (folder / 'odvg.json').write_text('{"filename": "a.jpg"}\n{"filename": "b.jpg"}\n')
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset'] |= dict(type='mmpretrain.CustomDataset', ann_file='')  # one folder a class
+    check_config_data(cfg, ('train',))
+
+
+@pytest.mark.parametrize('kind', ['mmdet.CocoDataset', CocoDataset])
+def test_the_class_is_known_by_its_scope_and_by_itself(folder, kind):
+    cfg = config(folder, classes=('dog', 'cat'))
+    cfg['train_dataloader']['dataset']['type'] = kind
+    with pytest.raises(ValueError, match=r'give both the same order'):
+        check_config_data(cfg, ('train',))
+
+
+def test_classes_may_be_in_a_file(folder):
+    (folder / 'classes.txt').write_text('cat\ndog\n')
+    check_config_data(config(folder, classes=str(folder / 'classes.txt')), ('train',))
+    with pytest.raises(ValueError, match=r"metainfo.classes='cat' is neither a file nor .*, such as \('cat',\)"):
+        check_config_data(config(folder, classes='cat', num_classes=1), ('train',))
+
+
+def test_heads_that_count_something_else(folder):
+    """Proposals are of one class; a panoptic dataset's detector counts things."""
+    cfg = config(folder)
+    cfg['model']['rpn_head'] = dict(type='FCOSHead', num_classes=1)
+    check_config_data(cfg, ('train',))
+    dataset = cfg['train_dataloader']['dataset']
+    dataset |= dict(type='CocoPanopticDataset', metainfo=dict(classes=('cat', 'dog'), thing_classes=('cat',)))
+    with pytest.raises(ValueError, match=r'bbox_head.num_classes=2, .* has 1'):
+        check_config_data(cfg, ('train',))
+    cfg['model'] = dict(bbox_head=dict(num_classes=1))
+    check_config_data(cfg, ('train',))
+
+
+@pytest.mark.parametrize('kind', ['CocoDataset', 'VOCDataset'])
+def test_files_that_are_fetched_from_elsewhere_are_not_looked_for(folder, kind):
+    cfg = config('s3://bucket/coco')
+    cfg['train_dataloader']['dataset'] |= dict(type=kind)
+    check_config_data(cfg, ('train',))
+    cfg = config('coco')
+    cfg['train_dataloader']['dataset'] |= dict(type=kind, backend_args=dict(backend='petrel'))
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['ann_file'] = ''
+    check_config_data(cfg, ('train',))
+    cfg = config(folder, classes=('cat', 'cow'))
+    cfg['train_dataloader']['dataset'] |= dict(backend_args=dict(backend='local'))
+    with pytest.raises(ValueError, match=r'classes has cow'):
+        check_config_data(cfg, ('train',))
+
+
+def test_images_to_train_on_without_labels(folder):
+    """Of semi-supervised training."""
+    (folder / 'train.json').write_text(json.dumps({k: v for k, v in CONTENT.items() if k != 'annotations'}))
+    cfg = config(folder)
+    with pytest.raises(ValueError, match=r'no list of objects named .annotations'):
+        check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['pipeline'] = [dict(type='LoadEmptyAnnotations', with_bbox=True)]
+    check_config_data(cfg, ('train',))
+    (folder / 'train.json').write_text(json.dumps(CONTENT | dict(annotations=[])))
+    check_config_data(cfg, ('train',))
+
+
+@pytest.mark.parametrize('content', ['', '{', '[]', '{"images": []}', '{"categories": [{"id": 1}]}'])
+def test_a_file_that_is_no_coco_json_is_named(folder, content):
+    (folder / 'train.json').write_text(content)
+    with pytest.raises(ValueError, match=r'train.json is not a COCO annotation file'):
+        check_config_data(config(folder), ('train',))
+
+
+def first(content):
+    return content['annotations'][0]
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda c: first(c).pop('bbox'), r'train.json: train: annotations without a valid bbox: id 1 of a.jpg'),
+        (lambda c: first(c).update(area=float('nan')), r'annotations without a valid area: id 1 of a.jpg \(area=nan\)'),
+        (lambda c: c['images'][0].pop('height'), r'train: images without a valid height: a.jpg'),
+        (lambda c: first(c).update(image_id=5), r'train: no image has an object to learn from'),
+        (
+            lambda c: (c['images'][0].update(height=9), first(c).update(bbox=[1, 1, 5, 5])),
+            r"no image is left by classes=.* and filter_cfg={'min_size': 10",
+        ),
+    ],
+)
+def test_entries_that_would_break_a_training_are_named(folder, change, message):
+    content = copy.deepcopy(CONTENT)
+    change(content)
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset']['filter_cfg'] = dict(min_size=10, filter_empty_gt=True)
+    with pytest.raises(ValueError, match=message):
+        check_config_data(cfg, ('train',))
+
+
+def test_no_image_is_left_where_only_the_other_class_has_objects(folder):
+    cfg = config(folder, classes=('cat',), num_classes=1)
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['filter_cfg'] = dict(filter_empty_gt=True)
+    with pytest.raises(ValueError, match=r"no image is left by classes=\('cat',\)"):
+        check_config_data(cfg, ('train',))
+
+
+def test_masks_matter_where_they_are_read(folder):
+    content = copy.deepcopy(CONTENT)
+    first(content)['segmentation'] = dict(size=[3, 3], counts=[9])
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset']['pipeline'] = [dict(type='LoadAnnotations', with_bbox=True)]
+    check_config_data(cfg, ('train',))
+    cfg['train_dataloader']['dataset']['pipeline'][0]['with_mask'] = True
+    with pytest.raises(ValueError, match=r'run-length masks that do not fit their image: annotation 1 of a.jpg \(size'):
+        check_config_data(cfg, ('train',))
+
+
+def test_datasets_of_other_layouts_are_left_alone(folder):
+    content = copy.deepcopy(CONTENT)
+    first(content).pop('iscrowd')
+    (folder / 'train.json').write_text(json.dumps(content))
+    cfg = config(folder)
+    cfg['val_dataloader'] = cfg['train_dataloader']
+    with pytest.raises(ValueError, match=r'val: annotations without a valid iscrowd'):
+        check_config_data(cfg, ('val',))
+    cfg['val_dataloader']['dataset']['type'] = 'LVISV1Dataset'
+    check_config_data(cfg, ('val',))

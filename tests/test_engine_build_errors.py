@@ -1,0 +1,96 @@
+"""Through `tools/train.py` a mistake in a config ends with what is wrong and no traceback."""
+
+import re
+
+import pytest
+from mmdet.visualization import DetLocalVisualizer
+from mmengine.registry import MODELS
+from torch import nn
+
+from tests.test_tools import CONFIG, options, tool
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine.runner.build_errors import build_errors
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=1, image_size=64)
+
+
+MISTAKES = {
+    'model.backbone.arch=tinny': r"PVT: arch='tinny' must be one of tiny, small, .* \(did you mean tiny\?\)",
+    'model.backbone.type=tokennorm.PVTV2': r"type='tokennorm.PVTV2': there is no such model \(did you mean PVTv2\?\)",
+    'model.backbone.type=PVTv2': r"type='PVTv2': there is no such model \(did you mean tokennorm.PVTv2\?\)",
+    'model.type=RetinaNett': r"type='RetinaNett': there is no such model \(did you mean RetinaNet\?\)",
+    'model.backbone.token_norm_cfg.type=DNT': r"token_norm_cfg: no type 'DNT' .*LayerNorm.* \(did you mean DTN\?\)",
+    'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*has DualPatchEmbed, PatchEmbed \(did you mean Du",
+    'model.backbone.token_norm_cfg.pool=0': r'DTN: pool=0 must be a whole number of tokens, at least 1',
+    'model.backbone.drop_path_rat=0.1': r"tokennorm.PVT has no argument 'drop_path_rat' \(did you mean drop_path_ra",
+    'model.backbone.out_indices=[0,7]': r'PVT: out_indices=\(0, 7\) must lie in 0 to 3',
+    'model.neck.in_channels=[1,2]': r'model.neck: in_channels=\[1, 2\], but the maps of PVT .* \[32, 64, 128, 256\]',
+    'model.neck.num_outs=1': r'FPN: failed at `assert num_outs >= self.num_ins - start_level`',
+    'default_hooks.logger.type=Logger': r"type='Logger': there is no such hook \(did you mean LoggerHook\?\)",
+    'default_hooks.mine.interval=1': r"a hook without a type in the config: {'interval': 1}",
+    'default_hooks.non_finite.max_occurrences=0': r'NonFiniteHook: max_occurrences=0 must be',
+    'optim_wrapper.optimizer.type=AdamV': r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean",
+    'trian_cfg.max_epochs=1': r'--cfg-options: trian_cfg.max_epochs: .* no trian_cfg \(did you mean train_cfg\?\)',
+    'train_cfg.max_epoch=1': r"EpochBasedTrainLoop has no argument 'max_epoch' \(did you mean max_epochs\?\)",
+    'train_dataloader.dataset.pipeline.0.type=LoadImage': r"type='LoadImage': there is no such transform",
+}  # fmt: skip
+
+
+IN_FAST_TESTS = list(MISTAKES)[:4]
+
+
+@pytest.mark.parametrize(
+    'mistake', [pytest.param(m, marks=() if m in IN_FAST_TESTS else pytest.mark.slow) for m in MISTAKES]
+)
+def test_mistakes_in_a_config(data, tmp_path, mistake):
+    DetLocalVisualizer._instance_dict.clear()
+    with pytest.raises(SystemExit) as ended:
+        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(data), mistake])
+    message = str(ended.value)
+    assert re.match(f'error: (.*: )?{MISTAKES[mistake]}', message), message
+    assert '\n' not in message
+
+
+def test_a_config_that_cannot_be_read(tmp_path):
+    path = tmp_path / 'a.py'
+    for text, message in [
+        ('model = dict(', r'a.py cannot be read: SyntaxError: .*line 1'),
+        ("_base_ = 'none.py'", r'a.py cannot be read: \w+: .*none.py'),
+        ('model = 1 / 0', r'a.py cannot be read: ZeroDivisionError'),
+    ]:
+        path.write_text(text)
+        with pytest.raises(SystemExit, match=message):
+            tool('train')([str(path)])
+
+
+def test_an_unreadable_image_in_a_plain_config_is_named(data, tmp_path):
+    DetLocalVisualizer._instance_dict.clear()
+    own = make_shapes_dataset(tmp_path / 'shapes', num_train=4, num_val=1, image_size=64)
+    broken = next((own / 'images' / 'train').iterdir())
+    broken.write_bytes(b'')
+    few = options(own, **{'train_dataloader.num_workers': 1})
+    with pytest.raises(SystemExit) as ended:
+        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
+    assert re.match(
+        rf'error: {broken} \(image id \d+\) or its annotations cannot be read: error: OpenCV', str(ended.value)
+    )
+
+
+@MODELS.register_module(force=True)
+class Fragile(nn.Module):
+    def __init__(self, size=1):
+        super().__init__()
+        if size == 2:
+            raise ValueError('size=2 must be odd')
+        if size == 4:
+            {}['a']
+
+
+def test_errors_that_are_none_of_a_config_go_through():
+    with pytest.raises(ValueError, match='of a training'), build_errors():
+        raise ValueError('of a training')
+    with pytest.raises(SystemExit, match='error: Fragile: size=2 must be odd'), build_errors():
+        MODELS.build(dict(type='Fragile', size=2))

@@ -1,0 +1,217 @@
+"""Checkpoints are whole or not there, the one before is there until then, and a damaged one is passed over."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.full_disk import files_of_at_most
+from tests.test_engine_resume_state import EPOCHS, no_pauses, train  # noqa: F401 - a fixture
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.engine.resume.make_resumable import latest_checkpoint
+from tokennorm.engine.runner import train as train_with_messages
+from tokennorm.files import write_atomically
+
+SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
+
+
+def names(folder):
+    """Files but for mmengine's copy of the config."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != '.py')
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A folder with the checkpoints of three epochs, of which the third is the latest."""
+    train(tmp_path, train_cfg=EPOCHS, max_keep_ckpts=3, iteration=13)
+    assert latest_checkpoint(tmp_path) == tmp_path / 'epoch_3.pth'
+    return tmp_path
+
+
+def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    path = tmp_path / 'file'
+    write_atomically(path, b'before')
+    with files_of_at_most(4096), pytest.raises(OSError, match=r'file, 1.0 MiB, could not be written: ') as raised:
+        write_atomically(path, bytes(2**20))
+    assert raised.value.errno == errno.EFBIG
+    assert path.read_bytes() == b'before'
+    assert names(tmp_path) == ['file']
+
+
+def test_a_full_disk_ends_a_training_with_its_last_checkpoint_and_says_so(tmp_path, monkeypatch):
+    def full(path, content):
+        if Path(path).name == 'epoch_2.pth':
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_atomically(path, content)
+
+    monkeypatch.setattr('tokennorm.files.write_atomically', full)
+    monkeypatch.setattr('tests.test_engine_resume_state.Runner.train', _train_with_messages(tmp_path))
+    with pytest.raises(SystemExit, match=r'No space left on device.*are as they were\. Make room, then --resume'):
+        train(tmp_path, **SETTINGS)
+    assert latest_checkpoint(tmp_path) == tmp_path / 'epoch_1.pth'
+
+
+def _train_with_messages(folder):
+    from mmengine.runner import Runner
+
+    original = Runner.train
+
+    def train(runner):
+        class Inner:
+            work_dir = str(folder)
+            cfg = runner.cfg
+
+            def train(self):
+                original(runner)
+
+        train_with_messages(Inner(), '--resume goes on')
+
+    return train
+
+
+@pytest.mark.parametrize('moment', ['written', 'pointed to', 'removed'])
+def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path, monkeypatch, moment):
+    """With one checkpoint kept: at each moment of the second save there is one, and nothing piles up after resuming."""
+
+    class Killed(BaseException):
+        pass
+
+    replace = Path.replace
+
+    def killed_before_renaming(self, target):
+        if target.name == 'epoch_2.pth':
+            raise Killed
+        return replace(self, target)
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if moment == 'written':
+            patch.setattr(Path, 'replace', killed_before_renaming)
+        elif moment == 'pointed to':
+            patch.setattr('mmengine.hooks.checkpoint_hook.open', _kills_in_the_second_call(Killed), raising=False)
+        else:
+            patch.setattr('tokennorm.engine.hooks.checkpoint._RemovesLater.remove_outdated', _after_one(killed))
+        with pytest.raises(Killed):
+            train(tmp_path, **SETTINGS)
+    expected = 'epoch_1.pth' if moment == 'written' else 'epoch_2.pth'
+    assert latest_checkpoint(tmp_path) == tmp_path / expected
+    train(tmp_path, resume=True, **SETTINGS)
+    assert names(tmp_path) == ['epoch_4.pth', 'last_checkpoint']
+
+
+def _kills_in_the_second_call(error):
+    calls = []
+
+    def opened(path, mode):
+        calls.append(path)
+        if len(calls) == 2:
+            raise error
+        return open(path, mode)
+
+    return opened
+
+
+def _after_one(killed):
+    calls = []
+
+    def remove_outdated(self):
+        calls.append(self)
+        if len(calls) == 2:
+            killed()
+
+    return remove_outdated
+
+
+def test_the_best_checkpoint_is_replaced_by_a_better_one_that_is_there(tmp_path, monkeypatch):
+    """mmengine removes the best one before it writes the better one."""
+    there = []
+
+    def spied(path, content):
+        there.append([name for name in names(tmp_path) if name.startswith('best_')])
+        write_atomically(path, content)
+
+    monkeypatch.setattr('tokennorm.files.write_atomically', spied)
+    train(tmp_path, save_best='acc', **SETTINGS)
+    assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_2.pth', 'best_acc_epoch_4.pth']]
+    assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
+
+
+def test_a_checkpoint_that_is_cut_off_is_passed_over_for_the_one_before(three):
+    path = three / 'epoch_3.pth'
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.warns(UserWarning, match=r'skips a checkpoint for the one before: .*epoch_3.pth is cut off'):
+        assert latest_checkpoint(three) == three / 'epoch_2.pth'
+    path = three / 'epoch_2.pth'
+    content = bytearray(path.read_bytes())
+    content[content.index(b'random_states')] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: .* has another checksum'):
+        assert latest_checkpoint(three) == three / 'epoch_1.pth'
+    (three / 'epoch_1.pth').write_bytes(b'')
+    with (
+        pytest.warns(UserWarning, match=r'epoch_1.pth is cut off'),
+        pytest.raises(CheckpointError, match=r'no checkpoint in .* can be gone on from. The latest: .*\.pth is'),
+    ):
+        latest_checkpoint(three)
+
+
+def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
+    (three / 'last_checkpoint').write_text('')
+    assert latest_checkpoint(three) == three / 'epoch_3.pth'
+    (three / 'last_checkpoint').write_text(str(three / 'gone.pth'))
+    with pytest.warns(UserWarning, match=r'last_checkpoint names .*gone.pth, which is not there'):
+        assert latest_checkpoint(three) == three / 'epoch_3.pth'
+
+
+def test_a_copied_work_folder_goes_on_from_its_own_checkpoint(three, tmp_path_factory):
+    copy = shutil.copytree(three, tmp_path_factory.mktemp('copies') / 'copy')
+    assert latest_checkpoint(copy) == copy / 'epoch_3.pth'
+
+
+@pytest.mark.parametrize('is_folder', [False, True])
+def test_what_lies_elsewhere_is_not_removed_whatever_a_checkpoint_names(tmp_path, tmp_path_factory, is_folder):
+    elsewhere = tmp_path_factory.mktemp('elsewhere')
+    for name in ('best.pth', 'epoch_1.pth'):
+        (elsewhere / name).touch()
+    (tmp_path / 'notes.txt').touch()
+    settings = SETTINGS | dict(save_best='acc')
+    train(tmp_path, iteration=13, **settings)
+    content = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
+    content['training_state']['outdated'] = [str(elsewhere / 'epoch_1.pth'), 'notes.txt', '../x/notes.txt']
+    content['message_hub']['runtime_info'] |= dict(
+        best_ckpt=str(elsewhere if is_folder else elsewhere / 'best.pth'), best_score=-1.0
+    )
+    torch.save(content, tmp_path / 'epoch_3.pth')
+    train(tmp_path, resume=True, **settings)
+    assert 'best_acc_epoch_4.pth' in names(tmp_path)
+    assert 'notes.txt' in names(tmp_path)
+    assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
+
+
+def test_a_checkpoint_of_another_folder_has_no_say_of_what_is_here(tmp_path, tmp_path_factory):
+    other = tmp_path_factory.mktemp('other')
+    train(other, train_cfg=EPOCHS, max_keep_ckpts=1, iteration=9)
+    content = torch.load(other / 'epoch_2.pth', weights_only=False)
+    assert content['training_state']['outdated'] == ['epoch_1.pth']
+    (tmp_path / 'epoch_1.pth').touch()
+    (tmp_path / 'last_checkpoint').write_text(str(other / 'epoch_2.pth'))
+    train(tmp_path, resume=True, iteration=9, **SETTINGS)
+    assert 'epoch_1.pth' in names(tmp_path)
+
+
+def test_the_pointer_counts_more_than_what_an_earlier_training_left(three):
+    """An earlier, longer training in the same folder left epoch_24; files of weights alone are none to resume from."""
+    shutil.copy(three / 'epoch_3.pth', three / 'epoch_24.pth')
+    os.utime(three / 'epoch_24.pth', (1, 1))
+    content = torch.load(three / 'epoch_3.pth', weights_only=False)
+    del content['optimizer']
+    torch.save(content, three / 'published.pth')
+    assert latest_checkpoint(three) == three / 'epoch_3.pth'
+    os.utime(three / 'epoch_24.pth')
+    assert latest_checkpoint(three) == three / 'epoch_24.pth', 'what was written after the pointer is later'
+    assert latest_checkpoint(three / 'none') is None

@@ -1,0 +1,142 @@
+"""A file that cannot be read stops a training or an evaluation with its name, from worker processes too."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from mmdet.registry import DATASETS
+from mmdet.utils import register_all_modules
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from tests.test_datasets_coco_inspection import png_of_size
+from tests.test_datasets_fuzz import HEIGHT, WIDTH, sound_content
+from tokennorm.engine.hooks import DataErrorHook
+from tokennorm.engine.hooks.data_errors import DataError
+
+PIPELINE = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+    dict(type='PackDetInputs'),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    register_all_modules(init_default_scope=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    for i in range(3):
+        cv2.imwrite(str(tmp_path / f'{i}.png'), pixels)
+    (tmp_path / 'train.json').write_text(json.dumps(sound_content(3)))
+    return tmp_path
+
+
+def dataset(folder, wrapper=None):
+    """mmdet's dataset after the hook, as a runner calls it."""
+    cfg = dict(type='CocoDataset', data_root=str(folder), ann_file='train.json', data_prefix=dict(img=''))
+    cfg |= dict(serialize_data=False, metainfo=dict(classes=('cat', 'dog')), pipeline=PIPELINE)
+    built = DATASETS.build(wrapper(cfg) if wrapper else cfg)
+
+    class Loop:
+        dataloader = DataLoader(built)
+
+    class AtWork:
+        _train_loop = Loop
+        _val_loop = dict(type='ValLoop')  # not built
+        _test_loop = None
+
+    DataErrorHook().before_run(AtWork)
+    return built
+
+
+def empty(path):
+    path.write_bytes(b'')
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-900])
+
+
+def text(path):
+    path.write_text('no image')
+
+
+def no_file(path):
+    path.unlink()
+
+
+def huge(path):
+    """1.6 billion pixels, by its header; OpenCV refuses more than 2**30."""
+    path.write_bytes(png_of_size(40_000, 40_000))
+
+
+@pytest.mark.parametrize('damage', [empty, truncated, text, no_file, huge])
+def test_an_image_that_cannot_be_read_is_named(folder, damage):
+    damage(folder / '1.png')
+    loaded = dataset(folder)
+    assert loaded[0]['inputs'].shape == (3, HEIGHT, WIDTH)
+    with pytest.raises(DataError, match=rf'^{folder}/1.png \(image id 2\) or its annotations cannot be read: \w+: '):
+        loaded[1]
+
+
+WRAPPERS = [
+    lambda d: dict(type='RepeatDataset', times=2, dataset=d),
+    lambda d: dict(type='ConcatDataset', datasets=[d, d]),
+    lambda d: dict(type='MultiImageMixDataset', dataset=d, pipeline=[]),
+]
+
+
+@pytest.mark.parametrize('wrapper', WRAPPERS)
+def test_wrapped_datasets_too(folder, wrapper):
+    empty(folder / '0.png')
+    with pytest.raises(DataError, match=r'/0\.png'):
+        dataset(folder, wrapper)[0]
+
+
+def test_a_worker_process_hands_the_name_on(folder):
+    empty(folder / '2.png')
+    loader = DataLoader(dataset(folder), num_workers=1, batch_size=None)
+    with pytest.raises(DataError) as raised:
+        list(loader)
+    assert str(raised.value).startswith(f'{folder}/2.png (image id 3) or its annotations cannot be read: error: OpenCV')
+    assert 'Traceback' not in str(raised.value)
+
+
+def test_run_lengths_that_do_not_fit_are_named(folder):
+    content = sound_content(3)
+    content['annotations'][2]['segmentation'] = dict(size=[3, 3], counts=[9])
+    (folder / 'train.json').write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r'0.png \(image id 1\) or its annotations cannot be read: '):
+        dataset(folder)[0]
+
+
+def image_of(kind):
+    """What a file of 24 x 32 grey or coloured pixels is read as, (H, W, 3) in BGR."""
+    return {
+        'grey.png': Image.new('L', (WIDTH, HEIGHT), 100),
+        'grey16.png': Image.fromarray(np.full((HEIGHT, WIDTH), 100 * 256 + 77, np.uint16)),
+        'cmyk.jpg': Image.new('CMYK', (WIDTH, HEIGHT), (0, 255, 255, 0)),
+        'alpha.png': Image.new('RGBA', (WIDTH, HEIGHT), (10, 20, 30, 0)),
+        'palette.png': Image.new('RGB', (WIDTH, HEIGHT), (10, 20, 30)).convert('P', palette=Image.Palette.ADAPTIVE),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ('kind', 'expected'),
+    [
+        ('grey.png', (100, 100, 100)),
+        ('grey16.png', (100, 100, 100)),
+        ('cmyk.jpg', (0, 0, 255)),
+        ('alpha.png', (30, 20, 10)),
+        ('palette.png', (30, 20, 10)),
+    ],
+)
+def test_images_of_other_kinds_are_read_as_three_channels(folder, kind, expected):
+    content = sound_content(3)
+    content['images'][0]['file_name'] = kind
+    (folder / 'train.json').write_text(json.dumps(content))
+    image_of(kind).save(folder / kind)
+    read = dataset(folder)[0]['inputs']
+    assert read.shape == (3, HEIGHT, WIDTH)
+    assert read.float().mean(dim=(1, 2)).tolist() == pytest.approx(expected, abs=2)

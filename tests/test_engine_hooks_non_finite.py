@@ -1,0 +1,267 @@
+"""A loss or a gradient that is not finite leaves the weights alone, is saved, and stops the training when it recurs."""
+
+import math
+
+import pytest
+import torch
+from mmengine.model import BaseModel
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import MODELS, OPTIM_WRAPPERS
+from mmengine.runner import Runner
+from mmengine.structures import BaseDataElement
+from torch import nn
+
+from tokennorm.engine.hooks import NonFiniteHook
+from tokennorm.engine.hooks.non_finite import NonFiniteError, image_paths
+
+
+@MODELS.register_module(force=True)
+class LineModel(BaseModel):
+    """loss = mean((w x)^2) + v: a NaN or an infinity in x reaches both the loss and the gradient of w."""
+
+    def __init__(self, poison='input'):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(0.5))
+        self.v = nn.Parameter(torch.tensor(0.25))
+        self.norm = nn.BatchNorm1d(1, affine=False)  # of which the loss is independent
+        self.poison = poison
+
+    def forward(self, inputs, data_samples=None, mode='loss'):
+        x = torch.stack(inputs)
+        self.norm(torch.cat([x, x + 1]))
+        rest = self.v
+        if self.poison == 'gradient' and x.max() > 90:
+            rest = self.v + torch.sqrt(self.v * 0)  # whose slope is infinite
+        return dict(loss_line=(self.w * x).square().mean(), loss_rest=rest, accuracy=torch.tensor(math.nan))
+
+    def train_step(self, data, optim_wrapper):
+        with optim_wrapper.optim_context(self):
+            losses = self._run_forward(self.data_preprocessor(data, True), mode='loss')
+        loss, log_vars = self.parse_losses(losses)
+        optim_wrapper.update_params(loss)
+        return log_vars
+
+
+@OPTIM_WRAPPERS.register_module(force=True)
+class ScalingOptimWrapper(OptimWrapper):
+    """mmengine's AmpOptimWrapper asks for a GPU; this is its scaler on a CPU."""
+
+    def __init__(self, init_scale, **kwargs):
+        super().__init__(**kwargs)
+        self.loss_scaler = torch.amp.GradScaler('cpu', init_scale=init_scale)
+
+    def backward(self, loss, **kwargs):
+        self.loss_scaler.scale(loss).backward(**kwargs)
+        self._inner_count += 1
+
+    def step(self, **kwargs):
+        if self.clip_grad_kwargs:
+            self.loss_scaler.unscale_(self.optimizer)
+            self._clip_grad()
+        self.loss_scaler.step(self.optimizer, **kwargs)
+        self.loss_scaler.update()
+
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, i):
+        return dict(
+            inputs=torch.tensor([self.values[i]]), data_samples=BaseDataElement(metainfo=dict(img_path=f'{i}.jpg'))
+        )
+
+
+def run(tmp_path, values, max_occurrences=3, optim_wrapper=None, poison='input', batch_size=1):
+    """Trains on samples of those values in their order, and returns the runner and the error."""
+    runner = Runner(
+        model=dict(type='LineModel', poison=poison),
+        work_dir=str(tmp_path),
+        train_dataloader=dict(
+            dataset=Samples(values),
+            batch_size=batch_size,
+            sampler=dict(type='DefaultSampler', shuffle=False),
+            collate_fn=dict(type='pseudo_collate'),
+        ),
+        train_cfg=dict(by_epoch=True, max_epochs=1),
+        optim_wrapper=optim_wrapper or dict(optimizer=dict(type='SGD', lr=0.1)),
+        default_hooks=dict(non_finite=dict(type='tokennorm.NonFiniteHook', max_occurrences=max_occurrences)),
+        log_level='ERROR',
+        experiment_name=tmp_path.name,
+    )
+    try:
+        runner.train()
+    except NonFiniteError as error:
+        return runner, str(error)
+    return runner, None
+
+
+def weights_after(values):
+    """SGD's w and v after those samples."""
+    w, v = 0.5, 0.25
+    for x in values:
+        w, v = w - 0.1 * 2 * w * x * x, v - 0.1
+    return pytest.approx((w, v), rel=1e-5)
+
+
+def of(runner):
+    return runner.model.w.item(), runner.model.v.item()
+
+
+def saved(tmp_path):
+    return sorted(path.name for path in tmp_path.glob('non_finite/*'))
+
+
+NAN = math.nan
+
+
+def test_steps_that_are_not_finite_are_left_out_and_the_third_stops(tmp_path):
+    runner, error = run(tmp_path, [1.0, NAN, 2.0, math.inf, 1.0, NAN, 1.0])
+    assert of(runner) == weights_after([1.0, 2.0, 1.0])
+    assert error.startswith(
+        'iteration 6: the loss is not finite (loss, loss_line), the gradient is not finite (w), and the step was left '
+        'out. Images: 5.jpg. Repeat it with `python tools/repeat_batch.py CONFIG '
+    )
+    assert error.endswith('iter_6.pth`. Occurrence 3, at which the training stops')
+    assert saved(tmp_path) == ['iter_2.pth', 'iter_4.pth', 'iter_6.pth']
+
+
+def test_running_statistics_are_those_without_the_batch(tmp_path):
+    expected, _ = run(tmp_path / 'without', [1.0, 2.0])
+    runner, _ = run(tmp_path / 'with', [1.0, NAN, 2.0])
+    for name, buffer in runner.model.norm.named_buffers():
+        assert torch.equal(buffer, expected.model.norm.get_buffer(name)), name
+    saved = torch.load(tmp_path / 'with' / 'non_finite' / 'iter_2.pth', weights_only=False)['state_dict']
+    assert saved['norm.running_mean'].item() == pytest.approx(0.1 * 1.5)
+
+
+def test_fewer_than_the_stated_number_train_on(tmp_path):
+    runner, error = run(tmp_path, [1.0, NAN, 2.0, NAN])
+    assert error is None
+    assert of(runner) == weights_after([1.0, 2.0])
+    assert not runner.optim_wrapper.optimizer._optimizer_step_pre_hooks, 'taken away at the end'
+
+
+def test_the_first_can_stop(tmp_path):
+    _, error = run(tmp_path, [1.0, NAN, 1.0], max_occurrences=1)
+    assert error.startswith('iteration 2: ')
+    with pytest.raises(ValueError, match='max_occurrences=0 must be a whole number of at least 1'):
+        NonFiniteHook(max_occurrences=0)
+
+
+def test_the_saved_batch_holds_inputs_images_and_the_weights_of_before(tmp_path):
+    run(tmp_path, [1.0, 2.0, 1.0, NAN], batch_size=2)
+    content = torch.load(tmp_path / 'non_finite' / 'iter_2.pth', weights_only=False)
+    assert (content['iteration'], content['images']) == (2, ['2.jpg', '3.jpg'])
+    assert math.isnan(content['losses']['loss_line'])
+    (batch,) = content['batches']
+    assert [x.item() for x in batch['data']['inputs']] == [1.0, pytest.approx(NAN, nan_ok=True)]
+    w = 0.5 - 0.1 * 2 * 0.5 * 2.5
+    assert content['state_dict']['w'].item() == pytest.approx(w)
+    assert batch['random_state']['cpu'].dtype == torch.uint8
+
+
+def test_a_gradient_alone_is_one(tmp_path):
+    runner, error = run(tmp_path, [1.0, 99.0, 1.0], max_occurrences=1, poison='gradient')
+    assert 'iteration 2: the gradient is not finite (v), and the step was left out' in error
+    assert of(runner) == weights_after([1.0])
+
+
+@pytest.mark.parametrize('kind', ['norm', 'value'])
+@pytest.mark.parametrize('scaled', [False, True])
+def test_parameters_are_named_as_they_were_before_clipping(tmp_path, kind, scaled):
+    """Clipping by the norm makes all of them NaN, clipping by value takes an infinite one for a large one."""
+    limit = dict(max_norm=1e3) if kind == 'norm' else dict(clip_value=1e3)
+    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    wrapper = scaler | dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(type=kind, **limit))
+    runner, error = run(tmp_path, [1.0, NAN, math.inf], max_occurrences=2, optim_wrapper=wrapper)
+    if scaled:
+        assert 'iteration 3: the loss is not finite (loss, loss_line). Images' in error
+    else:
+        assert 'the gradient is not finite (w), and the step was left out' in error
+    assert of(runner) == weights_after([1.0])
+
+
+def test_gradients_are_clipped(tmp_path):
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1.0))
+    runner, error = run(tmp_path, [2.0], optim_wrapper=wrapper)
+    norm = math.hypot(4.0, 1.0)  # of the slopes 2 w x^2 and 1
+    assert of(runner) == pytest.approx((0.5 - 0.1 * 4.0 / norm, 0.25 - 0.1 / norm), rel=1e-4)
+    assert (error, runner.optim_wrapper.clip_func) == (None, torch.nn.utils.clip_grad_norm_)
+
+
+def test_large_gradients_are_none(tmp_path):
+    """Their squares overflow, they do not."""
+    runner, error = run(tmp_path, [1e13], max_occurrences=1)
+    assert error is None
+    assert runner.model.w.item() == pytest.approx(0.5 - 0.1 * 1e26, rel=1e-5)
+
+
+def test_accumulated_steps_count_once_and_save_all_their_batches(tmp_path):
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.1), accumulative_counts=3)
+    runner, error = run(tmp_path, [1.0, 1.0, 1.0, NAN, 1.0, 1.0, 2.0, 2.0, 2.0], optim_wrapper=wrapper)
+    assert error is None
+    assert saved(tmp_path) == ['iter_4.pth']
+    assert of(runner) == weights_after([1.0, 2.0])
+    runner, error = run(tmp_path / 'last', [1.0, 2.0, 3.0, 1.0, 1.0, NAN], max_occurrences=1, optim_wrapper=wrapper)
+    assert error.startswith('iteration 6')
+    content = torch.load(tmp_path / 'last' / 'non_finite' / 'iter_6.pth', weights_only=False)
+    assert [batch['iteration'] for batch in content['batches']] == [4, 5, 6]
+    assert content['images'] == ['3.jpg', '4.jpg', '5.jpg']
+
+
+def test_an_overflow_that_the_scaler_handles_is_none(tmp_path):
+    """A scale of 1e38 makes the scaled gradients infinite until it has been halved some times."""
+    wrapper = dict(type='ScalingOptimWrapper', init_scale=2.0**127, optimizer=dict(type='SGD', lr=0.1))
+    runner, error = run(tmp_path, [2.0] * 5, max_occurrences=1, optim_wrapper=wrapper)
+    assert error is None
+    assert not saved(tmp_path)
+    assert runner.optim_wrapper.loss_scaler.get_scale() < 2.0**127
+    assert of(runner)[0] < 0.5, 'it went on once the scale was right'
+
+
+def test_a_loss_that_no_scale_mends_is_one(tmp_path):
+    wrapper = dict(type='ScalingOptimWrapper', init_scale=2.0, optimizer=dict(type='SGD', lr=0.1))
+    runner, error = run(tmp_path, [1.0, NAN, 1.0, NAN], max_occurrences=2, optim_wrapper=wrapper)
+    assert error.startswith('iteration 4: the loss is not finite (loss, loss_line). Images: 3.jpg')
+    assert of(runner) == weights_after([1.0, 1.0])
+
+
+def test_several_optimizers_are_looked_at(tmp_path):
+    hook = NonFiniteHook()
+    params = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    wrappers = [OptimWrapper(torch.optim.AdamW([p], lr=0.1)) for p in params]
+
+    class Trained:
+        optim_wrapper = OptimWrapperDict(a=wrappers[0], b=wrappers[1])
+        model = nn.ParameterList(params)
+
+    hook.before_train(Trained)
+    params[0].grad, params[1].grad = torch.tensor([1.0, NAN]), torch.ones(2)
+    for wrapper in wrappers:
+        wrapper.step()
+    assert params[0].tolist() == [1.0, 1.0]
+    assert params[1].tolist() == pytest.approx([0.899, 0.899])
+    assert hook._bad_params == ['0']
+
+
+def test_images_are_found_in_batches_of_any_nesting():
+    samples = [BaseDataElement(metainfo=dict(img_path=name)) for name in 'abc']
+    assert list(image_paths(dict(sup=dict(data_samples=samples[:2]), unsup=[dict(x=samples[2])], n=3))) == list('abc')
+    assert list(image_paths([BaseDataElement()])) == []
+
+
+@pytest.mark.parametrize('scaled', [False, True])
+def test_a_fused_optimizer_leaves_the_step_out_too(tmp_path, scaled):
+    """With a scaler it leaves that to the optimizer, which is called with gradients that are not finite."""
+    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    wrapper = scaler | dict(optimizer=dict(type='AdamW', lr=0.1, fused=True))
+    expected, _ = run(tmp_path / 'without', [1.0, 1.0], optim_wrapper=wrapper)
+    runner, error = run(tmp_path / 'with', [1.0, NAN, 1.0], optim_wrapper=wrapper)
+    assert error is None
+    assert saved(tmp_path / 'with') == ['iter_2.pth']
+    assert of(runner) == pytest.approx(of(expected))
+    assert of(runner)[0] < 0.4

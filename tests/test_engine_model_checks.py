@@ -1,0 +1,107 @@
+"""Parts that do not fit each other, or do not exist, are found before training."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mmdet.utils import register_all_modules
+from mmengine import Config, DefaultScope
+from mmengine.registry import MODELS
+from torch import nn
+
+from tokennorm.backbones import PVT
+from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Detector(nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+        arch = dict(
+            embed_dims=(8, 16, 24), depths=(1,) * 3, num_heads=(1,) * 3, mlp_ratios=(1,) * 3, sr_ratios=(1,) * 3
+        )
+        self.backbone = PVT(arch, pretrain_img_size=32, **kwargs)
+
+
+def test_channels_that_fit_pass():
+    check_neck(Detector(), dict(type='FPN', in_channels=[8, 16, 24]))
+    check_neck(Detector(out_indices=(1, 2)), [dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)])
+    check_neck(Detector(out_indices=(2,)), dict(type='SimpleFeaturePyramid', in_channels=24))
+    check_neck(Detector(), dict(type='DilatedEncoder', in_channels=24))  # which takes the last map
+    check_neck(Detector(), dict(type='GlobalAveragePooling'))
+    check_neck(Detector(), None)
+    check_neck(nn.Module(), dict(in_channels=[1]))
+
+
+@pytest.mark.parametrize(
+    ('in_channels', 'out_indices', 'message'),
+    [
+        ([8, 16, 32], None, r'model.neck: in_channels=\[8, 16, 32\], but .* PVT .*: set it to \[8, 16, 24\]'),
+        ([8, 16, 24], (1, 2), r'channels \[16, 24\]: set it to \[16, 24\]'),
+        (16, None, r'in_channels=16, but .*: set it to 24'),
+    ],
+)  # fmt: skip
+def test_others_are_named(in_channels, out_indices, message):
+    with pytest.raises(ValueError, match=message):
+        check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
+
+
+def test_the_optimizer_exists():
+    check_optimizer(dict(type='OptimWrapper', optimizer=dict(type='AdamW')))
+    check_optimizer(None)
+    with pytest.raises(ValueError, match=r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean Adam.?\?\)"):
+        check_optimizer(dict(optimizer=dict(type='AdamV')))
+
+
+def test_runners_whose_checkpoints_cannot_be_relied_upon():
+    check_runner_type({})
+    check_runner_type(dict(runner_type='mine.Runner'))
+    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' with strategy FSDPStrategy is not supported"):
+        check_runner_type(dict(runner_type='FlexibleRunner', strategy=dict(type='FSDPStrategy')))
+    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' .* is not supported"):
+        check_runner_type(dict(runner_type='mmengine.FlexibleRunner'))
+    with pytest.raises(ValueError, match=r"model_wrapper_cfg.type='MMFullyShardedDataParallel' is not supported"):
+        check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))
+    check_runner_type(dict(model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel')))
+
+
+@pytest.mark.parametrize(
+    ('backbone', 'neck', 'found'),
+    [
+        ({}, {}, None),
+        (dict(out_indices=(1, 2, 3)), dict(in_channels=[64, 128, 256]), [16, 32, 64]),
+        (dict(out_indices=(1, 2, 3)), dict(in_channels=[64, 128, 256], start_level=0), None),
+        ({}, dict(start_level=0, num_outs=4), [4, 8, 16, 32]),
+    ],
+)  # fmt: skip
+def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
+    register_all_modules(init_default_scope=False)
+    cfg = Config.fromfile(ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini_fpn_shapes.py').model
+    cfg.backbone.update(backbone)
+    cfg.neck.update(neck)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg)
+    if found is None:
+        check_strides(model)
+        assert model.neck.training
+        return
+    message = (
+        rf'model.bbox_head: its anchors have the strides \[8, 16, 32\], but .* have {re.escape(str(found))}: .*out_ind'
+    )
+    with pytest.raises(ValueError, match=message):
+        check_strides(model)
+
+
+def test_a_backbone_with_one_map_wants_a_pyramid():
+    register_all_modules(init_default_scope=False)
+    cfg = Config.fromfile(ROOT / 'configs' / 'vit' / 'mask-rcnn_vit-s_sfp_1x_coco.py').model
+    cfg.backbone.update(arch='tiny', init_cfg=None, pretrain_img_size=32, rel_pos=None)
+    cfg.neck.in_channels = 192
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        check_strides(MODELS.build(cfg))
+        cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
+        with pytest.raises(
+            ValueError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
+        ):
+            check_strides(MODELS.build(cfg))

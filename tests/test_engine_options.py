@@ -1,0 +1,92 @@
+"""Options that cannot be read or are surely spelt wrong end with what to do; what looks like it is a warning."""
+
+import argparse
+
+import pytest
+from mmengine.config import Config
+
+from tokennorm.engine.runner.options import ConfigOptions, merge_options
+
+
+def config():
+    return Config(
+        dict(
+            model=dict(backbone=dict(type='tokennorm.PVT', init_cfg=None), test_cfg=dict(score_thr=0.05)),
+            train_cfg=dict(max_epochs=12),
+            pipeline=[dict(type='A', scale=1), dict(type='B')],
+        )
+    )
+
+
+def test_entries_are_set_and_new_arguments_pass_in_silence():
+    cfg = config()
+    options = {
+        'model.backbone.drop_path_rate': 0.2,
+        'model.backbone.stem_cfg.type': 'DualPatchEmbed',
+        'model.test_cfg.nms_pre': 10,
+        'train_cfg.max_epochs': 3,
+        'pipeline.0.scale': 2,
+        'randomness.seed': 1,
+        'resume': True,
+    }
+    assert merge_options(cfg, options) == []
+    assert (cfg.model.backbone.drop_path_rate, cfg.model.backbone.stem_cfg.type) == (0.2, 'DualPatchEmbed')
+    assert (cfg.train_cfg.max_epochs, cfg.pipeline[0].scale, cfg.pipeline[1].type) == (3, 2, 'B')
+    assert (cfg.randomness.seed, cfg.resume) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ('key', 'warning'),
+    [
+        ('model.test_cfg.scor_thr', 'model.test_cfg has no scor_thr (did you mean score_thr?)'),
+        ('model.backbne.arch', 'model has no backbne (did you mean backbone?)'),
+        ('train_cfg.max_epoch', 'train_cfg has no max_epoch (did you mean max_epochs?)'),
+    ],
+)
+def test_new_keys_beside_similar_ones_are_warnings(key, warning):
+    assert merge_options(config(), {key: 1}) == [f'--cfg-options: {key} is new: {warning}']
+
+
+def test_a_top_level_key_that_nothing_reads_is_a_warning():
+    assert merge_options(config(), {'my_note': 1}) == [
+        '--cfg-options: my_note is new: the config has no my_note, and mmengine does not read it'
+    ]
+
+
+@pytest.mark.parametrize(
+    ('key', 'message'),
+    [
+        ('trian_cfg.max_epochs', r'trian_cfg.max_epochs: the config has no trian_cfg \(did you mean train_cfg\?\)'),
+        ('optim_wraper.optimizer.lr', r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
+        ('pipeline.2.scale', r'pipeline is a list of 2 entries, counted from 0; it has no 2'),
+        ('pipeline.A.scale', r'pipeline is a list of 2 entries, counted from 0; it has no A'),
+        ('train_cfg.max_epochs.x', r'^--cfg-options: train_cfg.max_epochs.x: .*max_epochs'),
+    ],
+)
+def test_keys_that_are_surely_wrong_are_errors(key, message):
+    with pytest.raises(ValueError, match=message):
+        merge_options(config(), {key: 1})
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['a=1', 'abc'], "--cfg-options: 'abc' must be KEY=VALUE"),
+        (['=3'], "'=3' must be KEY=VALUE"),
+        (['a..b=3'], "'a..b=3' must be KEY=VALUE"),
+        (['a=1', 'b=[1,(2'], "--cfg-options: 'b=[1,(2' cannot be read: "),
+    ],
+)
+def test_what_cannot_be_read_ends_in_the_usage(words, message, capsys):
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
+    with pytest.raises(SystemExit):
+        parser.parse_args(['--cfg-options', *words])
+    assert message in capsys.readouterr().err
+
+
+def test_values_are_those_of_mmengine():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
+    options = parser.parse_args(['--cfg-options', 'a=1', 'b.c=[1,2]', 'd=x=y', 'e=None']).cfg_options
+    assert options == {'a': 1, 'b.c': [1, 2], 'd': 'x=y', 'e': None}

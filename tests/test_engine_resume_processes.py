@@ -1,0 +1,102 @@
+"""Two processes over gloo: each resumes with random numbers of its own, and both stop where one has no finite loss."""
+
+import gc
+import itertools
+import os
+
+import pytest
+import torch
+from torch import distributed as torch_dist
+from torch import multiprocessing
+
+from tests.test_engine_resume_state import EPOCHS, ToyModel, train
+from tokennorm.engine.distributed import start_cpu_processes
+from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.resume.repeat_batch import load_batch
+from tokennorm.engine.resume.training_state import _gradients
+
+
+def in_processes(cfg):
+    cfg.launcher = 'pytorch'
+    cfg.randomness.diff_rank_seed = True
+    start_cpu_processes(cfg)
+
+
+def start(rank, folder):
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
+    torch_dist.init_process_group('gloo', store=torch_dist.FileStore(f'{folder}/store', 2), rank=rank, world_size=2)
+
+
+def end():
+    torch_dist.barrier()  # a process whose peer is gone is aborted
+    gc.collect()
+    torch_dist.destroy_process_group()
+
+
+def train_and_resume(rank, folder):
+    """One of the processes."""
+    start(rank, folder)
+    settings = dict(train_cfg=EPOCHS | dict(val_interval=9), interval=3, by_epoch=False, prepare=in_processes)
+    whole = train(f'{folder}/whole', **settings)
+    draws = torch.rand(3)
+    train(f'{folder}/stopped', iteration=5, **settings)
+    resumed = train(f'{folder}/stopped', resume=True, **settings)
+    assert torch.equal(torch.rand(3), draws)
+    parameters = dict(resumed.model.named_parameters())
+    for name, value in whole.model.named_parameters():
+        assert torch.equal(value, parameters[name]), name
+    both = [torch.empty(3) for _ in range(2)]
+    torch_dist.all_gather(both, draws)
+    assert not torch.equal(*both), 'the processes drew the same'
+    check_accumulated_gradients(rank, ToyModel())
+    end()
+
+
+def check_accumulated_gradients(rank, model):
+    """A checkpoint has their mean. The second process has none of the first parameter, and none has any of the rest."""
+    first, second, *rest = dict(model.named_parameters())
+    if rank == 0:
+        model.get_parameter(first).grad = torch.full_like(model.get_parameter(first), 3.0)
+    model.get_parameter(second).grad = torch.full_like(model.get_parameter(second), 1.0 + rank)
+    assert rest
+    gradients = _gradients(model)
+    assert list(gradients) == [first, second]
+    assert gradients[first].unique().tolist() == [1.5]
+    assert gradients[second].unique().tolist() == [1.5]
+
+
+def test_each_process_goes_on_with_its_own_random_numbers(tmp_path):
+    multiprocessing.spawn(train_and_resume, args=(str(tmp_path),), nprocs=2)
+
+
+def train_to_the_stop(rank, folder):
+    """One of the processes; in the second one the losses of iterations 2 and 4 are not finite."""
+    start(rank, folder)
+    forward, calls = ToyModel.forward, itertools.count(1)
+
+    def spoilt(self, inputs, mode='tensor'):
+        losses = forward(self, inputs, mode)
+        if mode == 'loss' and next(calls) in (2, 4) and rank == 1:
+            losses['loss'] = losses['loss'] * float('nan')
+        return losses
+
+    def guarded(cfg):
+        in_processes(cfg)
+        cfg.default_hooks.non_finite = dict(type='tokennorm.NonFiniteHook', max_occurrences=2)
+
+    ToyModel.forward = spoilt
+    with pytest.raises(NonFiniteError, match=r'iteration 4: the loss is not finite \((loss|in another process)\)'):
+        train(folder, train_cfg=EPOCHS, prepare=guarded)
+    saved = load_batch(f'{folder}/non_finite/iter_4_process_{rank}.pth')
+    assert (saved['losses']['loss'] != saved['losses']['loss']) == (rank == 1)
+    weights = torch.cat([v.flatten() for key, v in saved['state_dict'].items() if key.endswith(('weight', 'bias'))])
+    assert weights.isfinite().all(), 'a step was made with a gradient that is not finite'
+    both = [torch.empty_like(weights) for _ in range(2)]
+    torch_dist.all_gather(both, weights)
+    assert torch.equal(*both)
+    end()
+
+
+def test_processes_stop_together_where_one_has_no_finite_loss(tmp_path):
+    multiprocessing.spawn(train_to_the_stop, args=(str(tmp_path),), nprocs=2)

@@ -1,0 +1,388 @@
+"""A training that is stopped anywhere and resumed ends where it would have ended, bit for bit; a toy for speed."""
+
+import gc
+import itertools
+import random
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset, Sampler, SequentialSampler
+
+from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+from tokennorm.engine.resume.sampler import ResumableBatchSampler
+
+NUM_SAMPLES = 11
+
+
+@DATASETS.register_module()
+class ToyData(Dataset):
+    """Points whose coordinates each of the three generators moves, as augmentation would."""
+
+    metainfo = dict(classes=('a',))
+    drawn = []
+
+    def __len__(self):
+        return NUM_SAMPLES
+
+    def get_data_info(self, index):
+        return dict(width=1 + index % 2, height=1)
+
+    def __getitem__(self, index):
+        noise = [random.random(), np.random.rand(), torch.rand(()).item()]  # noqa: NPY002
+        ToyData.drawn.append((int(index), *noise))
+        return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
+
+
+@MODELS.register_module()
+class ToyModel(BaseModel):
+    """Dropout draws from the generator of the process, batch norm has buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def forward(self, inputs, mode='tensor'):
+        out = self.net(torch.stack(inputs) if isinstance(inputs, list) else inputs)
+        return dict(loss=out.square().mean()) if mode == 'loss' else [out]
+
+
+@METRICS.register_module()
+class ToyMetric:
+    """Better at each validation; draws random numbers, which must not change the training."""
+
+    def __init__(self):
+        self.values = itertools.count()
+        self.dataset_meta = None
+
+    def process(self, data_batch, data_samples):
+        torch.rand(3)
+
+    def evaluate(self, size):
+        return dict(acc=float(next(self.values)))
+
+
+class Stop(Exception):
+    """The end of a training before its end."""
+
+
+@HOOKS.register_module()
+class StopAt(Hook):
+    """Ends the training at a moment: before the step of an iteration, or within a validation."""
+
+    priority = 'HIGHEST'
+
+    def __init__(self, iteration=None, validation=None):
+        self.iteration = iteration
+        self.validation = validation
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == self.iteration:
+            raise Stop
+
+    def before_val_epoch(self, runner):
+        if runner.iter == self.validation:
+            raise Stop
+
+
+EPOCHS = dict(type='EpochBasedTrainLoop', max_epochs=4, val_interval=2)
+ITERATIONS = dict(type='IterBasedTrainLoop', max_iters=14, val_interval=4)
+ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
+AVERAGE = dict(type='EMAHook', ema_type='ExponentialMovingAverage', momentum=0.1, update_buffers=True)
+CASES = {
+    'epochs': dict(train_cfg=EPOCHS),
+    'aspect': dict(train_cfg=EPOCHS, batch_sampler=ASPECT, interval=3, by_epoch=False),
+    'workers': dict(train_cfg=EPOCHS, interval=4, by_epoch=False, workers=2),
+    'accumulating': dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=4),
+    'iterations': dict(train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler', workers=1),
+    'finite': dict(train_cfg=ITERATIONS, interval=5, by_epoch=False),
+    'averaged': dict(train_cfg=EPOCHS, interval=3, by_epoch=False, average=True, save_best='acc'),
+}
+
+
+def config(
+    work_dir,
+    train_cfg,
+    interval=1,
+    by_epoch=True,
+    sampler='DefaultSampler',
+    batch_sampler=None,
+    workers=0,
+    accumulate=1,
+    save_best=None,
+    max_keep_ckpts=2,
+    wrapper=None,
+    average=False,
+    **stop,
+):
+    loader = dict(dataset=dict(type='mmengine.ToyData'), num_workers=workers, persistent_workers=workers > 0)
+    cfg = Config(
+        dict(
+            default_scope='mmengine',
+            model=dict(type='ToyModel'),
+            train_dataloader=dict(
+                **loader, batch_size=3, sampler=dict(type=sampler, shuffle=True), batch_sampler=batch_sampler
+            ),
+            val_dataloader=dict(**loader, batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False)),
+            val_evaluator=dict(type='ToyMetric'),
+            train_cfg=dict(train_cfg),
+            val_cfg=dict(),
+            optim_wrapper=dict(**wrapper or {}, optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulate),
+            param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
+            default_hooks=dict(
+                checkpoint=dict(
+                    type='CheckpointHook',
+                    interval=interval,
+                    by_epoch=by_epoch,
+                    max_keep_ckpts=max_keep_ckpts,
+                    save_best=save_best,
+                )
+            ),
+            custom_hooks=[dict(type='StopAt', **stop), *([AVERAGE] if average else [])],
+            work_dir=str(work_dir),
+            experiment_name=str(work_dir),
+            randomness=dict(seed=3),
+            log_level='ERROR',
+        )
+    )
+    make_resumable(cfg)
+    return cfg
+
+
+def train(work_dir, resume=False, prepare=None, **settings):
+    """The weights at the end; with a stop, what is on disk is all that is left."""
+    cfg = config(work_dir, **settings)
+    cfg.experiment_name += f'{next(COUNTER)}'
+    if prepare is not None:
+        prepare(cfg)
+    if resume:
+        latest = latest_checkpoint(work_dir)
+        cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        runner = Runner.from_cfg(cfg)
+        try:
+            runner.train()
+        except Stop:
+            return None
+    return runner
+
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write. Of a
+    loader that is collected, torch waits five seconds for each worker. The config in each checkpoint is laid out by
+    yapf, which takes half of what is left."""
+    monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
+    monkeypatch.setattr('tokennorm.files.os.fsync', lambda file: None)
+    monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
+    """Stopped five times: after an epoch, in its middle, before and after a checkpoint."""
+    case = CASES[name]
+    train(tmp_path / 'whole', **case)
+    for iteration in (1, 5, 8, 9, 13):
+        assert train(tmp_path / 'stopped', resume=True, iteration=iteration, **case) is None
+    train(tmp_path / 'stopped', resume=True, **case)
+    whole, resumed = (
+        torch.load(latest_checkpoint(tmp_path / name), weights_only=False) for name in ('whole', 'stopped')
+    )
+    assert resumed['meta']['iter'] == whole['meta']['iter'] == (14 if case['train_cfg'] == ITERATIONS else 16)
+    for part in ('state_dict', 'ema_state_dict')[: 2 if 'average' in case else 1]:
+        for key, value in whole[part].items():
+            assert torch.equal(value, resumed[part][key]), key
+
+
+def test_mixed_precision_goes_on_with_its_loss_scale(tmp_path, monkeypatch):
+    """mmengine's wrapper with a scaler for CPUs. The scale doubles every two steps, and gradients that are accumulated
+    when the training stops have that of then in them."""
+    module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
+    monkeypatch.setattr(f'{module}is_cuda_available', lambda: True)
+    monkeypatch.setattr(f'{module}GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+    wrapper = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=8.0, growth_interval=2))
+    case = dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=3, wrapper=wrapper)
+    whole = train(tmp_path / 'whole', **case)
+    for iteration in (8, 14):
+        train(tmp_path / 'stopped', resume=True, iteration=iteration, **case)
+    resumed = train(tmp_path / 'stopped', resume=True, **case)
+    assert resumed.optim_wrapper.loss_scaler.state_dict() == whole.optim_wrapper.loss_scaler.state_dict()
+    assert whole.optim_wrapper.loss_scaler.get_scale() == 8.0 * 2**3  # 5 steps of 3 batches, and one of the last
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[key]), key
+
+
+def test_each_sample_is_augmented_alike_with_any_number_of_workers(tmp_path):
+    weights = [
+        train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model.state_dict() for workers in (0, 1, 2)
+    ]
+    for key, value in weights[0].items():
+        assert torch.equal(value, weights[1][key]), key
+        assert torch.equal(value, weights[2][key]), key
+
+
+def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
+    ToyData.drawn.clear()
+    settings = dict(train_cfg=EPOCHS | dict(val_interval=9), interval=2, by_epoch=False)
+    train(tmp_path / 'whole', **settings)
+    whole = list(ToyData.drawn)
+    assert len({draw[0] for draw in whole[:NUM_SAMPLES]}) == NUM_SAMPLES
+    assert len({draw[1:] for draw in whole}) == len(whole), 'random numbers come again'
+    train(tmp_path / 'stopped', iteration=7, **settings)
+    ToyData.drawn.clear()
+    train(tmp_path / 'stopped', resume=True, **settings)
+    trained = NUM_SAMPLES + 2 * 3  # the checkpoint is that of iteration 6, and an epoch has 4
+    last_validation = NUM_SAMPLES
+    assert ToyData.drawn[:-last_validation] == whole[trained:-last_validation]
+
+
+@pytest.mark.parametrize('name', ['epochs', 'iterations'])
+def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path, name):
+    settings = CASES[name] | dict(workers=0, train_cfg=CASES[name]['train_cfg'] | dict(val_interval=99))
+    ToyData.drawn.clear()
+    train(tmp_path, iteration=13, **settings)
+    whole = list(ToyData.drawn)
+    path = latest_checkpoint(tmp_path)
+    content = torch.load(path, weights_only=False)
+    assert content['meta']['iter'] == 12
+    del content['training_state']
+    torch.save(content, path)
+    ToyData.drawn.clear()
+    train(tmp_path, resume=True, **settings)
+    before = 3 * NUM_SAMPLES if name == 'epochs' else 12 * 3
+    assert ToyData.drawn[: 2 * 3] == whole[before : before + 2 * 3]
+
+
+@pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])
+def test_mmengines_hook_is_replaced_however_it_is_named_and_others_are_not(kind):
+    cfg = dict(train_dataloader=dict(), default_hooks=dict(checkpoint=dict(type=kind, interval=5)))
+    cfg = Config(cfg)
+    make_resumable(cfg)
+    assert cfg.default_hooks.checkpoint == dict(type='tokennorm.CheckpointHook', interval=5)
+    cfg.default_hooks.checkpoint.type = 'mine.CheckpointHook'
+    make_resumable(cfg)
+    assert cfg.default_hooks.checkpoint.type == 'mine.CheckpointHook'
+
+
+def test_samples_of_batches_of_several_sizes_have_numbers_of_their_own():
+    batches = [[5, 1, 2, 7], [3, 4], [0, 6, 8, 9], [2, 1]]
+    sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
+    numbers = [draw.number for batch in sampler for draw in batch]
+    assert len(set(numbers)) == len(numbers) == 12
+
+
+class Drawing(Sampler):
+    """Draws from the generators of the process, as mmdet's `GroupMultiSourceSampler` does."""
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        for _ in range(6):
+            yield 10**6 * random.randrange(1000) + np.random.randint(10**6)  # noqa: NPY002
+
+
+def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
+    sampler = ResumableBatchSampler(Drawing(), 2)
+    epochs = [list(sampler) for _ in range(3)]
+    assert len({index for epoch in epochs for batch in epoch for index in batch}) == 3 * 6
+    resumed = ResumableBatchSampler(Drawing(), 2)
+    random.seed(5)
+    state = random.getstate()
+    assert resumed.skip(1, epoch=2, first=6) == 0
+    assert list(resumed) == epochs[2][1:]
+    assert list(ResumableBatchSampler(Drawing(), 2)) == epochs[0]
+    assert random.getstate() == state
+
+
+def test_data_too_few_for_a_batch_are_an_error_and_no_endless_search():
+    sampler = ResumableBatchSampler(SequentialSampler(range(3)), 4, drop_last=True)
+    assert sampler.skip(0) == 0
+    with pytest.raises(ValueError, match=r'3 samples give no batch of 4'):
+        sampler.skip(2)
+
+
+def validations(runner):
+    return next(runner.val_evaluator.metrics[0].values)
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+def test_a_validation_after_the_checkpoint_is_done_again_and_one_before_it_is_not(tmp_path, by_epoch):
+    """There are two, after epochs 2 and 4. What is saved as the best is saved after its validation."""
+    settings = dict(train_cfg=EPOCHS, by_epoch=by_epoch, interval=1 if by_epoch else 4)
+    train(tmp_path / 'cut off', validation=16, **settings)
+    assert validations(train(tmp_path / 'cut off', resume=True, **settings)) == 1
+    train(tmp_path / 'after', iteration=9, **settings)
+    assert validations(train(tmp_path / 'after', resume=True, **settings)) == 2
+    train(tmp_path / 'best', iteration=9, save_best='acc', **settings)
+    assert validations(train(tmp_path / 'best', resume=True, save_best='acc', **settings)) == 1
+
+
+def test_iterations_are_validated_again_too(tmp_path):
+    settings = dict(train_cfg=ITERATIONS, interval=4, by_epoch=False)
+    train(tmp_path, iteration=9, **settings)
+    assert validations(train(tmp_path, resume=True, **settings)) == 3, 'after 8, 12 and 14'
+
+
+def test_a_schedule_that_follows_the_metric_goes_on(tmp_path):
+    """The learning rate falls after a validation that is no better; the checkpoint is of before it."""
+
+    def plateau(cfg):
+        cfg.param_scheduler = dict(type='ReduceOnPlateauLR', monitor='acc', rule='less', patience=1, by_epoch=True)
+        cfg.train_cfg.val_interval = 1
+
+    settings = dict(train_cfg=EPOCHS, prepare=plateau)
+    whole = train(tmp_path / 'whole', **settings)
+    train(tmp_path / 'stopped', iteration=9, **settings)
+    resumed = train(tmp_path / 'stopped', resume=True, **settings)
+    assert resumed.param_schedulers[0].state_dict() == whole.param_schedulers[0].state_dict()
+    assert resumed.optim_wrapper.get_lr() == {'lr': [pytest.approx(0.001)]}
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        (dict(random_states=[None] * 2), '2 processes before, 1 now: other random numbers.'),
+        (
+            dict(data='11 samples in batches of 4'),
+            '11 samples in batches of 3 rather than 11 samples in batches of 4: the epoch starts anew.',
+        ),
+        (
+            dict(data='12 samples in batches of 3'),
+            '11 samples in batches of 3 rather than 12 samples in batches of 3: the epoch starts anew.',
+        ),
+    ],
+)
+def test_what_cannot_go_on_after_a_change_starts_anew_and_says_so(tmp_path, monkeypatch, changed, message):
+    settings = dict(train_cfg=EPOCHS, interval=3, by_epoch=False)
+    ToyData.drawn.clear()
+    train(tmp_path, iteration=7, **settings)
+    second_epoch = [draw[0] for draw in ToyData.drawn[NUM_SAMPLES:]]
+    said = []
+    monkeypatch.setattr('tokennorm.engine.resume.training_state.print_log', lambda message, **_: said.append(message))
+    content = torch.load(tmp_path / 'iter_6.pth', weights_only=False)
+    content['training_state'] |= changed
+    torch.save(content, tmp_path / 'iter_6.pth')
+    ToyData.drawn.clear()
+    train(tmp_path, resume=True, iteration=10, **settings)
+    resumed = [draw[0] for draw in ToyData.drawn[:NUM_SAMPLES]]
+    if 'data' in changed:
+        assert sorted(resumed) == list(range(NUM_SAMPLES))
+    else:
+        assert resumed[:3] == second_epoch[6:9]
+    assert said == [f'Resumed with {message}']

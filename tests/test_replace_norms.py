@@ -1,0 +1,363 @@
+"""Token normalizers in models of timm, mmdet, mmpretrain and torch: what is replaced, what is kept, and what raises."""
+
+import copy
+
+import mmdet.models.backbones as mmdet_backbones
+import mmpretrain.models.backbones as mmpretrain_backbones
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tokennorm import replace_norms
+from tokennorm.norms import DTN
+from tokennorm.padding import note_image_sizes
+
+LAYER_NORM_START = dict(type='DTN', start='layer_norm')
+
+
+def vit(**kwargs):
+    return timm.models.VisionTransformer(
+        **{**dict(img_size=(32, 48), patch_size=8, embed_dim=16, depth=2, num_heads=4, num_classes=5), **kwargs}
+    )
+
+
+def timm_swin(**kwargs):
+    arch = dict(img_size=(64, 96), embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4)
+    return timm.create_model('swin_tiny_patch4_window7_224', **arch, **kwargs)
+
+
+def mmdet_pvt():
+    return mmdet_backbones.PyramidVisionTransformer(
+        pretrain_img_size=32,
+        embed_dims=16,
+        num_stages=2,
+        num_layers=(1, 1),
+        num_heads=(1, 2),
+        patch_sizes=(4, 2),
+        strides=(4, 2),
+        paddings=(0, 0),
+        sr_ratios=(2, 1),
+        mlp_ratios=(2, 2),
+        out_indices=(0, 1),
+    )
+
+
+def mmdet_pvt_v2():
+    return mmdet_backbones.PyramidVisionTransformerV2(
+        embed_dims=16, num_layers=(1,) * 4, num_heads=(1,) * 4, mlp_ratios=(2,) * 4
+    )
+
+
+def mmdet_swin():
+    return mmdet_backbones.SwinTransformer(
+        embed_dims=16, depths=(2, 2), num_heads=(2, 4), strides=(4, 2), window_size=4, out_indices=(0, 1)
+    )
+
+
+def mmpretrain_swin():
+    arch = dict(embed_dims=16, depths=(2, 2), num_heads=(2, 4))
+    return mmpretrain_backbones.SwinTransformer(arch, img_size=64, window_size=4, out_indices=(0, 1))
+
+
+def mmpretrain_vit():
+    arch = dict(embed_dims=16, num_layers=2, num_heads=4, feedforward_channels=32)
+    return mmpretrain_backbones.VisionTransformer(arch, img_size=(32, 48), patch_size=8)
+
+
+def t2t():
+    return mmpretrain_backbones.T2T_ViT(
+        img_size=32,
+        embed_dims=16,
+        num_layers=2,
+        t2t_cfg=dict(token_dims=8, use_performer=False),
+        layer_cfgs=dict(num_heads=4, feedforward_channels=32),
+    )
+
+
+def mmpretrain_tnt():
+    arch = dict(embed_dims_outer=32, embed_dims_inner=8, num_layers=2, num_heads_outer=4, num_heads_inner=2)
+    return mmpretrain_backbones.TNT(arch, img_size=32)
+
+
+MODELS = {
+    # name: model, image, norms in its blocks, heads of the first and last
+    'vit': (vit, (32, 48), 4, (4, 4)),
+    'vit with registers': (lambda: vit(reg_tokens=4), (32, 48), 4, (4, 4)),
+    'vit, any size': (lambda: vit(dynamic_img_size=True, dynamic_img_pad=True), (37, 90), 4, (4, 4)),
+    'deit': (
+        lambda: timm.create_model('deit_tiny_distilled_patch16_224', img_size=(32, 80), depth=2),
+        (32, 80),
+        4,
+        (3, 3),
+    ),
+    'swin': (timm_swin, (64, 96), 8, (2, 4)),
+    'swin, odd': (lambda: timm_swin(strict_img_size=False), (60, 84), 8, (2, 4)),
+    'pvt_v2': (lambda: timm.create_model('pvt_v2_b0', depths=(1,) * 4), (66, 100), 8, (1, 8)),
+    'convit': (
+        lambda: timm.create_model('convit_tiny', img_size=32, embed_dim=16, depth=3, local_up_to_layer=2),
+        (32, 32),
+        6,
+        (4, 4),
+    ),
+    'tnt': (lambda: timm.create_model('tnt_s_patch16_224', img_size=32, depth=2), (32, 32), 8, (4, 6)),
+    'mmdet pvt': (mmdet_pvt, (30, 50), 4, (1, 2)),
+    'mmdet pvt_v2': (mmdet_pvt_v2, (70, 100), 8, (1, 1)),
+    'mmdet swin': (mmdet_swin, (45, 70), 8, (2, 4)),
+    'mmpretrain swin': (mmpretrain_swin, (45, 70), 8, (2, 4)),
+    'mmpretrain vit': (mmpretrain_vit, (32, 64), 4, (4, 4)),
+    't2t': (t2t, (32, 64), 4, (4, 4)),
+    'mmpretrain tnt': (mmpretrain_tnt, (32, 32), 8, (2, 4)),
+}
+
+
+def with_random_norms(model):
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            nn.init.normal_(module.weight, 1, 0.3)
+            nn.init.normal_(module.bias, 0, 0.3)
+    model.eval()  # OpenMMLab's return nothing
+    return model
+
+
+def maps(out):
+    return out if isinstance(out, tuple | list) else (out,)
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_dtn_at_its_layer_norm_start_keeps_what_a_model_gives(name):
+    build, size, count, heads = MODELS[name]
+    model = with_random_norms(build())
+    layer_norms = dict(model.named_modules())
+    x = torch.randn(2, 3, *size)
+    expected = maps(model(x))
+    names = replace_norms(model, LAYER_NORM_START)
+    assert len(names) == count
+    norms = [model.get_submodule(name).norm for name in names]
+    assert all(type(norm) is DTN for norm in norms)
+    assert (norms[0].num_heads, norms[-1].num_heads) == heads
+    for name, norm in zip(names, norms, strict=True):
+        assert norm.eps == layer_norms[name].eps
+        assert torch.equal(norm.weight, layer_norms[name].weight)
+        assert torch.equal(norm.bias, layer_norms[name].bias)
+    out = maps(model(x))
+    for got, want in zip(out, expected, strict=True):
+        assert (got - want).abs().max() <= 1e-3 * want.abs().max()
+    for norm in norms:
+        nn.init.zeros_(norm.mean_logit)
+        nn.init.zeros_(norm.var_logit)
+    assert any(
+        (got - want).abs().max() > 1e-2 * want.abs().max() for got, want in zip(maps(model(x)), out, strict=True)
+    )
+    model.train()
+    sum(out.square().mean() for out in maps(model(x))).backward()
+    without = [
+        f'{name}.{key}' for name in names for key, p in model.get_submodule(name).named_parameters() if p.grad is None
+    ]
+    assert without == []
+
+
+def seen_by(model, names, *args):
+    """What the norms of these names are given and give, in a forward pass."""
+    seen = {}
+    handles = [
+        model.get_submodule(name).norm.register_forward_hook(
+            lambda module, args, out, name=name: seen.update({name: (*args, out)})
+        )
+        for name in names
+    ]
+    model(*args)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+@pytest.mark.parametrize('kind', ['DTN', 'GN', 'BN', 'IN', 'SN', 'PowerNorm', 'RMSNorm', 'ScaleNorm', 'DyT', 'LN'])
+def test_prefix_tokens_are_layer_norms_and_the_grid_the_normalizers(kind):
+    model = with_random_norms(vit(reg_tokens=2))
+    layer_norm = model.blocks[0].norm1
+    cfg = dict(type=kind, num_groups=4) if kind == 'GN' else dict(type=kind)
+    replace_norms(model, cfg)
+    x = torch.randn(2, 3 + 24, 16)
+    model(torch.randn(2, 3, 32, 48))  # leaves its grid of 4 x 6
+    out = model.blocks[0].norm1(x)
+    keeps_bias = kind not in ('RMSNorm', 'ScaleNorm')
+    weight = layer_norm.weight if kind != 'ScaleNorm' else None
+    expected = F.layer_norm(x[:, :3], (16,), weight, layer_norm.bias if keeps_bias else None, eps=layer_norm.eps)
+    assert torch.equal(out[:, :3], expected)
+    grid = x[:, 3:].unflatten(1, (4, 6))
+    assert torch.equal(out[:, 3:], model.blocks[0].norm1.norm(grid).flatten(1, 2))
+
+
+def test_a_class_token_may_join_later():
+    model = timm.create_model('convit_tiny', img_size=32, embed_dim=16, depth=3, local_up_to_layer=2)
+    names = replace_norms(model, dict(type='DTN'))
+    seen = seen_by(model, names, torch.randn(2, 3, 32, 32))
+    assert {tuple(x.shape) for x, _ in seen.values()} == {(2, 2, 2, 64)}
+
+
+def test_the_pixels_of_a_patch_are_not_taken_for_the_patches_of_an_image():
+    model = timm.create_model('tnt_s_patch16_224', img_size=(48, 80), depth=1)  # 15 patches of 16 pixels
+    names = replace_norms(model, dict(type='DTN'))
+    seen = seen_by(model, names, torch.randn(2, 3, 48, 80))
+    shapes = {name: tuple(x.shape[:3]) for name, (x, _) in seen.items()}
+    assert shapes == {
+        'blocks.0.norm_in': (30, 4, 4),
+        'blocks.0.norm_mlp_in': (30, 4, 4),
+        'blocks.0.norm_out': (2, 3, 5),
+        'blocks.0.norm_mlp': (2, 3, 5),
+    }
+
+
+def test_grids_follow_the_images_of_each_pass_and_copies_are_apart():
+    model = vit(dynamic_img_size=True)
+    names = replace_norms(model, dict(type='DTN'))
+    other = copy.deepcopy(model)
+    for size, grid in [((32, 48), (4, 6)), ((48, 32), (6, 4)), ((16, 96), (2, 12)), ((32, 48), (4, 6))]:
+        x = torch.randn(1, 3, *size)
+        assert seen_by(model, names, x)['blocks.1.norm2'][0].shape == (1, *grid, 16)
+    assert model.blocks[0].norm1.record is model.blocks[1].norm2.record
+    assert model.blocks[0].norm1.record.grids == {(24, 1): (4, 6)}  # of the last pass alone
+    assert other.blocks[0].norm1.record is other.blocks[1].norm2.record
+    assert other.blocks[0].norm1.record.grids == {}
+    assert torch.equal(other.eval()(x), model.eval()(x))
+
+
+def test_padding_stays_out_of_the_statistics():
+    model = vit()
+    names = replace_norms(model, dict(type='DTN'))
+    images = note_image_sizes(torch.randn(2, 3, 32, 48), [(32, 31), (17, 48)])
+    _, valid, _ = seen_by(model, names, images)['blocks.0.norm1']
+    assert valid.tolist() == [[4, 3], [2, 6]]
+    assert len(seen_by(model, names, torch.randn(2, 3, 32, 48))['blocks.0.norm1']) == 2
+
+
+def test_a_token_sequence():
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = torch.randn(2, 11, 16)
+    expected = encoder(x)
+    names = replace_norms(encoder, LAYER_NORM_START, grid='sequence')
+    assert names == ['layers.0.norm1', 'layers.0.norm2', 'layers.1.norm1', 'layers.1.norm2']
+    assert (encoder(x) - expected).abs().max() <= 1e-3 * expected.abs().max()
+    encoder.eval()
+    with torch.no_grad():  # where torch takes a fused path around the norms of an encoder without hooks
+        seen = seen_by(encoder, names[:1], x)
+    assert seen['layers.0.norm1'][0].shape == (2, 1, 11, 16)
+    with torch.no_grad():
+        before = encoder(x)
+        nn.init.zeros_(encoder.layers[0].norm1.norm.var_logit)
+        assert (encoder(x) - before).abs().max() > 1e-3
+
+
+def test_a_grid_that_is_given_goes_before_those_that_are_seen():
+    model = vit()
+    names = replace_norms(model, dict(type='DTN'), grid={'blocks.0.*': (3, 8), 'blocks.1.norm1': 'sequence'})
+    seen = seen_by(model, names, torch.randn(1, 3, 32, 48))
+    shapes = [tuple(seen[name][0].shape[1:3]) for name in names]
+    assert shapes == [(3, 8), (3, 8), (1, 24), (4, 6)]
+
+
+@pytest.mark.parametrize(
+    'build',
+    [
+        lambda: vit(global_pool='map', class_token=False),
+        lambda: timm.create_model('xcit_nano_12_p16_224', img_size=32, embed_dim=16, depth=2, num_heads=2),
+    ],
+    ids=['pooling by attention', 'a list of class attentions'],
+)
+def test_the_last_norm_stays_beside_attentions_that_are_no_blocks(build):
+    model = build()
+    names = replace_norms(model, dict(type='DTN'))
+    assert {'blocks.0.norm1', 'blocks.1.norm1'} <= set(names)
+    assert isinstance(model.norm, nn.LayerNorm)
+
+
+def test_normalizers_have_the_mode_and_the_precision_of_the_model():
+    model = vit().double().eval()
+    replace_norms(model, dict(type='BN'))
+    bn = model.blocks[0].norm1.norm.bn
+    assert model(torch.randn(2, 3, 32, 48).double()).dtype == torch.float64
+    assert (bn.training, bn.weight.dtype, bn.num_batches_tracked.item()) == (False, torch.float64, 0)
+
+
+def test_names_choose_and_leave_out():
+    model = vit(depth=3)
+    assert replace_norms(model, dict(type='DTN'), exclude='blocks.2.*') == [
+        f'blocks.{i}.norm{j}' for i in (0, 1) for j in (1, 2)
+    ]
+    assert replace_norms(model, dict(type='DTN'), include=['blocks.2.norm1', 'norm'], num_heads={'norm': 2}) == [
+        'blocks.2.norm1',
+        'norm',
+    ]
+    assert (model.norm.norm.num_heads, model.blocks[2].norm1.norm.num_heads) == (2, 4)
+    model(torch.randn(1, 3, 32, 48))
+
+
+def test_the_tokens_to_tokens_of_t2t_by_name():
+    model = with_random_norms(t2t())
+    x = torch.randn(1, 3, 32, 64)
+    expected = model(x)[0]
+    names = replace_norms(model, LAYER_NORM_START, include='tokens_to_token.*.ln?', num_heads=1)
+    assert len(names) == 4
+    assert (model(x)[0] - expected).abs().max() <= 1e-3 * expected.abs().max()
+    assert seen_by(model, names, x)[names[0]][0].shape[1:3] == (8, 16)
+
+
+def test_channels_first_layer_norms():
+    block = nn.Module()
+    block.norm, block.attn = timm.layers.LayerNorm2d(8), nn.MultiheadAttention(8, 2)
+    model = nn.Sequential(block)
+    x = torch.randn(2, 8, 3, 5)
+    expected = block.norm(x)
+    assert replace_norms(model, LAYER_NORM_START) == ['0.norm']
+    assert (model[0].norm(x) - expected).abs().max() < 1e-2
+    assert type(model[0].norm) is TokenNorm
+
+
+def test_batch_norms_of_tokens_by_name():
+    def levit(cfg=None):
+        torch.manual_seed(0)
+        widths = dict(embed_dim=(16, 24), key_dim=8, depth=(1, 1), num_heads=(2, 3), num_classes=5)
+        model = timm.create_model('levit_128s', img_size=128, **widths)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm1d):  # those before shortcuts begin with zeros
+                nn.init.normal_(module.weight, 1, 0.3)
+        return model.train(), replace_norms(model, cfg, include='stages.*.bn', num_heads=2) if cfg else []
+
+    x = torch.randn(3, 3, 128, 128)
+    expected = levit()[0](x)
+    model, names = levit(dict(type='BN'))
+    assert not any(isinstance(module, nn.BatchNorm1d) for module in model.stages.modules())
+    torch.testing.assert_close(model(x), expected)
+    model, names = levit(dict(type='DTN'))
+    shapes = {name: seen[0].shape for name, seen in seen_by(model, names, x).items()}
+    assert shapes['stages.0.blocks.0.attn.qkv.bn'][:3] == (3, 8, 8)
+    assert shapes['stages.1.blocks.0.attn.qkv.bn'][:3] == (3, 4, 4)
+
+
+def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
+    levit = timm.create_model('levit_128s')
+    with pytest.raises(ValueError, match=r'LevitDistilled has no LayerNorm .* Its norms are BatchNorm1d'):
+        replace_norms(levit, dict(type='DTN'))
+    model = vit()
+    before = [type(module) for module in model.modules()]
+    with pytest.raises(ValueError, match=r'no LayerNorm with a name like stages\.\*'):
+        replace_norms(model, dict(type='DTN'), include='stages.*')
+    with pytest.raises(ValueError, match='num_heads=None must say the heads of norm'):
+        replace_norms(model, dict(type='DTN'), include='*norm*')
+    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: DTN: num_heads=3 must divide num_features=16'):
+        replace_norms(model, dict(type='DTN'), num_heads=3)
+    with pytest.raises(ValueError, match="token_norm_cfg: no type 'DNT'"):
+        replace_norms(model, dict(type='DNT'))
+    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: grid=7 must be \(height, width\)'):
+        replace_norms(model, dict(type='DTN'), grid=7)
+    assert [type(module) for module in model.modules()] == before
+    replace_norms(model, dict(type='DTN'))
+    with pytest.raises(ValueError, match='has no LayerNorm'):
+        replace_norms(model, dict(type='DTN'))
+    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: grid=None does not say what grid 8 tokens are'):
+        model.blocks[0].norm1(torch.randn(1, 8, 16))
+    with pytest.raises(ValueError, match=r'takes? \(B, T, C\) or \(B, H, W, C\)'):
+        model.blocks[0].norm1(torch.randn(8, 16))

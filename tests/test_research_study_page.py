@@ -1,0 +1,150 @@
+"""The report of records that were made up: its figures are those worked out by hand, unfinished runs count nowhere."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import cv2
+import pytest
+
+from tokennorm.research.study.page import copy_report, factor_difference, value_at, write_report
+from tokennorm.research.study.plan import ARMS, Run, load_study
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / 'configs' / 'study' / 'cpu.py'
+AP = {'LN': (0.30, 0.32, 0.31), 'LN+DPN': (0.31, 0.35, 0.33), 'DTN': (0.30, 0.30, 0.30), 'DTN+DPN': (0.36, 0.37, 0.38)}
+
+
+def record(run, metric, value, **more):
+    """A run of four epochs that was validated at the second and the fourth."""
+    return dict(
+        stage=run.stage,
+        arm=run.arm,
+        seed=run.seed,
+        finished=True,
+        fingerprint='0',
+        epochs=4,
+        batch_size=8,
+        optimizer=dict(type='AdamW', lr=1e-3),
+        curve={'2': {metric: 0.9}, '4': {metric: value}},  # the best epoch is not the last
+        seconds=90.0,
+        cpu_seconds=60.0,
+        pieces=2,
+        machines=['a machine'],
+        versions=dict(python='3.11', torch='2.11'),
+        command='python',
+        parameters=1234567,
+        train_images=400,
+        val_images=150,
+    ) | dict(more)
+
+
+def write(study, run, content):
+    study.folder(run).mkdir(parents=True, exist_ok=True)
+    (study.folder(run) / 'record.json').write_text(json.dumps(content))
+
+
+@pytest.fixture
+def study(tmp_path):
+    return load_study(CONFIG, tmp_path / 'runs')
+
+
+@pytest.fixture
+def finished(study):
+    for run in study.runs():
+        metric = study.stages[run.stage].metric
+        value = AP[run.arm][run.seed]
+        write(study, run, record(run, metric, value if run.stage == 'retinanet' else 100 * value))
+    return study
+
+
+def row(text, start):
+    """Cells of the table row that begins so."""
+    (line,) = re.findall(rf'^\| {re.escape(start)} \|.*$', text, re.MULTILINE)
+    return [cell.strip() for cell in line.strip('|').split('|')]
+
+
+def test_tables_are_those_worked_out_by_hand(finished):
+    text = write_report(finished).read_text()
+    classifier, detector = text.split('## retinanet')
+    assert row(detector, 'LN')[1:] == ['0.310 ± 0.010', '0.300', '0.320', '0.310', '1,234,567', '1.5', '1.0']
+    assert row(classifier, 'LN')[1:5] == ['31.0 ± 1.0', '30.0', '32.0', '31.0']
+    assert row(detector, 'LN+DPN - LN')[1:] == ['+0.020 ± 0.025', '+0.010, +0.030, +0.020', 'inside']
+    assert row(detector, 'DTN - LN')[1:] == ['-0.010 ± 0.025', '+0.000, -0.020, -0.010', 'inside']
+    assert row(detector, 'DTN+DPN - LN')[1:] == ['+0.060 ± 0.025', '+0.060, +0.050, +0.070', 'outside']
+    # of each seed ((DTN - LN) + (DTN+DPN - LN+DPN)) / 2: (0 + 5) / 2, (-2 + 2) / 2, (-1 + 5) / 2 hundredths
+    name = 'DTN instead of LN, mean of both stems'
+    assert row(detector, name)[1:] == ['+0.015 ± 0.033', '+0.025, +0.000, +0.020', 'inside']
+    # ((LN+DPN - LN) + (DTN+DPN - DTN)) / 2: (1 + 6) / 2, (3 + 7) / 2, (2 + 8) / 2
+    name = 'DPN instead of the plain stem, mean of both norms'
+    assert row(detector, name)[1:] == ['+0.045 ± 0.022', '+0.035, +0.050, +0.050', 'outside']
+    assert '24 of 24 trainings are finished' in text
+    assert 'They took 36 minutes of training together.' in text
+    assert 'not as COCO results' in text
+    assert 'seed 100' in text
+    assert '400 training and 150 validation images, 4 epochs of batches of 8, AdamW (lr 0.001)' in text
+
+
+def test_curves_are_drawn_and_copied(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    write_report(finished)
+    picture = cv2.imread(str(finished.work_dir / 'retinanet.png'))
+    assert picture.std() > 10
+    copied = copy_report(finished, tmp_path / 'docs' / 'study')
+    assert [path.name for path in copied] == ['study.md', 'pretrain.png', 'retinanet.png']
+    text = copied[0].read_text()
+    for name in re.findall(r'\]\((.*?)\)', text):
+        assert (copied[0].parent / name).is_file()
+    assert str(tmp_path) not in text
+    assert str(ROOT) not in text
+
+
+def test_runs_that_are_not_finished_count_nowhere(study):
+    write_report(study)
+    for run in (Run('pretrain', arm, seed) for arm in ('LN', 'DTN') for seed in (0, 1)):
+        write(study, run, record(run, 'accuracy/top1', 50.0 + run.seed + (run.arm == 'DTN')))
+    unfinished = Run('pretrain', 'DTN', 1)
+    write(study, unfinished, record(unfinished, 'accuracy/top1', 1.0, finished=False))
+    text = write_report(study).read_text()
+    assert '3 of 24 trainings are finished' in text
+    assert row(text, 'LN')[1:5] == ['50.5 ± 0.7', '50.0', '51.0', '']
+    assert row(text, 'DTN')[1:5] == ['51.0', '51.0', '', '']
+    assert row(text, 'LN+DPN')[1] == 'not finished'
+    assert row(text, 'DTN - LN')[1:] == ['+1.0', '+1.0', 'one pair: unknown']
+    assert 'mean of both stems' not in text
+    assert 'No run is finished.' in text.split('## retinanet')[1]
+
+
+def test_a_factor_needs_all_arms_of_a_seed():
+    values = {(arm, seed): AP[arm][seed] for arm in ARMS for seed in range(3)}
+    del values['DTN', 1]
+    difference = factor_difference(values, 'DTN instead of LN, mean of both stems')
+    assert difference.values == pytest.approx((0.025, 0.02))
+
+
+def test_a_detector_that_found_nothing_has_an_ap_of_zero():
+    assert value_at(dict(curve={'1': {}}), 1, 'coco/bbox_mAP') == 0.0
+    with pytest.raises(KeyError):
+        value_at(dict(curve={'1': {}}), 1, 'accuracy/top1')
+
+
+def test_the_tool_writes_the_report_of_what_is_there(finished, tmp_path, capsys):
+    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    main([str(CONFIG), '--work-dir', str(finished.work_dir), '--report', '--docs', str(tmp_path / 'docs')])
+    assert 'study.md' in capsys.readouterr().out
+    assert (tmp_path / 'docs' / 'study.md').read_text() == (finished.work_dir / 'study.md').read_text()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--piece', 'pretrain', 'BN', '0'], r"--piece pretrain BN 0: .*\['LN', 'LN\+DPN', 'DTN', 'DTN\+DPN'\]"),
+        (['--piece', 'pretrain', 'LN', '7'], r'\(0, 1, 2\)'),
+        (['--cfg-options', 'seeds=[]'], r'seeds=\[\] must be different integers'),
+    ],
+)
+def test_the_tool_says_what_is_wrong(tmp_path, arguments, message):
+    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    with pytest.raises(SystemExit, match=message):
+        main([str(CONFIG), '--work-dir', str(tmp_path), *arguments])

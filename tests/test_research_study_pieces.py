@@ -1,0 +1,152 @@
+"""Pieces: a training that was cut is the uncut one to the bit, arms start alike, a lost validation is made up for."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine import DefaultScope
+from mmengine.registry import MODELS
+
+from tests.study_case import make_study
+from tokennorm.research.study import pieces
+from tokennorm.research.study.pieces import copy_shared, run_piece, shared_start
+from tokennorm.research.study.plan import Run
+from tokennorm.research.study.records import is_finished, read_record
+
+TOOL = Path(__file__).resolve().parents[1] / 'tools' / 'study.py'
+NO_TIME = 1e-6  # minutes: stops after every epoch
+
+
+def weights(study, run):
+    return torch.load(study.folder(run) / 'weights.pth', weights_only=False)['state_dict']
+
+
+@pytest.fixture(scope='module')
+def uncut(tmp_path_factory):
+    """A study whose pretraining of DTN+DPN with seed 0 is finished, in one piece, with a worker that loads data."""
+    study = make_study(tmp_path_factory.mktemp('study'), workers=1)
+    run_piece(study, Run('pretrain', 'DTN+DPN', 0), minutes=10)
+    return study
+
+
+def test_a_run_in_pieces_is_the_uncut_one(uncut):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    cut = make_study(uncut.config.parent, workers=1, name='cut')
+    run_piece(cut, run, NO_TIME)
+    record = read_record(cut.folder(run))
+    assert (list(record['curve']), record['finished'], record['pieces']) == (['1'], False, 1)
+    run_piece(cut, run, NO_TIME)
+    record, whole = (read_record(study.folder(run)) for study in (cut, uncut))
+    assert (record['finished'], record['pieces']) == (True, 2)
+    assert (whole['finished'], whole['pieces']) == (True, 1)
+    assert record['curve'] == whole['curve']
+    assert list(record['curve']) == ['1', '2']
+    one, two = weights(cut, run), weights(uncut, run)
+    assert [key for key in two if not torch.equal(one[key], two[key])] == []
+    assert not list(cut.folder(run).glob('epoch_*.pth'))
+    before = (cut.folder(run) / 'record.json').read_text()
+    run_piece(cut, run, NO_TIME)
+    assert (cut.folder(run) / 'record.json').read_text() == before, 'a finished run was repeated'
+
+
+def test_a_validation_that_was_lost_is_made_up_for(uncut):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    study = make_study(uncut.config.parent, workers=1, name='lost')
+    run_piece(study, run, NO_TIME)
+    path = study.folder(run) / 'record.json'
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | dict(curve={})))
+    run_piece(study, run, NO_TIME)
+    assert read_record(path.parent)['curve'] == read_record(uncut.folder(run))['curve']
+
+
+def test_a_detector_starts_from_its_own_pretraining(uncut, monkeypatch):
+    run = Run('retinanet', 'DTN+DPN', 0)
+    started = {}
+    before_train = pieces.PieceHook.before_train
+
+    def noting(self, runner):
+        before_train(self, runner)
+        started.update({key: value.clone() for key, value in runner.model.state_dict().items()})
+
+    monkeypatch.setattr(pieces.PieceHook, 'before_train', noting)
+    run_piece(uncut, run, minutes=10)
+    pretrained = weights(uncut, uncut.before(run))
+    kept = [key for key in started if key.startswith('backbone.') and 'pos_embed' not in key]
+    assert len(kept) > 50
+    assert [key for key in kept if not torch.equal(started[key], pretrained[key])] == []
+    record = read_record(uncut.folder(run))
+    assert record['finished']
+    assert (record['train_images'], record['val_images'], record['batch_size']) == (4, 3, 4)
+    assert record['parameters'] == sum(
+        v.numel() for key, v in weights(uncut, run).items() if 'running' not in key and 'num_batches' not in key
+    )
+
+
+def test_a_detector_waits_for_its_pretraining(uncut):
+    with pytest.raises(SystemExit, match=r'retinanet LN seed 0 starts from pretrain LN seed 0, which is not finished'):
+        run_piece(uncut, Run('retinanet', 'LN', 0), minutes=1)
+
+
+def test_two_processes_do_not_train_in_one_folder(uncut):
+    run = Run('pretrain', 'LN', 0)
+    uncut.folder(run).mkdir(parents=True)
+    with pieces.only_one(uncut.folder(run)), pytest.raises(SystemExit, match='another process is training in'):
+        run_piece(uncut, run, NO_TIME)
+    with pieces.only_one(uncut.folder(run)):
+        pass
+
+
+def test_a_folder_of_another_config_is_not_gone_on_with(uncut):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    study = make_study(uncut.config.parent, workers=1, name='other')
+    run_piece(study, run, NO_TIME)
+    config = study.stages['pretrain'].config
+    text = config.read_text()
+    config.write_text(text + 'optim_wrapper = dict(optimizer=dict(lr=0.5))\n')
+    try:
+        with pytest.raises(SystemExit, match='holds a run of another config'):
+            run_piece(study, run, NO_TIME)
+    finally:
+        config.write_text(text)
+    assert not is_finished(study.folder(run))
+
+
+def test_arms_of_a_seed_start_alike_and_seeds_do_not(uncut):
+    starts = {}
+    for arm, seed in (('LN', 0), ('DTN+DPN', 0), ('LN', 1)):
+        cfg = uncut.run_config(Run('pretrain', arm, seed))
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            shared = shared_start(cfg, seed, with_backbone=True)
+            model = MODELS.build(cfg.model)
+        model.init_weights()
+        copied = copy_shared(model, shared)
+        starts[arm, seed] = model.state_dict()
+        own = sorted(set(starts[arm, seed]) - set(copied))
+        assert all('patch_embed' in key or key.endswith(('_logit', 'position')) for key in own), own
+        assert ('backbone.stages.0.patch_embed.proj.weight' in own) == (arm == 'DTN+DPN')
+    of_ln, of_both, of_other_seed = starts.values()
+    shared_keys = [k for k, v in of_ln.items() if k in of_both and of_both[k].shape == v.shape]
+    assert len(shared_keys) > 80
+    assert all(torch.equal(of_ln[key], of_both[key]) for key in shared_keys)
+    assert not torch.equal(of_ln['head.fc.weight'], of_other_seed['head.fc.weight'])
+
+
+@pytest.mark.slow
+def test_the_whole_grid_by_the_tool(tmp_path):
+    study = make_study(tmp_path, seeds=(0, 1))
+    arguments = [str(study.config), '--work-dir', str(study.work_dir), '--jobs', '2']
+    main = runpy.run_path(str(TOOL))['main']
+    main([*arguments, '--pieces', '3'])
+    assert 0 < sum(is_finished(study.folder(run)) for run in study.runs()) <= 3
+    main([*arguments, '--docs', str(tmp_path / 'docs')])
+    assert all(is_finished(study.folder(run)) for run in study.runs())
+    text = (tmp_path / 'docs' / 'study.md').read_text()
+    assert '16 of 16 trainings are finished' in text
+    assert text.count('DTN instead of LN') == 2
+    pictures = sorted(path.name for path in (tmp_path / 'docs').glob('*.png'))
+    assert pictures == sorted(re.findall(r'\]\((.*?\.png)\)', text))
+    assert len(pictures) == 8

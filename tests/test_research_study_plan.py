@@ -1,0 +1,112 @@
+"""A study's config: the arms of a stage differ in two fields, and what it says wrongly is named."""
+
+from pathlib import Path
+
+import mmdet.utils
+import mmpretrain.utils
+import pytest
+import torch
+from mmengine import Config, DefaultScope
+from mmengine.registry import MODELS
+
+from tokennorm.datasets import SHAPE_CLASSES
+from tokennorm.research.study.plan import ARMS, Run, load_study
+
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
+STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'gpu')}
+STAGES = [(name, stage) for name, study in STUDIES.items() for stage in study.stages]
+
+
+def flatten(node, name=''):
+    if isinstance(node, dict):
+        return {k: v for key, value in node.items() for k, v in flatten(value, f'{name}.{key}').items()}
+    return {name: node}
+
+
+@pytest.mark.parametrize('arm', [arm for arm in ARMS if arm != 'LN'])
+@pytest.mark.parametrize(('name', 'stage'), STAGES)
+def test_arms_differ_in_norm_stem_and_the_folder_of_their_arm_alone(name, stage, arm):
+    study = STUDIES[name]
+    of_arm, of_ln = (flatten(study.run_config(Run(stage, which, 1)).to_dict()) for which in (arm, 'LN'))
+    different = {key for key in of_arm | of_ln if of_arm.get(key) != of_ln.get(key)}
+    different -= {'.work_dir', '.model.backbone.init_cfg.checkpoint'}
+    wanted = set()
+    if arm.startswith('DTN'):
+        wanted |= {'.model.backbone.token_norm_cfg.type', '.model.backbone.token_norm_cfg.eps'}
+    if arm.endswith('DPN'):
+        wanted |= {'.model.backbone.stem_cfg.type'}
+    assert different == wanted
+
+
+@pytest.mark.parametrize(('name', 'stage'), STAGES)
+def test_every_stage_builds_the_norm_and_stem_of_each_arm(name, stage):
+    mmdet.utils.register_all_modules(init_default_scope=False)
+    mmpretrain.utils.register_all_modules(init_default_scope=False)
+    for arm in ARMS:
+        cfg = STUDIES[name].run_config(Run(stage, arm, 0))
+        with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
+            kinds = {type(module).__name__ for module in MODELS.build(cfg.model).backbone.modules()}
+        assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == (arm.startswith('DTN'), arm.endswith('DPN'))
+
+
+@pytest.mark.parametrize(('name', 'stage'), STAGES)
+def test_heads_count_the_classes_of_the_data(name, stage):
+    cfg = Config.fromfile(STUDIES[name].stages[stage].config)
+    counts = {v for key, v in flatten(cfg.model.to_dict()).items() if key.endswith('num_classes')}
+    metainfo = cfg.train_dataloader.dataset.get('metainfo')
+    classes = len(metainfo['classes']) if metainfo else len(SHAPE_CLASSES) if name == 'cpu' else 100
+    assert counts == {classes}
+    if stage == 'pretrain':
+        assert cfg.data_preprocessor.num_classes == classes
+
+
+def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining():
+    study = STUDIES['gpu']
+    runs = list(study.runs())
+    assert len(set(runs)) == len(runs) == 4 * 3 * 3
+    run = Run('mask_rcnn', 'DTN+DPN', 2)
+    assert study.before(run) == Run('pretrain', 'DTN+DPN', 2)
+    assert runs.index(study.before(run)) < runs.index(run)
+    cfg = study.run_config(run)
+    assert cfg.model.backbone.init_cfg.checkpoint == 'work_dirs/study-gpu/pretrain/dtn-dpn/seed2/weights.pth'
+    assert cfg.randomness == dict(seed=2)
+    assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
+
+
+def test_dense_images_are_evaluated_whole():
+    cfg = Config.fromfile(STUDIES['gpu'].stages['mask_rcnn'].config)
+    assert cfg.model.test_cfg.rcnn.max_per_img >= 375
+    assert cfg.val_evaluator.use_mp_eval
+    assert cfg.val_evaluator.proposal_nums[-1] >= 375
+
+
+def test_a_dry_run_is_two_batches_of_one_seed():
+    study = load_study(CONFIGS / 'gpu.py', 'elsewhere', dry=True)
+    assert {run.seed for run in study.runs()} == {0}
+    cfg = study.run_config(Run('retinanet', 'LN', 0))
+    assert cfg.train_cfg.max_epochs == 1
+    assert cfg.train_dataloader.dataset.indices == 2 * cfg.train_dataloader.batch_size
+    assert cfg.work_dir == str(Path('elsewhere/dry-run/retinanet/ln/seed0'))
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(seeds=[0, 0]), 'different integers'),
+        (dict(seeds=[-1]), 'different integers'),
+        ({'stages.pretrain.epochs': 3}, 'stages.pretrain has'),
+        ({'stages.pretrain.start': 'retinanet'}, 'must be an earlier stage'),
+    ],
+)
+def test_what_a_config_says_wrongly_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        load_study(CONFIGS / 'cpu.py', cfg_options=change)
+
+
+def test_configs_that_are_not_there_or_no_studies(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'none\.py is not there'):
+        load_study(tmp_path / 'none.py')
+    with pytest.raises(FileNotFoundError, match=r'stages\.pretrain\.config'):
+        load_study(CONFIGS / 'cpu.py', cfg_options={'stages.pretrain.config': 'none.py'})
+    with pytest.raises(ValueError, match='no config of a study: it has no seeds, stages, title'):
+        load_study(CONFIGS / 'cpu' / 'retinanet_pvt-mini_fpn_shapes.py')
