@@ -313,7 +313,7 @@ def test_channels_first_layer_norms():
     expected = block.norm(x)
     assert replace_norms(model, LAYER_NORM_START) == ['0.norm']
     assert (model[0].norm(x) - expected).abs().max() < 1e-2
-    assert type(model[0].norm) is TokenNorm
+    assert type(model[0].norm) is GridNormAdapter
 
 
 def test_batch_norms_of_tokens_by_name():
