@@ -1,7 +1,7 @@
 """Dual PatchNorm (Kumar, Dehghani, Houlsby, 2023): a LayerNorm before and one after the patch embedding."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from einops import rearrange
@@ -11,14 +11,22 @@ from tokennorm.builder import build_norm
 from tokennorm.layers.patch_embed import check_sizes, overlap_margin, pad_to_multiple
 from tokennorm.registry import MODELS
 
+NORMS = ('dual', 'pre', 'post')
+
 
 @MODELS.register_module()
 class DualPatchEmbed(nn.Module):
     """x = LN(Linear(LN(patches))), for images of any size.
 
-    Each patch is flattened in the order (ph, pw, C) of the paper. In hosts whose stem already ends in a LayerNorm (PVT,
-    PVTv2, Swin) it stands for that whole stem: one norm is added in front, none behind. Position embeddings come after
-    it. Overlapping windows (PVTv2: 7 x 7 at a stride of 4) are normalized whole, with the zeros around the image.
+    Each patch is flattened in the order (ph, pw, C) of the paper. In models whose stem already ends in a LayerNorm
+    (PVT, PVTv2, Swin) it replaces that whole stem, so it adds only the norm before the projection. Position embeddings
+    come after it. Overlapping windows (PVTv2: 7 x 7 at a stride of 4) are normalized whole, with the zeros around the
+    image.
+
+    The first norm divides each patch by sqrt(variance + eps). Its eps is in squared input units: after the usual data
+    preprocessor the pixels of a dataset have a variance of about 1. The default of 1e-6 gives almost every patch the
+    same contrast. `patch_norm_cfg=dict(type='LN', eps=1.0)` keeps flat patches flat and compresses the contrast of
+    textured ones. That option is TokenNorm's, not the paper's.
 
     Args:
         in_channels: Channels of the image.
@@ -26,6 +34,13 @@ class DualPatchEmbed(nn.Module):
         patch_size: Stride between patches, in pixels.
         norm_cfg: The type of both norms; None is LayerNorm with the eps of 1e-6 of the paper's framework.
         kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
+        norms: Norms to use, as in the paper's ablation: 'dual' is both, 'pre' only the one before the projection,
+            'post' only the one after it.
+        patch_norm_cfg: The type of the norm before the projection; None is `norm_cfg`.
+
+    Raises:
+        ValueError: for sizes that are not positive integers, an unknown `norms`, or a `patch_norm_cfg` without a norm
+            before the projection.
     """
 
     def __init__(
@@ -35,6 +50,8 @@ class DualPatchEmbed(nn.Module):
         patch_size: int = 16,
         norm_cfg: Mapping[str, Any] | None = None,
         kernel_size: int | None = None,
+        norms: Literal['dual', 'pre', 'post'] = 'dual',
+        patch_norm_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_sizes(
@@ -44,14 +61,18 @@ class DualPatchEmbed(nn.Module):
             patch_size=patch_size,
             kernel_size=kernel_size,
         )
+        if norms not in NORMS:
+            raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
+        if norms == 'post' and patch_norm_cfg is not None:
+            raise ValueError("DualPatchEmbed: norms='post' has no norm before the projection; remove patch_norm_cfg")
         self.patch_size = patch_size
         self.kernel_size = kernel_size or patch_size
         self.margin = overlap_margin(patch_size, kernel_size)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         patch_dims = self.kernel_size**2 * in_channels
-        self.patch_norm = build_norm(norm_cfg, patch_dims)
+        self.patch_norm = nn.Identity() if norms == 'post' else build_norm(patch_norm_cfg or norm_cfg, patch_dims)
         self.proj = nn.Linear(patch_dims, embed_dims)
-        self.norm = build_norm(norm_cfg, embed_dims)
+        self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg, embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""

@@ -1,0 +1,50 @@
+"""Options of Dual PatchNorm: which of the two norms there are, and the eps of the first."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import nn
+
+from tests.conftest import assert_near
+from tokennorm.layers import DualPatchEmbed
+
+
+def patches_of(image):
+    return rearrange(image, 'b c (h ph) (w pw) -> b h w (ph pw c)', ph=4, pw=4).double()
+
+
+@pytest.mark.parametrize('norms', ['dual', 'pre', 'post'])
+def test_each_choice_of_norms_is_its_formula(norms):
+    stem = DualPatchEmbed(3, 8, patch_size=4, norms=norms)
+    for p in stem.parameters():
+        nn.init.normal_(p, std=0.5)
+    image = torch.randn(2, 3, 8, 12)
+    p = {name: value.double() for name, value in stem.state_dict().items()}
+    out = patches_of(image)
+    if norms != 'post':
+        out = F.layer_norm(out, (48,), p['patch_norm.weight'], p['patch_norm.bias'], 1e-6)
+    out = out @ p['proj.weight'].T + p['proj.bias']
+    if norms != 'pre':
+        out = F.layer_norm(out, (8,), p['norm.weight'], p['norm.bias'], 1e-6)
+    assert_near('tokens', stem(image), out)
+    assert ('patch_norm.weight' in p, 'norm.weight' in p) == (norms != 'post', norms != 'pre')
+
+
+def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
+    """A patch of deviation s keeps s / sqrt(s^2 + eps); the norm after the projection keeps its own eps."""
+    flat, textured = torch.randn(1, 3, 4, 4) * 0.01, torch.randn(1, 3, 4, 4) * 2
+    for eps in (1e-6, 1.0):
+        stem = DualPatchEmbed(3, 8, patch_size=4, patch_norm_cfg=dict(type='LN', eps=eps))
+        assert (stem.patch_norm.eps, stem.norm.eps) == (eps, 1e-6)
+        for image in (flat, textured):
+            s = patches_of(image).std(unbiased=False)
+            left = stem.patch_norm(patches_of(image).float()).std(unbiased=False)
+            assert_near('deviation', left, s / (s**2 + eps) ** 0.5)
+
+
+def test_contradictory_options_are_named():
+    with pytest.raises(ValueError, match="norms='both' must be one of 'dual', 'pre', 'post'"):
+        DualPatchEmbed(3, 8, 4, norms='both')
+    with pytest.raises(ValueError, match="norms='post' has no norm before the projection; remove patch_norm_cfg"):
+        DualPatchEmbed(3, 8, 4, norms='post', patch_norm_cfg=dict(type='LN', eps=1.0))
