@@ -34,3 +34,4 @@ DATA_SAMPLERS = host.Registry(
     scope='tokennorm',
     locations=['tokennorm.engine.resume.sampler'],
 )
+METRICS = host.Registry('metric', parent=host.METRICS, scope='tokennorm', locations=['tokennorm.engine.coco_metric'])

@@ -1,0 +1,103 @@
+"""Detections of a whole dataset in columns, and their COCO results file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COLUMNS = ('image_id', 'x', 'y', 'width', 'height', 'score', 'category_id')
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Detections of a dataset: COCO results without one dict per box.
+
+    Args:
+        table: (N, 7) float64 with the columns `COLUMNS`; boxes in pixels of the original image.
+        masks: One run-length encoding per detection, as pycocotools writes it. None for boxes only.
+    """
+
+    table: np.ndarray
+    masks: list[dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.table.ndim != 2 or self.table.shape[1] != len(COLUMNS):
+            raise ValueError(f'Detections: a table of shape (N, {len(COLUMNS)}) is expected, got {self.table.shape}')
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def scores(self) -> np.ndarray:
+        """(N,)"""
+        return self.table[:, 5]
+
+    def select(self, keep: np.ndarray) -> 'Detections':
+        """Returns the detections of a boolean mask (N,)."""
+        masks = None if self.masks is None else [mask for mask, kept in zip(self.masks, keep, strict=True) if kept]
+        return Detections(self.table[keep], masks)
+
+    @classmethod
+    def from_predictions(
+        cls, predictions: Sequence[Mapping[str, Any]], category_ids: Sequence[int], masks: bool = False
+    ) -> 'Detections':
+        """Returns the columns of what mmdet's `CocoMetric.process` collects: one dict per image.
+
+        Args:
+            predictions: `img_id`, `bboxes` (n, 4) as x1, y1, x2, y2, `scores` (n,), `labels` (n,) per image, and
+                `masks`, n run-length encodings. `mask_scores` (n,), where given, are the scores of the masks.
+            category_ids: Category id of each label.
+            masks: Also take the masks.
+        """
+        category_ids = np.asarray(category_ids, np.float64)
+        rows, encodings = [np.zeros((0, 7))], []
+        for prediction in predictions:
+            boxes = prediction['bboxes'].astype(np.float64).reshape(-1, 4)
+            boxes[:, 2:] -= boxes[:, :2]
+            scores = prediction.get('mask_scores', prediction['scores']) if masks else prediction['scores']
+            image = np.full(len(boxes), prediction['img_id'], np.float64)
+            rows.append(np.column_stack([image, boxes, scores, category_ids[prediction['labels']]]))
+            if masks:
+                encodings += [_as_text(mask) for mask in prediction['masks']]
+        return cls(np.concatenate(rows), encodings if masks else None)
+
+    @classmethod
+    def read(cls, path: str | Path) -> 'Detections':
+        """Reads a COCO results file.
+
+        Raises:
+            ValueError: if the file is not a list of results with `bbox`.
+        """
+        try:
+            results = json.loads(Path(path).read_text())
+            table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]
+            masks = [r['segmentation'] for r in results] if results and 'segmentation' in results[0] else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f'{path} is not a COCO results file ({type(error).__name__}: {error}); expected a list of dicts with '
+                'image_id, category_id, bbox and score'
+            ) from None
+        return cls(np.array(table, np.float64).reshape(-1, 7), masks)
+
+    def write(self, path: str | Path) -> None:
+        """Writes a COCO results file, with the shortest numbers that give the same float32 again."""
+        results = []
+        for i, (row, short) in enumerate(zip(self.table, self.table.astype(np.float32).astype(str), strict=True)):
+            result = dict(
+                image_id=int(row[0]),
+                category_id=int(row[6]),
+                bbox=[float(text) for text in short[1:5]],
+                score=float(short[5]),
+            )
+            if self.masks is not None:
+                result['segmentation'] = self.masks[i]
+            results.append(result)
+        Path(path).write_text(json.dumps(results, separators=(',', ':')))
+
+
+def _as_text(mask: Mapping[str, Any]) -> dict[str, Any]:
+    counts = mask['counts']
+    return dict(size=list(mask['size']), counts=counts.decode() if isinstance(counts, bytes) else counts)

@@ -1,0 +1,186 @@
+"""Our COCO metric and mmdet's: the same values from the same detections."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from mmdet.evaluation import CocoMetric as MMDetCocoMetric
+from mmengine.registry import DefaultScope
+from pycocotools import mask as run_lengths
+
+from tokennorm.engine import coco_metric
+from tokennorm.engine.coco_metric import CocoMetric
+from tokennorm.engine.detections import Detections
+from tokennorm.registry import METRICS
+
+SIDE = 128
+CLASSES = ('cell', 'dust', 'glass', 'never seen')
+CATEGORY_IDS = (3, 4, 11, 90)
+
+
+def disk(box):
+    """Run lengths of the ellipse in a box x, y, width, height."""
+    y, x = np.mgrid[:SIDE, :SIDE] + 0.5
+    inside = ((x - box[0]) / box[2] - 0.5) ** 2 + ((y - box[1]) / box[3] - 0.5) ** 2 <= 0.25
+    encoded = run_lengths.encode(np.asfortranarray(inside.astype(np.uint8)))
+    return dict(size=encoded['size'], counts=encoded['counts'].decode())
+
+
+def make_data(rng, num_images=12, most_objects=8, num_detections=30):
+    """Annotations with crowds and images without objects; detections that are jittered objects and noise."""
+    images, annotations, samples = [], [], []
+    for image_id in range(1, num_images + 1):
+        images.append(dict(id=image_id, file_name=f'{image_id}.jpg', width=SIDE, height=SIDE))
+        found = []
+        for _ in range(0 if image_id == 2 else rng.integers(1, most_objects + 1)):
+            size = np.exp(rng.uniform(np.log(6), np.log(110), 2))
+            box = [*rng.uniform(0, SIDE - size), *size]
+            label = int(rng.integers(3))
+            mask = disk(box)
+            annotations.append(
+                dict(
+                    id=len(annotations) + 1,
+                    image_id=image_id,
+                    category_id=CATEGORY_IDS[label],
+                    bbox=box,
+                    area=float(run_lengths.area(dict(mask, counts=mask['counts'].encode()))),
+                    iscrowd=int(rng.random() < 0.1),
+                    segmentation=mask,
+                )
+            )
+            near = np.array(box) + rng.normal(size=4) * 0.06 * np.array([*size, *size])
+            found.append((near, label if rng.random() < 0.9 else int(rng.integers(4)), rng.beta(4, 2)))
+        while len(found) < (0 if image_id == 3 else num_detections):
+            size = rng.uniform(6, 60, 2)
+            found.append((np.array([*rng.uniform(0, SIDE - size), *size]), int(rng.integers(4)), rng.beta(2, 4)))
+        samples.append(make_sample(image_id, found))
+    categories = [dict(id=i, name=name) for i, name in zip(CATEGORY_IDS, CLASSES, strict=True)]
+    return dict(images=images, annotations=annotations, categories=categories), samples
+
+
+def make_sample(image_id, found):
+    """A data sample of detections (box x, y, width, height, label, score), as mmdet's detectors return it."""
+    boxes = torch.tensor(np.array([box for box, *_ in found]).reshape(-1, 4), dtype=torch.float32)
+    masks = [disk(box) for box, *_ in found]
+    boxes[:, 2:] += boxes[:, :2]
+    instances = dict(
+        bboxes=boxes,
+        labels=torch.tensor([label for _, label, _ in found], dtype=torch.long),
+        scores=torch.tensor([score for *_, score in found], dtype=torch.float32),
+        masks=[dict(mask, counts=mask['counts'].encode()) for mask in masks],
+    )
+    return dict(img_id=image_id, ori_shape=(SIDE, SIDE), pred_instances=instances)
+
+
+def evaluate(metric_type, ann_file, samples, classes=CLASSES, **arguments):
+    metric = metric_type(ann_file=str(ann_file), **arguments)
+    metric.dataset_meta = dict(classes=classes)
+    metric.process({}, samples)
+    return metric, metric.evaluate(size=len(samples))
+
+
+@pytest.fixture
+def data(tmp_path):
+    content, samples = make_data(np.random.default_rng(5))
+    path = tmp_path / 'val.json'
+    path.write_text(json.dumps(content))
+    return path, samples
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        dict(metric='bbox'),
+        dict(metric='segm'),
+        dict(metric=['bbox', 'segm'], metric_items=['mAP', 'mAP_s', 'AR@100', 'AR@1000', 'AR_m@1000', 'AR_l@1000']),
+        dict(metric='bbox', iou_thrs=np.array([0.5, 0.75])),
+        dict(metric='bbox', proposal_nums=(5, 10, 20)),
+        dict(metric='bbox', classes=('cell', 'glass')),
+        dict(metric='bbox', classes=('dust', 'cell', 'glass')),
+    ],
+    ids=str,
+)
+def test_values_are_those_of_mmdet(data, arguments):
+    path, samples = data
+    if 'classes' in arguments:  # labels count the classes of the dataset
+        for sample in samples:
+            sample['pred_instances']['labels'] %= len(arguments['classes'])
+    _, expected = evaluate(MMDetCocoMetric, path, samples, **arguments)
+    metric, values = evaluate(CocoMetric, path, samples, **arguments)
+    assert values == expected
+    assert len(expected) >= 6
+    assert 0.05 < max(expected.values()) < 0.95
+    assert list(metric.detections) == metric.metrics
+
+
+def test_dense_images_keep_the_limits_of_mmdet(tmp_path):
+    """With more than 100 detections in an image the two settings of mmdet differ, and ours follow each."""
+    content, samples = make_data(np.random.default_rng(1), num_images=2, most_objects=160, num_detections=200)
+    path = tmp_path / 'val.json'
+    path.write_text(json.dumps(content))
+    for arguments in (dict(), dict(use_mp_eval=True, proposal_nums=(100, 300, 1000))):
+        _, expected = evaluate(MMDetCocoMetric, path, samples, metric='bbox', **arguments)
+        assert evaluate(CocoMetric, path, samples, metric='bbox', **arguments)[1] == expected
+
+
+def test_classwise_values_are_those_of_mmdet(data):
+    path, samples = data
+    _, expected = evaluate(MMDetCocoMetric, path, samples, classwise=True)
+    _, values = evaluate(CocoMetric, path, samples, classwise=True)
+    assert values.keys() == expected.keys()
+    for key, value in expected.items():
+        assert values[key] == pytest.approx(value, nan_ok=True), key
+
+
+def test_a_detector_that_finds_nothing_gives_what_mmdet_gives(data):
+    path, _ = data
+    samples = [make_sample(image_id, []) for image_id in range(1, 13)]
+    assert evaluate(CocoMetric, path, samples)[1] == evaluate(MMDetCocoMetric, path, samples)[1] == {}
+
+
+def test_without_hotcoco_mmdet_evaluates(data, monkeypatch):
+    path, samples = data
+    _, expected = evaluate(CocoMetric, path, samples, metric=['bbox', 'segm'])
+    monkeypatch.setattr(coco_metric, 'hotcoco', None)
+    metric, values = evaluate(CocoMetric, path, samples, metric=['bbox', 'segm'])
+    assert values == expected
+    assert set(metric.detections) == {'bbox', 'segm'}
+
+
+def test_other_metrics_are_those_of_mmdet(data):
+    path, samples = data
+    _, values = evaluate(CocoMetric, path, samples, metric=['bbox', 'proposal'])
+    assert values['coco/AR@100'] == evaluate(MMDetCocoMetric, path, samples, metric='proposal')[1]['coco/AR@100']
+
+
+def test_the_result_files_are_written_where_asked(data, tmp_path):
+    path, samples = data
+    metric, _ = evaluate(CocoMetric, path, samples, metric='segm', outfile_prefix=str(tmp_path / 'found'))
+    assert len(json.loads((tmp_path / 'found.segm.json').read_text())) == len(metric.detections['segm']) > 300
+
+
+@pytest.mark.parametrize('masks', [False, True])
+def test_detections_survive_a_file(data, tmp_path, masks):
+    path, samples = data
+    metric, _ = evaluate(CocoMetric, path, samples, metric='segm' if masks else 'bbox')
+    (detections,) = metric.detections.values()
+    detections.write(tmp_path / 'detections.json')
+    again = Detections.read(tmp_path / 'detections.json')
+    np.testing.assert_array_equal(again.table.astype(np.float32), detections.table.astype(np.float32))
+    assert again.masks == detections.masks
+    assert (again.masks is not None) == masks
+
+
+def test_a_file_of_something_else_is_named(tmp_path):
+    (tmp_path / 'a.json').write_text('{"images": []}')
+    with pytest.raises(ValueError, match=r'a\.json is not a COCO results file'):
+        Detections.read(tmp_path / 'a.json')
+
+
+def test_the_metric_is_found_from_the_scope_of_mmdet():
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        from mmdet.registry import METRICS as MMDET_METRICS
+
+        assert MMDET_METRICS.get('tokennorm.CocoMetric') is CocoMetric
+    assert METRICS.get('CocoMetric') is CocoMetric
