@@ -557,12 +557,12 @@ def test_from_published_vit_is_pure_and_names_what_it_cannot_read(tmp_path):
         assert set(from_published_vit(known)) == set(small_vit().state_dict())
         assert known.keys() == before.keys()
         assert all(torch.equal(value, before[key]) for key, value in known.items())
-        with pytest.raises(ValueError, match=r'layer1.weight is no parameter'):
+        with pytest.raises(ValueError, match=r'layer1.weight is not a parameter'):
             from_published_vit(known | {'layer1.weight': torch.ones(1)})
     known = timms_model().state_dict()
-    with pytest.raises(ValueError, match='pos_embed of 13 rows: not of a square grid'):
+    with pytest.raises(ValueError, match='pos_embed has 13 rows: not a square grid'):
         from_published_vit(known | dict(pos_embed=torch.ones(1, 13, 24)))
-    with pytest.raises(ValueError, match='of 10 rows: 2 x 5 with 0 more or 3 x 3 with 1 more'):
+    with pytest.raises(ValueError, match='has 10 rows: 2 x 5 and 0 more or 3 x 3 and 1 more'):
         from_published_vit(known | dict(pos_embed=torch.ones(1, 10, 24)), pos_shape=(2, 5))
     torch.save(known | {'blocks.0.ls1.gamma': torch.ones(24)}, tmp_path / 'vit.pth')
     with pytest.raises(CheckpointError, match=r'1 unexpected: blocks\.0\.ls1\.gamma'):

@@ -160,10 +160,10 @@ CASES = {
     'names of mmdet': [pvt_of_mmdet, pvt_v2_of_mmdet],
     'names of mmdet or mmpretrain': [swin_of_mmdet, swin_of_mmpretrain],
     'names of timm': [pvt_v2_of_timm, swin_of_timm],
-    'names of DeiT, timm or ours': [vit_of_timm, vit_of_ours],
+    'names of DeiT, timm or TokenNorm': [vit_of_timm, vit_of_ours],
     'names of mmpretrain': [vit_of_mmpretrain],
     'names of the DTN authors': [vit_of_the_dtn_authors],
-    'names of ours': [pvt_of_ours, pvt_v2_of_ours, swin_of_ours],
+    'names of TokenNorm': [pvt_of_ours, pvt_v2_of_ours, swin_of_ours],
 }
 EVERY = pytest.mark.parametrize(
     ('layout', 'case'),

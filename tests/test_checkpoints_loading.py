@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     ):
         pretrained(tmp_path / 'resnet.pth')
     torch.save({'blocks.0.attn.qkv.weight': torch.ones(1), 'pos_embed': torch.ones(1)}, tmp_path / 'vit.pth')
-    with pytest.raises(RuntimeError, match=r'vit.pth is a ViT of DeiT, timm or ours'):
+    with pytest.raises(RuntimeError, match=r'vit.pth is a ViT of DeiT, timm or TokenNorm'):
         pretrained(tmp_path / 'vit.pth')
     with pytest.raises(FileNotFoundError, match=r'none.pth is not there'):
         pretrained(tmp_path / 'none.pth')
@@ -113,13 +113,13 @@ def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
     assert report.unexpected == ['stages.0.patch_embed.proj.weight']
     with pytest.raises(RuntimeError, match=r'(?s)8 missing: stages.0.blocks.0.norm1.position.*105 matched, 0 conv'):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing=[*new[:2], *new[3:]]), **kwargs).init_weights()
-    with pytest.raises(ValueError, match=r"allow_missing: 'stages.9.\*' is the name of no parameter"):
+    with pytest.raises(ValueError, match=r"allow_missing: 'stages.9.\*' matches no parameter"):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='stages.9.*')).init_weights()
     torch.save(source.state_dict() | {'extra': torch.ones(1)}, tmp_path / 'ln.pth')
     with pytest.raises(RuntimeError, match='1 unexpected: extra'):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='*')).init_weights()
     torch.save({'stages.0.pos_embed': torch.ones(1, 1, 3)}, tmp_path / 'ln.pth')
-    with pytest.raises(RuntimeError, match='fills nothing of PVT'):
+    with pytest.raises(RuntimeError, match='fills no parameter of PVT'):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='*')).init_weights()
 
 

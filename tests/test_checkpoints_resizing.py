@@ -58,7 +58,7 @@ def test_bias_tables_of_the_same_window_stay_and_others_than_of_squares_are_erro
     table = torch.randn(13 * 13, 3)
     assert resize_bias_table(table, 7) is table
     for rows in (13 * 12, 12 * 12):
-        with pytest.raises(ValueError, match=f'a bias table of {rows} rows is of no square window'):
+        with pytest.raises(ValueError, match=f'a bias table of {rows} rows does not belong to a square window'):
             resize_bias_table(torch.ones(rows, 3), 7)
 
 

@@ -1,15 +1,9 @@
-"""State dicts published elsewhere to our keys (pure functions dict -> dict), and loading them with a report."""
+"""State dicts published elsewhere to TokenNorm's keys (pure functions dict -> dict), and loading them with a report."""
 
-from tokennorm.checkpoints.bias_tables import resize_bias_table
-from tokennorm.checkpoints.class_token import without_class_token
+from tokennorm.checkpoints.dtn import from_published_dtn
 from tokennorm.checkpoints.load_report import LoadReport
 from tokennorm.checkpoints.loading import check_fit, load_from_init_cfg, load_pretrained
-from tokennorm.checkpoints.position_embeddings import resize_positions
-from tokennorm.checkpoints.published_dtn import from_published_dtn
-from tokennorm.checkpoints.published_pvt import from_published_pvt
-from tokennorm.checkpoints.published_pvt_v2 import from_published_pvt_v2
-from tokennorm.checkpoints.published_swin import from_published_swin
-from tokennorm.checkpoints.published_vit import from_published_vit
+from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2, without_class_token
 from tokennorm.checkpoints.reading import (
     CheckpointError,
     find_checkpoint,
@@ -17,6 +11,9 @@ from tokennorm.checkpoints.reading import (
     read_state_dict,
     trained_classes,
 )
+from tokennorm.checkpoints.resizing import resize_bias_table, resize_positions
+from tokennorm.checkpoints.swin import from_published_swin
+from tokennorm.checkpoints.vit import from_published_vit
 
 __all__ = [
     'CheckpointError',

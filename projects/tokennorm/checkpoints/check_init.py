@@ -8,7 +8,8 @@ from typing import Any
 from mmengine.logging import print_log
 from torch import nn
 
-from tokennorm.checkpoints.loading import CheckpointError, matching, parse_init_cfg, read_state_dict
+from tokennorm.checkpoints.loading import matching, parse_init_cfg
+from tokennorm.checkpoints.reading import CheckpointError, read_state_dict
 
 CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
 

@@ -1,4 +1,4 @@
-"""What became of a checkpoint's parameters and of a model's."""
+"""Report of what happened to each parameter of a checkpoint and of a model."""
 
 from dataclasses import dataclass, field
 
@@ -9,17 +9,17 @@ from tokennorm.messages import shorten
 
 @dataclass
 class LoadReport:
-    """The keys of a model, each in one of four lists, and those of a file that have no place there.
+    """The keys of a model, each in one of four lists, and the unused keys of a file.
 
     Args:
         model: The model's class.
-        source: The file or address.
+        source: The file or URL.
         layout: Whose names the file has.
-        matched: As they are in the file, but for their names.
-        converted: Made of what is in the file: reordered, split, joined.
-        resized: Position embeddings and bias tables at another size than in the file.
-        missing: Not in the file: they are as the model started.
-        unexpected: What the file has beside, by its own names, as a classifier's head.
+        matched: Equal to a tensor in the file; only the name may differ.
+        converted: Computed from tensors in the file: reordered, split, joined.
+        resized: Position embeddings and bias tables of another size than in the file.
+        missing: Not in the file: initialized by the model or as the published models are.
+        unexpected: Not used, by the file's own names, such as a classifier's head.
     """
 
     model: str
@@ -40,7 +40,7 @@ class LoadReport:
 
 
 def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
-    """What of `found` is missing, unexpected or of another shape, in one line each; '' where all fits."""
+    """What of `found` is missing, unexpected or of another shape, one line each; '' if everything fits."""
     reshaped = [
         f'{key} ({tuple(found[key].shape)} in the file, {tuple(value.shape)} in the model)'
         for key, value in expected.items()

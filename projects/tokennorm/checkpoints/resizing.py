@@ -1,22 +1,70 @@
-"""A state dict's position embeddings and bias tables at the sizes that the model has."""
+"""Resizes learned position embeddings and bias tables to the sizes of a model."""
 
 import math
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.checkpoints.bias_tables import resize_bias_table
-from tokennorm.checkpoints.position_embeddings import resize_positions
+
+def resize_positions(
+    positions: Tensor, shape: tuple[int, int], mode: Literal['bicubic', 'bilinear'] = 'bicubic'
+) -> Tensor:
+    """Resizes position embeddings in float32, by the method of the model that they belong to.
+
+    Args:
+        positions: Embeddings of a grid, (1, h, w, C).
+        shape: Height and width H x W of the new grid.
+        mode: 'bicubic', for ViT, with antialiasing: as timm does; mmpretrain and ViTDet's authors use none.
+            'bilinear', for PVT, without antialiasing: as its authors and mmdet do.
+
+    Returns:
+        (1, H, W, C) of the same dtype; `positions` itself if the grid already has this shape.
+    """
+    if tuple(positions.shape[1:3]) == tuple(shape):
+        return positions
+    resized = rearrange(positions.float(), 'b h w c -> b c h w')
+    resized = F.interpolate(resized, size=shape, mode=mode, antialias=mode == 'bicubic')
+    return rearrange(resized, 'b c h w -> b h w c').to(positions.dtype)
+
+
+def resize_bias_table(table: Tensor, window: int) -> Tensor:
+    """Resizes Swin's relative position biases by bicubic interpolation in float32.
+
+    Swin's authors, mmdet and timm's `resize_rel_pos_bias_table_simple` do the same.
+
+    Args:
+        table: One bias per head for each offset in a window of w x w tokens, row by row: ((2w - 1)^2, heads).
+        window: Side W of the new window, in tokens.
+
+    Returns:
+        ((2W - 1)^2, heads) of the same dtype; `table` itself if the window already has this side.
+
+    Raises:
+        ValueError: if the table does not belong to a square window.
+    """
+    side, new_side = math.isqrt(len(table)), 2 * window - 1
+    if side**2 != len(table) or side % 2 == 0:
+        raise ValueError(
+            f'a bias table of {len(table)} rows does not belong to a square window, which has (2w - 1)^2 rows'
+        )
+    if side == new_side:
+        return table
+    resized = rearrange(table.float(), '(h w) n -> 1 n h w', h=side)
+    resized = F.interpolate(resized, size=(new_side, new_side), mode='bicubic')
+    return rearrange(resized, '1 n h w -> (h w) n').to(table.dtype)
 
 
 def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Resizes what a model has learned for a grid or a window of one size, and leaves all else.
+    """Resizes every position embedding and bias table to the model's size; all other entries pass unchanged.
 
-    Positions are resized where they are of a square grid and the model's class token, if it has one there, is in both.
+    A position embedding is resized if its grid is square, and if model and state dict agree on the class token's row.
 
     Args:
-        state_dict: With our keys. It is not changed.
-        model: Its modules with `pos_embed` have `pos_shape` and `pos_mode`, those with a bias table have `window`.
+        state_dict: With TokenNorm's keys. It is not changed.
+        model: Modules with `pos_embed` have `pos_shape` and `pos_mode`; modules with a bias table have `window`.
 
     Returns:
         A new dict.
@@ -32,7 +80,7 @@ def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, 
 
 
 def _resize_rows(positions: Tensor, num_rows: int, shape: tuple[int, int], mode: str) -> Tensor:
-    """(1, rows, C) to (1, `num_rows`, C), of which the last `shape[0] * shape[1]` are the grid."""
+    """(1, rows, C) to (1, `num_rows`, C), of which the last `shape[0] * shape[1]` rows are the grid."""
     tokens = num_rows - shape[0] * shape[1]
     side = math.isqrt(max(positions.shape[1] - tokens, 0))
     if positions.shape[1] == num_rows or side**2 + tokens != positions.shape[1]:

@@ -1,0 +1,60 @@
+"""DTN's parameters: the published names, and initialization from a LayerNorm checkpoint."""
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.norms import DTN
+
+_RENAMED = {'mean_norm_weight': 'mean_logit', 'var_norm_weight': 'var_logit'}
+
+
+def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Renames the parameters of the DTN authors' norm to those of `DTN(form='published')`.
+
+    Their `pos_proj` is a linear layer on (dx, dy, dx^2 + dy^2). Its softmax runs over the index that Eq. 6 holds fixed,
+    so dx and dy change sign. The bias of `pos_proj` is equal for all positions and cancels in the softmax.
+
+    Args:
+        state_dict: The parameters of one norm or of a model: keys may have prefixes. A DTN is recognised by its
+            `var_norm_weight`; all other entries pass unchanged.
+
+    Returns:
+        A new dict for `load_state_dict(strict=True)`. `state_dict` is not changed.
+    """
+    norms = {key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')}
+    converted = {}
+    for key, value in state_dict.items():
+        norm = next((prefix for prefix in norms if key.startswith(prefix)), None)
+        name = key if norm is None else key.removeprefix(norm)
+        if norm is None or name in ('weight', 'bias'):
+            converted[key] = value
+        elif name == 'pos_proj.weight':
+            dx, dy, square = state_dict[key].unbind(dim=-1)
+            converted[norm + 'position'] = torch.stack([square, -dx, -dy], dim=-1)
+        elif name != 'pos_proj.bias':
+            converted[norm + _RENAMED.get(name, name)] = value
+    return converted
+
+
+def fill_from_layer_norm(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Adds initial lambda and position weights of DTN layers for which a state dict has only LayerNorm's parameters.
+
+    Only layers with `start='layer_norm'` are filled. An affine instance or group norm has the same keys as a LayerNorm
+    and cannot be told apart from it.
+
+    Args:
+        state_dict: Parameters of the model, or of the same model with LayerNorm. It is not changed.
+        model: The model with DTN.
+
+    Returns:
+        A new dict.
+    """
+    filled = dict(state_dict)
+    for name, module in model.named_modules():
+        if not isinstance(module, DTN) or module.start != 'layer_norm':
+            continue
+        shared = {f'{name}.weight', f'{name}.bias'}
+        own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
+        if shared <= set(state_dict) and not (set(own) - shared) & set(state_dict):
+            filled |= {key: value for key, value in own.items() if key not in shared}
+    return filled

@@ -1,0 +1,114 @@
+"""State dicts of ViT: DeiT's and the DTN authors' classifiers, timm's, MAE's encoder and mmpretrain's."""
+
+import math
+import re
+
+import torch
+from torch import Tensor
+
+StateDict = dict[str, Tensor]
+
+_HEADS = re.compile(r'(head|head_dist|pre_logits)\.')
+_CLASSIFIER_ONLY = re.compile(r'(cls_token|dist_token|norm\.|fc_norm\.)')
+_KNOWN = re.compile(r'(pos_embed|cls_token|dist_token|norm\.|fc_norm\.|patch_embed\.|blocks\.\d+\.)')
+_MMPRETRAIN_NAMES = {  # none of TokenNorm's names begins like one of these
+    r'patch_embed\.projection\.': 'patch_embed.proj.',
+    r'layers\.(\d+)\.ln([12])\.': r'blocks.\1.norm\2.',
+    r'layers\.(\d+)\.attn\.': r'blocks.\1.attn.',
+    r'layers\.(\d+)\.ffn\.layers\.0\.0\.': r'blocks.\1.mlp.fc1.',
+    r'layers\.(\d+)\.ffn\.layers\.1\.': r'blocks.\1.mlp.fc2.',
+    r'ln1\.': 'norm.',
+}
+
+
+def from_published_vit(
+    state_dict: StateDict,
+    out_type: str = 'featmap',
+    l_dtn: int = 0,
+    pos_shape: tuple[int, int] | None = None,
+) -> StateDict:
+    """Renames the parameters of other ViTs to those of `tokennorm.backbones.ViT`, which are timm's names.
+
+    The DTN authors' queries, keys and values have no bias: an equivalent bias of 0 is added. `from_published_dtn`
+    converts their norms.
+
+    Args:
+        state_dict: The published state dict, or TokenNorm's. It is not changed.
+        out_type: The backbone's. 'featmap' drops the class token, the distillation token, their rows of the position
+            embedding and the last norm. Linear heads are always dropped.
+        l_dtn: The backbone's. If the class token joins late and the position embedding has a row for it, that row is
+            added to the token. If it joins at once and there is no such row, a row of zeros is added.
+        pos_shape: Height and width of the backbone's grid of positions, for a position embedding whose grid is not
+            square; None accepts square grids only. The embedding is not resized.
+
+    Returns:
+        A new dict for `load_state_dict(strict=True)`.
+
+    Raises:
+        ValueError: for a key that none of these layouts has, and for a position embedding whose grid is ambiguous, or
+            neither square nor `pos_shape`.
+    """
+    return fill_qkv_bias(rename_vit(state_dict, out_type, l_dtn, pos_shape))
+
+
+def rename_vit(
+    state_dict: StateDict, out_type: str = 'featmap', l_dtn: int = 0, pos_shape: tuple[int, int] | None = None
+) -> StateDict:
+    """`from_published_vit` without adding a bias of 0 to queries, keys and values."""
+    converted, tokens = {}, set()
+    for key, value in state_dict.items():
+        name = _rename(key)
+        if _HEADS.match(name):
+            continue
+        if not _KNOWN.match(name):
+            raise ValueError(f"{key} is not a parameter of a published ViT, of timm's or of mmpretrain's")
+        if name in ('cls_token', 'dist_token'):
+            tokens.add(name)
+        if out_type == 'cls_token' or not _CLASSIFIER_ONLY.match(name):
+            converted[name] = value
+    if 'pos_embed' not in converted:
+        return converted
+    rows, grid = _split(state_dict['pos_embed'], len(tokens), pos_shape)
+    if out_type == 'featmap':
+        rows = rows[:, :0]
+    elif l_dtn > 0 and rows.shape[1] == 1:
+        converted['cls_token'] = state_dict['cls_token'] + rows
+        rows = rows[:, :0]
+    elif l_dtn == 0 and rows.shape[1] == 0:
+        rows = rows.new_zeros(1, 1, rows.shape[2])
+    positions = torch.cat([rows, grid.flatten(1, 2)], dim=1)
+    if not torch.equal(positions, converted['pos_embed']):
+        converted['pos_embed'] = positions
+    return converted
+
+
+def fill_qkv_bias(state_dict: StateDict) -> StateDict:
+    """Adds a bias of 0 to the queries, keys and values that have none. `state_dict` is not changed."""
+    filled = dict(state_dict)
+    for key, value in state_dict.items():
+        if key.endswith('attn.qkv.weight'):
+            filled.setdefault(key.replace('weight', 'bias'), value.new_zeros(len(value)))
+    return filled
+
+
+def _rename(key: str) -> str:
+    for theirs, ours in _MMPRETRAIN_NAMES.items():
+        if re.match(theirs, key):
+            return re.sub(theirs, ours, key)
+    return key
+
+
+def _split(positions: Tensor, num_tokens: int, pos_shape: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
+    """Splits (1, rows, C) into the rows of up to `num_tokens` tokens, which come first, and the grid, (1, h, w, C)."""
+    count = positions.shape[1]
+    found = set()
+    for prefix in range(num_tokens + 1):
+        side = math.isqrt(max(count - prefix, 0))
+        for height, width in ((side, side), pos_shape or (0, 0)):
+            if height * width == count - prefix > 0:
+                found.add((prefix, height, width))
+    if len(found) != 1:
+        grids = ' or '.join(f'{height} x {width} and {prefix} more' for prefix, height, width in sorted(found))
+        raise ValueError(f'pos_embed has {count} rows: {grids or "not a square grid"}')
+    prefix, height, width = found.pop()
+    return positions[:, :prefix], positions[:, prefix:].unflatten(1, (height, width))
