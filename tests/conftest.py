@@ -1,8 +1,13 @@
-"""Shared fixtures: seeds, threads, tolerances, and the numeric cases that may lie beside the repository."""
+"""Shared fixtures: seeds, threads, tolerances, and the optional numeric cases next to the repository."""
 
+import functools
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+# One thread per process: pytest-xdist starts one process per core. OpenMP reads this before torch is imported.
+os.environ['OMP_NUM_THREADS'] = '1'
 
 import numpy as np
 import pytest
@@ -26,6 +31,26 @@ def assert_near(name, actual, expected, kind='forward', dtype=torch.float32):
     scale = expected.abs().max().clamp(min=1e-30).double()
     error = ((actual.double() - expected.double()).abs().max() / scale).item()
     assert error <= TOLERANCE[kind][dtype], f'{name}: relative error {error:.2e}'
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_waiting():
+    """Skips what only costs time in the upstream libraries.
+
+    - mmengine parses every metafile of mmdet, 408 files, once per `mmdet::` config.
+    - mmengine sleeps two seconds between training and validation.
+    - torch waits up to five seconds for each worker of a discarded data loader.
+    - yapf lays out the config in each checkpoint, which takes longer than the training step of a toy model.
+    """
+    import mmengine.config.utils
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('mmengine.config.utils.load', functools.cache(mmengine.config.utils.load))
+        patch.setattr('mmengine.runner.loops.time', SimpleNamespace(sleep=lambda seconds: None))
+        patch.setattr('tokennorm.files.os.fsync', lambda file: None)
+        patch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+        patch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from mmengine.registry import DATASETS, MODELS
 from torch import nn
 
 from tests.test_engine_resume_state import EPOCHS as FOUR_EPOCHS
-from tests.test_engine_resume_state import ITERATIONS, no_pauses, train  # noqa: F401 - a fixture
+from tests.test_engine_resume_state import ITERATIONS, collect_garbage, train  # noqa: F401 - a fixture
 
 EPOCHS = FOUR_EPOCHS | dict(max_epochs=3)
 NUM_IMAGES = 12

@@ -180,14 +180,8 @@ COUNTER = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    """mmengine sleeps for two seconds between two passes over the data, and a busy disk takes as long for a write. Of a
-    loader that is collected, torch waits five seconds for each worker. The config in each checkpoint is laid out by
-    yapf, which takes half of what is left."""
-    monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda seconds: None)
-    monkeypatch.setattr('tokennorm.files.os.fsync', lambda file: None)
-    monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
-    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+def collect_garbage():
+    """Ends the workers of discarded data loaders before the next test."""
     yield
     gc.collect()
 
