@@ -6,22 +6,27 @@ VENV_PYTHON = $(VENV)/bin/python
 # threads that sleep at once make it slower where none has: spin for a moment only.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: help env demo test
+.PHONY: help env demo test lint
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
-	@echo 'make test           set up and run the tests (PYTEST_ARGS="-k dtn": some of them)'
-	@echo 'make env            the set-up alone; all three do only what is not done yet'
+	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
+	@echo 'make lint           set up and run ruff'
+	@echo 'make env            set up only; all four do only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
 	@echo 'TORCH_INDEX=URL     another index for torch and torchvision, e.g. https://download.pytorch.org/whl/cpu'
 	@echo 'MMCV_INDEX=URL      compiled wheels of onedl-mmcv: an index, a page of links or a folder'
 
 env:
-	@$(PYTHON) tools/setup_env.py --venv "$(VENV)"
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/setup_env.sh
 
 demo: env
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
-test: env
-	"$(VENV_PYTHON)" -m pytest $(PYTEST_ARGS)
+test: lint
+	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+lint: env
+	"$(VENV_PYTHON)" -m ruff check .
+	"$(VENV_PYTHON)" -m ruff format --check .

@@ -65,8 +65,9 @@ def pinned(distribution: str) -> str:
 def rebuild_mmcv(variables: str = '') -> str:
     """Compile against the installed torch, and leave that wheel with pip instead of an older one."""
     path = f'PATH={os.path.dirname(sys.executable)}:$PATH {variables}'.strip()  # ninja, which compiles in parallel
+    tools = f"{PIP} install 'setuptools<82' wheel ninja psutil"
     install = f'{PIP} install --force-reinstall --no-deps --no-build-isolation --no-binary onedl-mmcv'
-    return f'{PIP} cache remove onedl_mmcv; {path} {install} {pinned("onedl-mmcv")}'
+    return f'{tools}; {PIP} cache remove onedl_mmcv; {path} {install} {pinned("onedl-mmcv")}'
 
 
 def check_packages(find=util.find_spec) -> Result:
