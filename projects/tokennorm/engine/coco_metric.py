@@ -1,6 +1,7 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ class CocoMetric(MMDetCocoMetric):
         params.max_dets, params.iou_thrs = list(self.proposal_nums), [float(t) for t in self.iou_thrs]
         evaluation.evaluate()
         evaluation.accumulate()
-        stats = self._stats(evaluation.eval)
+        limit = self.proposal_nums[-1] if self.use_mp_eval else 100
+        stats = summarize(evaluation.eval, self.iou_thrs, self.proposal_nums, limit)
         logger.info(f'{iou_type}_mAP_copypaste: ' + ' '.join(f'{stats[name]:.3f}' for name, *_ in _PRECISIONS))
         items = self.metric_items or [name for name, *_ in _PRECISIONS]
         unknown = [item for item in items if item not in stats]
@@ -96,25 +98,6 @@ class CocoMetric(MMDetCocoMetric):
         if self.classwise:
             values = self._classwise(evaluation, logger) | values
         return values
-
-    def _stats(self, arrays: dict[str, Any]) -> dict[str, float]:
-        """Returns pycocotools' twelve summary values by mmdet's names.
-
-        Args:
-            arrays: `precision` (T, R, K, A, M) and `recall` (T, K, A, M): thresholds, recalls, classes, areas, limits.
-        """
-        precision, recall = arrays['precision'], arrays['recall']
-        stats = {}
-        for name, threshold, area in _PRECISIONS:
-            chosen = precision if threshold is None else precision[np.isclose(self.iou_thrs, threshold)]
-            limits = np.array(self.proposal_nums)
-            limit = 100 if name == 'mAP' and not self.use_mp_eval else limits[-1]
-            stats[name] = _mean(chosen[:, :, :, area, limits == limit])
-        for i, number in enumerate((100, 300, 1000)):
-            stats[f'AR@{number}'] = _mean(recall[:, :, 0, i])
-        for area, letter in enumerate('sml', 1):
-            stats[f'AR_{letter}@1000'] = _mean(recall[:, :, area, -1])
-        return stats
 
     def _classwise(self, evaluation: Any, logger: MMLogger) -> dict[str, float]:
         """Returns the AP of each class under mmdet's name, and logs a table."""
@@ -147,6 +130,31 @@ def hotcoco_evaluation(ground_truth: dict[str, Any], detections: Detections, iou
     else:
         results = detections.table
     return hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
+
+
+def summarize(
+    arrays: dict[str, np.ndarray], iou_thrs: Sequence[float], max_dets: Sequence[int], limit: int
+) -> dict[str, float]:
+    """Returns pycocotools' twelve summary values by mmdet's names; -1 where no object counts.
+
+    Args:
+        arrays: `precision` (T, R, K, A, M) and `recall` (T, K, A, M) of an evaluation: IoU thresholds, recall levels,
+            classes, area ranges, limits on the detections.
+        iou_thrs: The T thresholds.
+        max_dets: The M limits. The last one applies to all values but `mAP`.
+        limit: The limit for `mAP`; pycocotools always takes 100.
+    """
+    precision, recall = arrays['precision'], arrays['recall']
+    stats = {}
+    for name, threshold, area in _PRECISIONS:
+        chosen = precision if threshold is None else precision[np.isclose(iou_thrs, threshold)]
+        here = np.array(max_dets) == (limit if name == 'mAP' else max_dets[-1])
+        stats[name] = _mean(chosen[:, :, :, area, here])
+    for i, number in enumerate((100, 300, 1000)):
+        stats[f'AR@{number}'] = _mean(recall[:, :, 0, i])
+    for area, letter in enumerate('sml', 1):
+        stats[f'AR_{letter}@1000'] = _mean(recall[:, :, area, -1])
+    return stats
 
 
 def _mean(values: np.ndarray, empty: float = -1.0) -> float:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 Curve = dict[int, float]  # step -> value, in ascending order of steps
+COUNTERS = ('step', 'iter', 'epoch')
 
 
 def read_scalars(work_dir: str | Path) -> dict[str, Curve]:
@@ -37,7 +38,7 @@ def _read_file(path: Path) -> dict[str, Curve]:
             continue
         step = entry['step']
         # A validation entry has no `iter`; its `time` and `data_time` must not mix with those of training.
-        skipped = ('step',) if 'iter' in entry else ('step', 'time', 'data_time')
+        skipped = COUNTERS if 'iter' in entry else (*COUNTERS, 'time', 'data_time')
         for name, value in entry.items():
             if name not in skipped and isinstance(value, int | float) and not isinstance(value, bool):
                 curves.setdefault(name, {})[step] = value

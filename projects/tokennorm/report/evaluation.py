@@ -1,0 +1,217 @@
+"""Evaluates detections with hotcoco: AP, score thresholds, confusions, error types, worst images."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokennorm.engine.coco_metric import hotcoco_evaluation, summarize
+from tokennorm.engine.detections import Detections
+
+MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
+DEFAULT_THRESHOLD = 0.5  # where no detection is right
+SUMMARY = {
+    'mAP': 'AP',
+    'mAP_50': 'AP50',
+    'mAP_75': 'AP75',
+    'mAP_s': 'AP small',
+    'mAP_m': 'AP medium',
+    'mAP_l': 'AP large',
+}
+TIDE = {
+    'Cls': 'Classification',
+    'Loc': 'Localization',
+    'Both': 'Both',
+    'Dupe': 'Duplicate',
+    'Bkg': 'Background',
+    'Miss': 'Missed',
+}
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """Precision, recall and F1 of all detections whose score is at least `threshold`, at IoU 0.5."""
+
+    threshold: float
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """Result of one class. AP and operating point are None without objects or without a right detection."""
+
+    name: str
+    images: int
+    objects: int
+    ap: float | None
+    ap50: float | None
+    best: OperatingPoint | None
+
+
+@dataclass(frozen=True)
+class ImageErrors:
+    """Errors in one image at the report's score threshold: false detections and missed objects."""
+
+    image_id: int
+    false: int
+    missed: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything that the report says about a detector's accuracy. K classes; R = 101 recall levels.
+
+    Args:
+        iou_type: 'bbox' or 'segm'.
+        summary: COCO's values, keys of `SUMMARY`; -1 where no object counts.
+        classes: Results per class, in the order of the category ids.
+        precisions: (K, R) interpolated precision at IoU 0.5; -1 for a class without objects.
+        best: Operating point with the best F1 over all classes; None if no detection is right.
+        sweep: (n, 4) score, precision, recall and F1 over all classes, by descending score.
+        confusion: (K + 1, K + 1) counts at `threshold`: rows are objects, columns detections; last: background.
+        tide: AP50 lost to each error type of TIDE, keys of `TIDE`.
+        error_counts: Errors of each type among the detections above `threshold`.
+        images: Errors per image at `threshold`, the worst first.
+        label_errors: hotcoco's likely label errors above `threshold`, highest score first.
+        kept: Detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
+        right: (n,) bool, whether each kept detection is right.
+        found: Ids of the objects that a kept detection found.
+    """
+
+    iou_type: str
+    summary: dict[str, float]
+    classes: list[ClassResult]
+    precisions: np.ndarray
+    best: OperatingPoint | None
+    sweep: np.ndarray
+    confusion: np.ndarray
+    tide: dict[str, float]
+    error_counts: dict[str, int]
+    images: list[ImageErrors]
+    label_errors: list[dict[str, Any]]
+    kept: Detections
+    right: np.ndarray
+    found: frozenset[int]
+
+    @property
+    def threshold(self) -> float:
+        """Score threshold of confusion matrix, error counts and galleries."""
+        return DEFAULT_THRESHOLD if self.best is None else self.best.threshold
+
+
+def select_categories(ground_truth: dict[str, Any], category_ids: Sequence[int] | None) -> dict[str, Any]:
+    """Returns the annotations of some categories, sorted by category id; None takes all categories."""
+    known = {category['id'] for category in ground_truth['categories']}
+    chosen = known if category_ids is None else known & set(category_ids)
+    return dict(
+        images=ground_truth['images'],
+        annotations=[a for a in ground_truth.get('annotations', []) if a['category_id'] in chosen],
+        categories=sorted((c for c in ground_truth['categories'] if c['id'] in chosen), key=lambda c: c['id']),
+    )
+
+
+def evaluate(
+    ground_truth: dict[str, Any], detections: Detections, iou_type: str = 'bbox', max_detections: int = 100
+) -> Evaluation:
+    """Evaluates detections.
+
+    Args:
+        ground_truth: Content of a COCO annotation file with the evaluated categories only (`select_categories`).
+        detections: Detections of all its images.
+        iou_type: 'bbox' or 'segm'.
+        max_detections: AP counts the best detections of each image and class up to this number.
+    """
+    full = run_hotcoco(ground_truth, detections, iou_type, max_detections)
+    status = full.image_diagnostics(iou_thr=MATCH_IOU)['dt_status']  # ids count the rows of the table from 1
+    counted = np.array([i + 1 in status for i in range(len(detections))], bool)
+    right = np.array([status.get(i + 1) == 'tp' for i in range(len(detections))], bool)
+    objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
+    sweep = sweep_thresholds(detections.scores[counted], right[counted], len(objects))
+    best = best_point(sweep)
+    threshold = DEFAULT_THRESHOLD if best is None else best.threshold
+
+    kept = detections.select(counted & (detections.scores >= threshold))
+    cut = run_hotcoco(ground_truth, kept, iou_type, max_detections)
+    diagnostics = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=threshold)
+    images = [
+        ImageErrors(int(i), entry['fp'], entry['fn'], entry['tp']) for i, entry in diagnostics['img_summary'].items()
+    ]
+    summary = summarize(full.eval, full.params.iou_thrs, full.params.max_dets, limit=max_detections)
+    tide, cut_tide = full.tide_errors(pos_thr=MATCH_IOU), cut.tide_errors(pos_thr=MATCH_IOU)
+    return Evaluation(
+        iou_type=iou_type,
+        summary={name: summary[name] for name in SUMMARY},
+        classes=_class_results(ground_truth, full, detections, counted, right),
+        precisions=full.eval['precision'][0, :, :, 0, -1].T,
+        best=best,
+        sweep=sweep,
+        confusion=cut.confusion_matrix(iou_thr=MATCH_IOU)['matrix'].astype(np.int64),
+        tide={key: float(tide['delta_ap'][key]) for key in TIDE},
+        error_counts={key: int(cut_tide['counts'][key]) for key in TIDE},
+        images=sorted(images, key=lambda e: (-(e.false + e.missed), e.right, e.image_id)),
+        label_errors=diagnostics['label_errors'],
+        kept=kept,
+        right=np.array([diagnostics['dt_status'].get(i + 1) == 'tp' for i in range(len(kept))], bool),
+        found=frozenset(i for i, state in diagnostics['gt_status'].items() if state == 'matched'),
+    )
+
+
+def run_hotcoco(ground_truth: dict[str, Any], detections: Detections, iou_type: str, max_detections: int) -> Any:
+    """Returns hotcoco's finished evaluation at the COCO thresholds."""
+    evaluation = hotcoco_evaluation(ground_truth, detections, iou_type)
+    evaluation.params.max_dets = [1, 10, max_detections]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    return evaluation
+
+
+def sweep_thresholds(scores: np.ndarray, right: np.ndarray, num_objects: int) -> np.ndarray:
+    """Returns (n, 4): each distinct score as a threshold, and its precision, recall and F1, by descending score.
+
+    Args:
+        scores: (N,) scores.
+        right: (N,) bool.
+        num_objects: Objects that can be found.
+    """
+    order = np.argsort(-scores, kind='stable')
+    scores, hits = scores[order], np.cumsum(right[order])
+    last = np.append(scores[1:] != scores[:-1], True)[: len(scores)]  # the last detection of each score
+    count = np.arange(1, len(scores) + 1)
+    columns = [scores, hits / count, hits / max(num_objects, 1), 2 * hits / (count + num_objects)]
+    return np.column_stack(columns)[last]
+
+
+def best_point(sweep: np.ndarray) -> OperatingPoint | None:
+    """Returns the row of `sweep_thresholds` with the best F1; None if no detection is right."""
+    if not len(sweep) or sweep[:, 3].max() == 0:
+        return None
+    return OperatingPoint(*(float(value) for value in sweep[sweep[:, 3].argmax()]))
+
+
+def _class_results(
+    ground_truth: dict[str, Any], full: Any, detections: Detections, counted: np.ndarray, right: np.ndarray
+) -> list[ClassResult]:
+    objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
+    num_objects = Counter(a['category_id'] for a in objects)
+    num_images = Counter(category_id for _, category_id in {(a['image_id'], a['category_id']) for a in objects})
+    precision = full.eval['precision'][..., 0, -1]  # (IoU thresholds, recalls, classes)
+    results = []
+    for k, category in enumerate(ground_truth['categories']):
+        mine = counted & (detections.table[:, 6] == category['id'])
+        count = num_objects[category['id']]
+        results.append(
+            ClassResult(
+                name=category['name'],
+                images=num_images[category['id']],
+                objects=count,
+                ap=float(precision[:, :, k].mean()) if count else None,
+                ap50=float(precision[0, :, k].mean()) if count else None,
+                best=best_point(sweep_thresholds(detections.scores[mine], right[mine], count)),
+            )
+        )
+    return results

@@ -1,0 +1,196 @@
+"""Chooses the images of the report and describes what is drawn over them."""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from pycocotools import mask as run_lengths
+
+from tokennorm.report.evaluation import Evaluation
+
+LONG_SIDE = 640  # pixels of an embedded image
+JPEG_QUALITY = 80
+FEW_LABELS, MOST_LABELS = 5, 60  # boxes of an image: all names are written, or those of errors
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A box, or the outline of a mask, in pixels of the original image.
+
+    Args:
+        box: x, y, width, height.
+        text: Class, with the score of a detection.
+        state: 'found' or 'missed' for an object, 'right' or 'false' for a detection, 'crowd'.
+        outline: Path data of the mask's outline, or ''.
+    """
+
+    box: tuple[float, float, float, float]
+    text: str
+    state: str
+    outline: str = ''
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image region with the objects and the detections in it.
+
+    Args:
+        uri: The region as a data URI.
+        view: x, y, width, height of the region in pixels of the original image.
+        caption: What there is to see.
+        file_name: The image.
+        objects: Annotated objects.
+        detections: Detections above the report's threshold.
+    """
+
+    uri: str
+    view: tuple[float, float, float, float]
+    caption: str
+    file_name: str
+    objects: list[Shape]
+    detections: list[Shape]
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """States whose names are written: all where there are few boxes, else those of errors, or none."""
+        count = max(len(self.objects), len(self.detections))
+        if count <= FEW_LABELS:
+            return ('found', 'right', 'missed', 'false', 'crowd')
+        return ('missed', 'false') if count <= MOST_LABELS else ()
+
+
+class Gallery:
+    """Makes pictures of an evaluated dataset.
+
+    Args:
+        ground_truth: Content of the annotation file that was evaluated.
+        evaluation: The evaluation.
+        image_dir: Directory of the images.
+    """
+
+    def __init__(self, ground_truth: dict[str, Any], evaluation: Evaluation, image_dir: str | Path) -> None:
+        self.images = {image['id']: image for image in ground_truth['images']}
+        self.names = {category['id']: category['name'] for category in ground_truth['categories']}
+        self.annotations: dict[int, list[dict[str, Any]]] = {}
+        for annotation in ground_truth['annotations']:
+            self.annotations.setdefault(annotation['image_id'], []).append(annotation)
+        self.evaluation = evaluation
+        self.image_dir = Path(image_dir)
+
+    def worst_images(self, most: int = 8) -> list[Picture]:
+        """Returns the images with the most errors at the report's threshold; images without errors are left out."""
+
+        def pictures() -> Iterator[Picture | None]:
+            for errors in self.evaluation.images:
+                if errors.false + errors.missed == 0:
+                    return
+                counts = f'{errors.false} false, {errors.missed} missed, {errors.right} right'
+                yield self.picture(errors.image_id, counts)
+
+        return _first(pictures(), most)
+
+    def label_errors(self, most: int = 12) -> list[Picture]:
+        """Returns the surroundings of the detections that most likely show an error in the annotations."""
+
+        def pictures() -> Iterator[Picture | None]:
+            for error in self.evaluation.label_errors:
+                box = self.evaluation.kept.table[error['dt_id'] - 1, 1:5]
+                found = f'{error["dt_category"]} with score {error["dt_score"]:.2f}'
+                if error['type'] == 'wrong_label':
+                    caption = f'annotated as {error["gt_category"]}, detected as {found}'
+                else:
+                    caption = f'no annotation, detected as {found}'
+                yield self.picture(error['image_id'], caption, around=box)
+
+        return _first(pictures(), most)
+
+    def picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
+        """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
+        entry = self.images[image_id]
+        pixels = cv2.imread(str(self.image_dir / entry['file_name']))
+        if pixels is None:
+            return None
+        height, width = pixels.shape[:2]
+        view = (0, 0, width, height) if around is None else surroundings(around, width, height)
+        x, y, w, h = view
+        detections = self.evaluation.kept
+        rows = np.flatnonzero(detections.table[:, 0] == image_id)
+        return Picture(
+            uri=encode(pixels[y : y + h, x : x + w]),
+            view=view,
+            caption=caption,
+            file_name=entry['file_name'],
+            objects=[
+                shape
+                for annotation in self.annotations.get(image_id, [])
+                if overlaps((shape := self._object(annotation, height, width)).box, view)
+            ],
+            detections=[shape for i in rows if overlaps((shape := self._detection(i)).box, view)],
+        )
+
+    def _object(self, annotation: dict[str, Any], height: int, width: int) -> Shape:
+        state = 'crowd' if annotation.get('iscrowd') else 'missed'
+        state = 'found' if annotation['id'] in self.evaluation.found else state
+        masks = self.evaluation.iou_type == 'segm'
+        path = outline(annotation.get('segmentation'), height, width) if masks else ''
+        return Shape(tuple(annotation['bbox']), self.names[annotation['category_id']], state, path)
+
+    def _detection(self, i: int) -> Shape:
+        row = self.evaluation.kept.table[i]
+        state = 'right' if self.evaluation.right[i] else 'false'
+        masks = self.evaluation.kept.masks
+        path = '' if masks is None else outline(masks[i], *masks[i]['size'])
+        return Shape(tuple(row[1:5].tolist()), f'{self.names[int(row[6])]} {row[5]:.2f}', state, path)
+
+
+def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
+    """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller.
+
+    Args:
+        box: x, y, width, height.
+        width: Width of the image.
+        height: Height of the image.
+        context: Side of the region relative to the longer side of the box; the side is at least 96 pixels.
+    """
+    limits = np.array([width, height])
+    size = np.minimum(max(context * box[2:].max(), 96), limits).astype(int)
+    low = np.clip(box[:2] + box[2:] / 2 - size / 2, 0, limits - size).astype(int)
+    return int(low[0]), int(low[1]), int(size[0]), int(size[1])
+
+
+def overlaps(box: tuple[float, ...], view: tuple[float, ...]) -> bool:
+    """Whether two boxes (x, y, width, height) share an area."""
+    return all(box[i] < view[i] + view[i + 2] and view[i] < box[i] + box[i + 2] for i in (0, 1))
+
+
+def encode(pixels: np.ndarray) -> str:
+    """Returns the data URI of an image (H, W, 3) uint8 BGR as JPEG, its long side at most `LONG_SIDE` pixels."""
+    scale = LONG_SIDE / max(pixels.shape[:2])
+    if scale < 1:
+        pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    data = cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+    return 'data:image/jpeg;base64,' + base64.b64encode(data).decode()
+
+
+def outline(segmentation: Any, height: int, width: int) -> str:
+    """Returns SVG path data of a COCO segmentation: polygons, or run lengths of an image of this size."""
+    if not segmentation:
+        return ''
+    if isinstance(segmentation, list):
+        contours = [np.reshape(polygon, (-1, 2)) for polygon in segmentation]
+    else:
+        if isinstance(segmentation['counts'], list):
+            segmentation = run_lengths.frPyObjects(segmentation, height, width)
+        mask = np.ascontiguousarray(run_lengths.decode(segmentation))
+        contours = [c[:, 0] + 0.5 for c in cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)[0]]
+    return ''.join('M' + 'L'.join(f'{x:.4g},{y:.4g}' for x, y in points) + 'Z' for points in contours)
+
+
+def _first(pictures: Iterator[Picture | None], most: int) -> list[Picture]:
+    """Returns the first pictures of images that could be read."""
+    return list(islice((picture for picture in pictures if picture is not None), most))

@@ -1,0 +1,210 @@
+"""Writes the report: `report.html` for people, `report.json` and the detections for other programs."""
+
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from mmengine.config import Config
+
+from tokennorm.datasets.coco.anchors import AnchorFit, fit_anchors
+from tokennorm.engine.detections import Detections
+from tokennorm.engine.lambdas import PREFIX
+from tokennorm.engine.scalars import Curve, read_scalars
+from tokennorm.report import figures
+from tokennorm.report.evaluation import SUMMARY, TIDE, Evaluation, evaluate, select_categories
+from tokennorm.report.facts import DataFacts, validates_by_epoch, versions
+from tokennorm.report.gallery import Gallery, Picture
+from tokennorm.version import __version__
+
+IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a report is made from.
+
+    Args:
+        title: Heading of the page.
+        ann_file: COCO annotation file that was evaluated.
+        detections: Detections by 'bbox' or 'segm'.
+        image_dir: Directory of the images; None leaves the galleries out.
+        category_ids: Evaluated categories; None takes those of the file.
+        work_dir: Work directory of the training run, for its scalars; None leaves the curves out.
+        cfg: Config of the detector.
+        checkpoint: Where the weights come from.
+        command: Command line that the page names; default: that of this process.
+        max_detections: AP counts this number of detections per image and class.
+    """
+
+    title: str
+    ann_file: str | Path
+    detections: Mapping[str, Detections]
+    image_dir: str | Path | None = None
+    category_ids: Sequence[int] | None = None
+    work_dir: str | Path | None = None
+    cfg: Config | None = None
+    checkpoint: str | None = None
+    command: str = field(default_factory=lambda: shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+    max_detections: int = 100
+
+
+def write_report(source: Source, path: str | Path) -> dict[str, Any]:
+    """Writes a report.
+
+    Next to the page `NAME.html` there will be `NAME.json`, its numbers, and `NAME.bbox.json` or `NAME.segm.json`, the
+    detections as COCO results. `tokennorm compare` reads all of them.
+
+    Args:
+        source: What it is made from.
+        path: The page, `NAME.html`.
+
+    Returns:
+        The content of `NAME.json`.
+
+    Raises:
+        OSError, ValueError: if the annotation file cannot be read, or a file cannot be written.
+    """
+    path = Path(path)
+    content = json.loads(Path(source.ann_file).read_text())
+    ground_truth = select_categories(content, source.category_ids)
+    results = {
+        iou_type: evaluate(ground_truth, detections, iou_type, source.max_detections)
+        for iou_type, detections in source.detections.items()
+    }
+    if not results:
+        raise ValueError('there are no detections to report on')
+    scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
+    data = DataFacts.of(source.ann_file, ground_truth)
+    numbers = to_json(source, results, data)
+    page = render(
+        'report.html.j2',
+        source=source,
+        results=results,
+        main=next(iter(results.values())),
+        labelled={IOU_TYPES[iou_type]: result for iou_type, result in results.items()},
+        numbers=numbers,
+        data=data,
+        anchors=_anchor_fit(source.cfg, ground_truth),
+        over_the_run=run_figures(scalars, source.cfg),
+        headline=headline(scalars),
+        galleries=_galleries(source, ground_truth, next(iter(results.values()))),
+        figures=figures,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for iou_type, detections in source.detections.items():
+        detections.write(path.with_suffix(f'.{iou_type}.json'))
+    path.with_suffix('.json').write_text(json.dumps(numbers, indent=1))
+    path.write_text(page)
+    return numbers
+
+
+def render(template: str, **variables: Any) -> str:
+    """Returns a page from one of the package's templates."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader('tokennorm.report'),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters['points'] = format_points
+    environment.globals.update(
+        TIDE=TIDE,
+        SUMMARY=SUMMARY,
+        IOU_TYPES=IOU_TYPES,
+        tokennorm_version=__version__,
+        now=f'{datetime.now():%Y-%m-%d %H:%M}',
+    )
+    return environment.get_template(template).render(**variables)
+
+
+def format_points(value: float | None, digits: int = 1) -> str:
+    """Returns a fraction in points, 0.4567 -> '45.7'; a dash for None and for COCO's -1."""
+    return '–' if value is None or value < 0 else f'{100 * value:.{digits}f}'  # noqa: RUF001
+
+
+def to_json(source: Source, results: Mapping[str, Evaluation], data: DataFacts) -> dict[str, Any]:
+    """Returns the numbers of a report as plain dicts and lists."""
+    return dict(
+        title=source.title,
+        command=source.command,
+        checkpoint=source.checkpoint,
+        data=asdict(data),
+        image_dir=None if source.image_dir is None else str(source.image_dir),
+        max_detections=source.max_detections,
+        config=None if source.cfg is None else source.cfg.pretty_text,
+        by_epoch=validates_by_epoch(source.cfg),
+        versions=versions(),
+        results={
+            iou_type: dict(
+                summary=result.summary,
+                threshold=result.threshold,
+                best=None if result.best is None else asdict(result.best),
+                classes=[asdict(entry) for entry in result.classes],
+                confusion=result.confusion.tolist(),
+                tide=result.tide,
+                error_counts=result.error_counts,
+                likely_label_errors=len(result.label_errors),
+            )
+            for iou_type, result in results.items()
+        },
+    )
+
+
+def headline(scalars: Mapping[str, Curve]) -> dict[str, tuple[int, float]]:
+    """Returns step and value of the best AP of the run, by 'bbox' or 'segm'."""
+    best = {}
+    for iou_type in IOU_TYPES:
+        for name, curve in scalars.items():
+            if name.endswith(f'{iou_type}_mAP'):
+                step = max(curve, key=curve.get)
+                best[iou_type] = (step, curve[step])
+    return best
+
+
+def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, str]:
+    """Returns figures of a training run by caption: AP, loss, learning rate and lambda."""
+    step = 'epoch' if validates_by_epoch(cfg) else 'iteration'
+    precisions = {
+        f'{IOU_TYPES[iou_type]} {label}': curve
+        for iou_type in IOU_TYPES
+        for suffix, label in (('mAP', 'AP'), ('mAP_50', 'AP50'))
+        for name, curve in scalars.items()
+        if name.endswith(f'{iou_type}_{suffix}')
+    }
+    lambdas = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
+    drawn = {}
+    if precisions:
+        drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', zero=True, dots=True)
+    if scalars.get('loss'):
+        drawn['Training loss'] = figures.draw_curves(dict(loss=scalars['loss']), 'iteration', 'loss', zero=True)
+    if scalars.get('lr'):
+        drawn['Learning rate'] = figures.draw_curves(dict(lr=scalars['lr']), 'iteration', 'learning rate', zero=True)
+    if lambdas:
+        drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
+    return drawn
+
+
+def _anchor_fit(cfg: Config | None, ground_truth: dict[str, Any]) -> AnchorFit | None:
+    """Returns the fit of the anchors, or None with a warning where a config of another kind has no such anchors."""
+    if cfg is None:
+        return None
+    try:
+        return fit_anchors(cfg, ground_truth)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        warnings.warn(f'report: anchors left out ({type(error).__name__}: {error})', stacklevel=2)
+        return None
+
+
+def _galleries(source: Source, ground_truth: dict[str, Any], evaluation: Evaluation) -> dict[str, list[Picture]]:
+    if source.image_dir is None:
+        return dict(worst=[], labels=[])
+    gallery = Gallery(ground_truth, evaluation, source.image_dir)
+    return dict(worst=gallery.worst_images(), labels=gallery.label_errors())

@@ -1,0 +1,199 @@
+"""The report of a tiny dataset: its numbers, its pictures, and that nothing in it needs a network."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from tests.test_engine_scalars import write_scalars
+from tests.test_report_evaluation import CLASSES, make_truth, noisy
+from tokennorm.engine.detections import Detections
+from tokennorm.report.evaluation import evaluate
+from tokennorm.report.gallery import Gallery, surroundings
+from tokennorm.report.page import Source, format_points, write_report
+
+CONFIG = Path(__file__).resolve().parents[1] / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
+VOID = {'meta', 'link', 'br', 'image', 'use', 'rect'}
+
+
+class Balance(HTMLParser):
+    """Checks that tags close in order, and collects the text of table cells and all references."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.references, self.rows = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.references += [value for name, value in attributes if name in ('src', 'href', 'xlink:href')]
+        if tag == 'tr':
+            self.rows.append([])
+        if tag in ('td', 'th'):
+            self.rows[-1].append('')
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.references += [value for name, value in attributes if name in ('src', 'href', 'xlink:href')]
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ('td', 'th'):
+            self.rows[-1][-1] += data.strip()
+
+
+@pytest.fixture(scope='module')
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('report')
+    truth = make_truth(num_images=8)
+    for image in truth['images']:
+        cv2.imwrite(str(folder / image['file_name']), np.full((400, 400, 3), 128, np.uint8))
+    (folder / 'val.json').write_text(json.dumps(truth))
+    layers = {f'lambda/backbone.norm{i}.{kind}.mean': 0.5 for i in (1, 2) for kind in ('mean', 'var')}
+    entries = [layers | dict(step=0), dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': 0.25, 'step': 1}]
+    write_scalars(folder, '20260101_000000', [*entries, {'coco/bbox_mAP': 0.2, 'step': 2}])
+    source = Source(
+        title='tiny <run>',
+        ann_file=folder / 'val.json',
+        detections=dict(bbox=noisy(truth)),
+        image_dir=folder,
+        work_dir=folder,
+        cfg=Config.fromfile(CONFIG),
+        checkpoint='epoch_2.pth',
+        command='train.py "a b"',
+    )
+    numbers = write_report(source, folder / 'report.html')
+    return folder, truth, source, numbers
+
+
+def parse(folder):
+    page = Balance()
+    page.feed((folder / 'report.html').read_text())
+    assert page.open == []
+    return page
+
+
+def test_the_numbers_are_those_of_the_evaluation(report):
+    folder, truth, source, numbers = report
+    expected = evaluate(truth, source.detections['bbox'])
+    page = parse(folder)
+    rows = {row[0]: row[1:] for row in page.rows if len(row) == 9}
+    for result in expected.classes:
+        best = result.best
+        assert rows[result.name][:7] == [
+            str(result.images),
+            str(result.objects),
+            *(f'{100 * value:.1f}' for value in (result.ap, result.ap50)),
+            f'{int(best.threshold * 1000) / 1000:.3f}',
+            *(f'{100 * value:.1f}' for value in (best.precision, best.recall)),
+        ]
+    text = (folder / 'report.html').read_text()
+    assert f'<b>{100 * expected.summary["mAP"]:.1f}</b><span>box AP</span>' in text
+    assert 'Best box AP of the training run: 25.0 at epoch 1.' in text
+    assert 'tiny &lt;run&gt;' in text
+    assert 'train.py &#34;a b&#34;' in text
+    assert numbers['results']['bbox']['summary'] == expected.summary
+    assert json.loads((folder / 'report.json').read_text()) == numbers
+
+
+def test_the_confusion_matrix_has_its_counts(report):
+    folder, truth, source, _ = report
+    expected = evaluate(truth, source.detections['bbox']).confusion
+    page = parse(folder)
+    start = next(i for i, row in enumerate(page.rows) if row and row[0].startswith('object'))
+    found = [[0 if text == '·' else int(text or 0) for text in row[1:]] for row in page.rows[start + 1 : start + 5]]
+    assert found == expected.tolist()
+
+
+def test_nothing_is_loaded_from_elsewhere(report):
+    folder, *_ = report
+    page = parse(folder)
+    assert {reference.split(':')[0][:1] for reference in page.references} <= {'#', 'd'}
+    text = (folder / 'report.html').read_text()
+    assert not re.search(r'(?:src|href|url)\s*[=(]\s*["\']?(?:https?:)?//', text)
+    identifiers = re.findall(r'<image id="(\w+)"', text)
+    assert len(identifiers) == len(set(identifiers)) > 5
+    assert {f'#{name}' for name in identifiers} <= set(page.references)
+
+
+def test_figures_are_drawn(report):
+    folder, *_ = report
+    text = (folder / 'report.html').read_text()
+    figures = re.findall(r'<svg viewBox.*?</svg>', text, re.S)
+    for figure in figures:
+        ElementTree.fromstring(figure)
+    captions = re.findall(r'<figcaption>([^<]+?)\s*<', text)
+    for start in ('AP on', 'Training loss', 'Learning rate', 'Lambda', 'Precision against', 'AP50 that', 'Objects at'):
+        assert any(caption.startswith(start) for caption in captions), start
+
+
+def test_detections_are_kept(report):
+    folder, _, source, _ = report
+    again = Detections.read(folder / 'report.bbox.json')
+    np.testing.assert_allclose(again.table, source.detections['bbox'].table, rtol=1e-6)
+
+
+def test_a_report_without_images_scalars_and_config(report, tmp_path):
+    _, _, source, _ = report
+    write_report(Source('plain', source.ann_file, source.detections, category_ids=[2, 9]), tmp_path / 'new' / 'a.html')
+    text = (tmp_path / 'new' / 'a.html').read_text()
+    assert 'Worst images' not in text
+    assert 'Training loss' not in text
+    assert '<td>dog</td>' not in text
+
+
+def test_nothing_detected_and_nothing_annotated(report, tmp_path):
+    folder, truth, source, _ = report
+    nothing = dict(bbox=Detections(np.zeros((0, 7))))
+    write_report(Source('nothing', source.ann_file, nothing, folder), tmp_path / 'a.html')
+    assert 'No detection is right' in (tmp_path / 'a.html').read_text()
+    (tmp_path / 'empty.json').write_text(json.dumps(dict(truth, annotations=[])))
+    write_report(Source('empty', tmp_path / 'empty.json', source.detections, folder), tmp_path / 'b.html')
+    assert '<b>–</b><span>box AP</span>' in (tmp_path / 'b.html').read_text()  # noqa: RUF001
+
+
+def test_pictures_show_what_went_wrong(report):
+    folder, truth, source, _ = report
+    evaluation = evaluate(truth, source.detections['bbox'])
+    gallery = Gallery(truth, evaluation, folder)
+    worst = gallery.worst_images(3)
+    counts = [(e.false, e.missed, e.right) for e in evaluation.images[:3]]
+    for picture, (false, missed, right) in zip(worst, counts, strict=True):
+        assert picture.caption == f'{false} false, {missed} missed, {right} right'
+        states = [shape.state for shape in (*picture.detections, *picture.objects)]
+        assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [false, missed, right, right]
+        assert picture.view == (0, 0, 400, 400)
+    assert [e.false + e.missed for e in evaluation.images] == sorted((e[0] + e[1] for e in counts), reverse=True) + [
+        e.false + e.missed for e in evaluation.images[3:]
+    ]
+    error = evaluation.label_errors[0]
+    picture = gallery.label_errors(1)[0]
+    assert error['dt_category'] in CLASSES.values()
+    assert f'detected as {error["dt_category"]} with score {error["dt_score"]:.2f}' in picture.caption
+    assert 'false' in [shape.state for shape in picture.detections]
+    assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
+
+
+@pytest.mark.parametrize(
+    ('box', 'expected'),
+    [
+        ([100, 100, 60, 20], (55, 35, 150, 150)),
+        ([0, 0, 10, 10], (0, 0, 96, 96)),
+        ([350, 250, 50, 50], (275, 175, 125, 125)),
+        ([10, 10, 380, 280], (0, 0, 400, 300)),
+    ],
+)
+def test_surroundings_stay_inside_the_image(box, expected):
+    assert surroundings(np.array(box, float), 400, 300) == expected
+
+
+def test_points():
+    assert [format_points(value) for value in (0.4567, 0.0, None, -1)] == ['45.7', '0.0', '–', '–']  # noqa: RUF001
