@@ -21,7 +21,7 @@ def test_missing_weights_stop_it_with_what_makes_them(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError) as error:
         check_start(Config.fromfile(TWIN))
     for part in (
-        'work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth is not there',
+        'work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth not found',
         'tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py',
         'model.backbone.init_cfg.checkpoint=FILE',
         'model.backbone.init_cfg=None',
@@ -34,7 +34,7 @@ def test_a_work_folder_is_named_like_its_checkpoints(tmp_path, monkeypatch):
     cfg = Config.fromfile(TWIN)
     folder = tmp_path / 'work_dirs' / 'pvt-tiny-dtn_8xb128_in1k'
     cfg.model.backbone.init_cfg.checkpoint = str(folder)
-    for made, problem in ((False, 'in1k is not there'), (True, r'in1k has no checkpoint: no last_checkpoint')):
+    for made, problem in ((False, 'in1k not found'), (True, r'in1k has no checkpoint: no last_checkpoint')):
         if made:
             folder.mkdir(parents=True)
         with pytest.raises(CheckpointError, match=f'(?s){problem}.*dist_train.sh configs/imagenet/pvt-tiny-dtn_'):

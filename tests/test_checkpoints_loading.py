@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     torch.save({'blocks.0.attn.qkv.weight': torch.ones(1), 'pos_embed': torch.ones(1)}, tmp_path / 'vit.pth')
     with pytest.raises(RuntimeError, match=r'vit.pth is a ViT of DeiT, timm or TokenNorm'):
         pretrained(tmp_path / 'vit.pth')
-    with pytest.raises(FileNotFoundError, match=r'none.pth is not there'):
+    with pytest.raises(FileNotFoundError, match=r'none.pth not found'):
         pretrained(tmp_path / 'none.pth')
     for content in ([torch.ones(1)], {'state_dict': [1]}, {'epoch': 3}):
         torch.save(content, tmp_path / 'other.pth')

@@ -40,7 +40,7 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     global planted_path
     planted_path = str(tmp_path / 'ran.npy')
     torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
-    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+    with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
         read_state_dict(tmp_path / 'planted.pth')
     assert not (tmp_path / 'ran.npy').exists()
     torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
@@ -55,7 +55,7 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     assert read_state_dict(tmp_path / 'history.pth') == {}
     assert HistoryBuffer._statistics_methods == methods
     pickle.dump(Planted(), (tmp_path / 'bare.pth').open('wb'))
-    with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+    with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
         read_state_dict(tmp_path / 'bare.pth')
     assert not (tmp_path / 'ran.npy').exists()
 
@@ -81,7 +81,7 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         global planted_path
         planted_path = str(tmp_path / 'ran.npy')
         torch.save({'state_dict': {}, 'planted': Planted()}, tmp_path / 'planted.pth')
-        with pytest.raises(RuntimeError, match='cannot be read as tensors alone'):
+        with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
             read_state_dict(f'{address}/planted.pth')
         assert not (tmp_path / 'ran.npy').exists()
         with pytest.raises(ConnectionError, match=r'none.pth could not be fetched'):
@@ -170,7 +170,7 @@ def test_mmengine_reads_no_code_by_any_scheme(tmp_path, monkeypatch, mmengines_l
         monkeypatch.setattr(mmengines, 'get_external_models', lambda: {'planted': 'code.pth'})
         names = ['torchvision://planted', 'mmcls://planted', 'open-mmlab://planted']
         for name in [*names, f'{address}/code.pth', *planted_files(tmp_path)]:
-            with pytest.raises(CheckpointError, match='cannot be read as tensors alone'):
+            with pytest.raises(CheckpointError, match='cannot be read as tensors only'):
                 CheckpointLoader.load_checkpoint(name, 'cpu')
             assert not (tmp_path / 'ran.npy').exists(), name
         server.shutdown()
@@ -219,7 +219,7 @@ def test_a_work_folder_is_its_latest_checkpoint(tmp_path):
     (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
     assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
     assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
-    with pytest.raises(FileNotFoundError, match=r'torchvision://resnet50: an address must begin with http'):
+    with pytest.raises(FileNotFoundError, match=r'torchvision://resnet50: a URL must begin with http'):
         find_checkpoint('torchvision://resnet50')
-    with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth is not there'):
+    with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth not found'):
         find_checkpoint(folder / 'none.pth')

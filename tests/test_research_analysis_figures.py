@@ -177,7 +177,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('positions', CONFIG), 'positions needs a checkpoint'),
         (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
-        (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth is not there'),
+        (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth not found'),
         (('magnitude', 'none.py', '--images', images), 'config none.py is not there'),
         (('magnitude', CONFIG, dtn, '--images', 'empty'), 'empty has no images'),
         (('magnitude', CONFIG, dtn, '--images', 'nowhere'), 'nowhere is not there'),

@@ -559,7 +559,7 @@ def test_a_work_folder_stands_for_its_latest_checkpoint(detector, tmp_path):
 def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_path):
     with pytest.raises(SystemExit, match=r'--baseline is for classifiers'):
         run([*detector, '--baseline', 'alexnet'], tmp_path)
-    with pytest.raises(SystemExit, match=r'none.pth is not there'):
+    with pytest.raises(SystemExit, match=r'none.pth not found'):
         run([classifier[0], 'none.pth'], tmp_path)
     with pytest.raises(SystemExit, match=r'none.txt is not there; it must be a folder'):
         run([*classifier, '--classes', 'none.txt'], tmp_path)

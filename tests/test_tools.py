@@ -261,7 +261,7 @@ def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(da
     with pytest.raises(SystemExit, match=r'(?s)load_from=.* does not fit PVT.*position'):
         tool('train')([CONFIG.replace('-dtn-dpn', ''), '--work-dir', str(tmp_path), '--cfg-options', *few])
     few = options(data, **start)
-    with pytest.raises(SystemExit, match=r'(?s)none.pth is not there.*init_cfg=None'):
+    with pytest.raises(SystemExit, match=r'(?s)none.pth not found.*init_cfg=None'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *few])
     start |= {'model.backbone.init_cfg.checkpoint': checkpoint, 'model.backbone.init_cfg.allow_missing': 'stage'}
     with pytest.raises(SystemExit, match=r"^error: allow_missing: 'stage' matches no parameter$"):
@@ -275,7 +275,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
     more = options(data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])
-    with pytest.raises(SystemExit, match=r'none.pth is not there'):
+    with pytest.raises(SystemExit, match=r'none.pth not found'):
         tool('test')([CONFIG, str(tmp_path / 'none.pth')])
     with pytest.raises(SystemExit, match=r'config none.py is not there'):
         tool('train')(['none.py'])

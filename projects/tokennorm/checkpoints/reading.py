@@ -6,11 +6,14 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlparse
 
 import torch
 from torch import Tensor
 
+from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
 from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
+from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
 
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
@@ -18,35 +21,40 @@ NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read, or is not that of the model."""
+    """A checkpoint cannot be read, or does not fit the model."""
 
 
 def find_checkpoint(checkpoint: str | Path) -> str:
-    """The file of a checkpoint that is named by itself, by an address or by the work folder of a training.
+    """The file or URL of a checkpoint, which is given as a file, a URL, a name on the Hub or a training's `work_dir`.
 
-    Of a work folder it is the one that its `last_checkpoint` names, wherever the folder has been moved to; where there
-    is no such file, the one of the highest epoch or iteration.
+    - In a work directory it is the file that `last_checkpoint` names, wherever the directory has been moved to. Without
+      that note it is the checkpoint of the highest epoch or iteration.
+    - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
+      cache.
 
     Raises:
-        FileNotFoundError: where there is no such file, and for a folder without checkpoints.
+        FileNotFoundError: if there is no such file, or no checkpoint in a directory.
+        ConnectionError: if a model cannot be fetched from the Hub.
     """
-    if _is_address(checkpoint):
+    if is_hub_name(checkpoint):
+        return fetch_from_hub(str(checkpoint))
+    if _is_url(checkpoint):
         return str(checkpoint)
     if '://' in str(checkpoint):
-        raise FileNotFoundError(f'checkpoint {checkpoint}: an address must begin with http:// or https://')
+        raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
     path = Path(checkpoint).expanduser()
     if path.is_dir():
         return str(_latest(path))
     if not path.is_file():
-        raise FileNotFoundError(f'checkpoint {path} is not there')
+        raise FileNotFoundError(f'checkpoint {path} not found')
     return str(path)
 
 
 def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
-    """What is in a file or behind an http(s) address: tensors, numbers, strings, their containers, and mmengine's
-    histories of numbers.
+    """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
-    A file that needs more is read where the environment's `TOKENNORM_TRUST_CHECKPOINT` names it, and only there.
+    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. A pickled file that
+    needs more than plain data is read only if the environment's `TOKENNORM_TRUST_CHECKPOINT` names it.
 
     Args:
         checkpoint: As for `find_checkpoint`.
@@ -54,29 +62,54 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 
     Raises:
         FileNotFoundError: as `find_checkpoint`.
-        ConnectionError: where the address cannot be reached.
-        CheckpointError: for a file that is no checkpoint, or one that unpickling would run code from.
+        ConnectionError: if the URL cannot be reached.
+        CheckpointError: for a file that is not a checkpoint, or that could run code when unpickled.
     """
     found = find_checkpoint(checkpoint)
+    try:
+        if found.partition('?')[0].endswith(SUFFIX):
+            return _read_safetensors(found, map_location)
+        return _read_pickle(found, map_location)
+    except URLError as error:
+        raise ConnectionError(f'{found} could not be fetched: {error.reason}') from error
+
+
+def _read_safetensors(found: str, map_location: Any) -> dict[str, Any]:
+    try:
+        return read_safetensors(_download(found) if _is_url(found) else found, map_location)
+    except (ValueError, ImportError) as error:
+        raise CheckpointError(f'{found} cannot be read: {error}') from error
+
+
+def _download(url: str) -> Path:
+    """The file of a URL in torch's cache folder."""
+    path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path))
+    return path
+
+
+def _read_pickle(found: str, map_location: Any) -> Any:
     trusted = _is_trusted(found)
     try:
         with torch.serialization.safe_globals([] if trusted else STAND_INS):
-            if _is_address(found):
+            if _is_url(found):
                 content = torch.hub.load_state_dict_from_url(found, map_location=map_location, weights_only=not trusted)
             else:
                 content = torch.load(found, map_location=map_location, weights_only=not trusted)
         return content if trusted else to_plain(content)
-    except URLError as error:
-        raise ConnectionError(f'{found} could not be fetched: {error.reason}') from error
+    except URLError:
+        raise
     except Exception as error:  # what a damaged file raises depends on where it is damaged
-        raise CheckpointError(f'{found} cannot be read as tensors alone: {_reason(error, found)}') from error
+        raise CheckpointError(f'{found} cannot be read as tensors only: {_reason(error, found)}') from error
 
 
 def read_state_dict(checkpoint: str | Path) -> StateDict:
-    """The state dict in a file or behind an http(s) address.
+    """Reads the state dict of a file or URL.
 
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and a wrapper's 'module.' is
-    taken off.
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and the prefix 'module.' of a
+    distributed wrapper is removed.
 
     Raises:
         FileNotFoundError, OSError: as `read_checkpoint`.
@@ -86,7 +119,7 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
 
 
 def state_dict_in(content: Any, source: str | Path) -> StateDict:
-    """As `read_state_dict`, of what `read_checkpoint` has read from `source`."""
+    """The state dict in what `read_checkpoint` has read from `source`, as `read_state_dict`."""
     for wrapper in ('state_dict', 'model'):
         content = content.get(wrapper, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
@@ -97,7 +130,7 @@ def state_dict_in(content: Any, source: str | Path) -> StateDict:
 
 
 def trained_classes(checkpoint: str | Path) -> list[str] | None:
-    """The class names that a checkpoint of a runner was trained with; None where it does not say.
+    """The class names that a checkpoint was trained with; None if it has none.
 
     Raises:
         FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
@@ -109,16 +142,17 @@ def trained_classes(checkpoint: str | Path) -> list[str] | None:
 
 
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
-    """A dataset's `metainfo`. Of concatenated datasets it is a list where they differ: the first of it if they have the
-    same classes, else nothing."""
+    """A dataset's `metainfo`; of concatenated datasets the first, if all have equal classes, else {}."""
     metas = meta if isinstance(meta, list | tuple) else [meta or {}]
     classes = [list(one.get('classes') or ()) for one in metas]
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
 
 
 def noted_checkpoint(folder: Path) -> Path | None:
-    """What the `last_checkpoint` of a work folder names: the file of that name in the folder, wherever it has been
-    moved or copied to, else that of the path as it stands, which may not be there. None without such a note."""
+    """The file that the `last_checkpoint` of a work directory names; None without such a note.
+
+    The file of that name in the directory takes precedence over the noted path, which may no longer exist.
+    """
     note = folder / NOTE
     if not note.is_file():
         return None
@@ -127,7 +161,7 @@ def noted_checkpoint(folder: Path) -> Path | None:
 
 
 def _latest(folder: Path) -> Path:
-    """The checkpoint that stands for a training: the noted one, else that of the highest epoch or iteration."""
+    """The latest checkpoint of a work directory: the noted one, else that of the highest epoch or iteration."""
     noted = noted_checkpoint(folder)
     if noted is not None and noted.is_file():
         return noted
@@ -140,19 +174,19 @@ def _latest(folder: Path) -> Path:
     return numbered[max(numbered)]
 
 
-def _is_address(checkpoint: str | Path) -> bool:
+def _is_url(checkpoint: str | Path) -> bool:
     return str(checkpoint).startswith(('http://', 'https://'))
 
 
 def _is_trusted(checkpoint: str) -> bool:
     named = os.environ.get(TRUST)
-    if not named or _is_address(checkpoint):
+    if not named or _is_url(checkpoint):
         return named == checkpoint
     return os.path.realpath(named) == os.path.realpath(checkpoint)
 
 
 def what_torch_says(error: Exception) -> str:
-    """The one line that counts of an error of `torch.load`."""
+    """The informative line of an error of `torch.load`."""
     text = str(error)
     for before in ('WeightsUnpickler error: ', 'from a trusted source.'):
         if text.partition(before)[2].strip():
@@ -163,7 +197,7 @@ def what_torch_says(error: Exception) -> str:
 def _reason(error: Exception, checkpoint: str) -> str:
     said = what_torch_says(error)
     if isinstance(error, EOFError) or 'PytorchStreamReader failed' in said:
-        return 'it is empty, cut off, or no checkpoint of torch.save'
+        return 'it is empty, cut off, or not written by torch.save'
     if not isinstance(error, UnpicklingError | ValueError):  # torch's for what it does not allow, and ours
         return said
-    return f'{said}\nWhat else it holds could run code. If you trust whoever made it, set {TRUST}={checkpoint}'
+    return f'{said}\nReading the rest of it could run code. If you trust its author, set {TRUST}={checkpoint}'

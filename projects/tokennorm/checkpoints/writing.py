@@ -1,31 +1,32 @@
-"""Writes checkpoints that hold data alone: whole, under their name at once, and over no other file."""
+"""Writes checkpoints that hold only data: completely or not at all, and never over another file."""
 
 import hashlib
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tokennorm.checkpoints.reading import CheckpointError, state_dict_in, what_torch_says
+from tokennorm.checkpoints.safetensors_files import SUFFIX, safetensors_bytes
+from tokennorm.files import write_atomically
 from tokennorm.version import __version__
 
 _KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
 
 
 def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
-    """Of a runner's checkpoint what evaluating, predicting and training on from it take: the weights, the classes and
-    the config.
+    """Returns the parts of a runner's checkpoint that evaluation, prediction and fine-tuning need.
 
-    With mmengine's `EMAHook` the `state_dict` is the averaged one already, and the other is left out.
+    These are the weights, the classes and the config. With mmengine's `EMAHook`, `state_dict` already holds the
+    averaged weights; the others are dropped.
 
     Args:
-        content: What `read_checkpoint` returns.
-        source: Where it is from, for messages.
+        content: The result of `read_checkpoint`.
+        source: Its file, for messages.
 
     Raises:
-        CheckpointError: where it has no state dict, or one that is not finite.
+        CheckpointError: if it has no state dict, or values that are not finite.
     """
     state_dict = state_dict_in(content, source)
     broken = [key for key, value in state_dict.items() if value.is_floating_point() and not value.isfinite().all()]
@@ -36,39 +37,47 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
     return dict(state_dict=state_dict, meta=kept | dict(tokennorm_version=__version__))
 
 
-def to_bytes(content: dict[str, Any]) -> bytes:
+def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
     """The file of a checkpoint, the same for the same content.
 
+    Args:
+        content: `dict(state_dict=..., meta=...)`.
+        suffix: '.safetensors', or any other for a file of `torch.save`.
+
     Raises:
-        CheckpointError: where it could not be read again with `weights_only=True`.
+        CheckpointError: if it is more than plain data, which `weights_only=True` could not read again.
     """
+    if suffix == SUFFIX:
+        try:
+            return safetensors_bytes(content)
+        except (ValueError, ImportError) as error:
+            raise CheckpointError(f'{SUFFIX} cannot be written: {error}') from error
     buffer = io.BytesIO()
     torch.save(content, buffer)
     buffer.seek(0)
     try:
         torch.load(buffer, map_location='cpu', weights_only=True)
     except Exception as error:
-        raise CheckpointError(f'what would be written is more than plain data: {what_torch_says(error)}') from error
+        raise CheckpointError(f'the checkpoint would hold more than plain data: {what_torch_says(error)}') from error
     return buffer.getvalue()
 
 
-def hashed_name(path: Path, content: bytes) -> Path:
-    """NAME.pth to NAME-1a2b3c4d.pth, with the first 8 digits of the content's SHA-256, as OpenMMLab names its files."""
-    return path.with_name(f'{path.name.removesuffix(".pth")}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
+def hashed_name(path: Path, content: bytes, suffix: str = '.pth') -> Path:
+    """NAME.pth to NAME-1a2b3c4d.pth, with the first 8 digits of the content's SHA-256, as OpenMMLab names its files.
+
+    A '.pth' or '.safetensors' at the end of NAME is replaced by `suffix`.
+    """
+    name = path.name.removesuffix('.pth').removesuffix(SUFFIX)
+    return path.with_name(f'{name}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}')
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Writes a file that is not there yet; an interruption leaves none under this name.
+    """Writes a file that does not exist yet. An interruption leaves no file of this name.
 
     Raises:
-        FileExistsError: where it is there.
+        FileExistsError: if it exists.
+        OSError: if it cannot be written.
     """
     if path.exists():
-        raise FileExistsError(f'{path} is there already; remove it or name another file')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'.{path.name}.{os.getpid()}')
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise FileExistsError(f'{path} already exists; remove it or name another file')
+    write_atomically(path, content)

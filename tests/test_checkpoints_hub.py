@@ -1,0 +1,68 @@
+"""Checkpoints of the Hugging Face Hub, from a local cache and without a network."""
+
+import pytest
+import torch
+
+from tests.test_backbones_pvt import randomise, small_pvt
+from tests.test_checkpoints_loading import assert_same_weights, pretrained
+from tokennorm.checkpoints import find_checkpoint, read_state_dict
+from tokennorm.checkpoints.writing import to_bytes
+
+constants = pytest.importorskip('huggingface_hub.constants')
+COMMIT = '0123456789' * 4
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of huggingface_hub, offline. Returns a function that puts a file into it."""
+    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tmp_path / 'hub'))
+    monkeypatch.setattr(constants, 'HF_HUB_OFFLINE', True)
+
+    def put(repository, name, content, revision='main'):
+        folder = tmp_path / 'hub' / f'models--{repository.replace("/", "--")}'
+        snapshot = folder / 'snapshots' / COMMIT
+        snapshot.mkdir(parents=True, exist_ok=True)
+        (folder / 'refs').mkdir(exist_ok=True)
+        (folder / 'refs' / revision).write_text(COMMIT)
+        (snapshot / name).write_bytes(content)
+        return snapshot / name
+
+    return put
+
+
+def test_a_cached_model_fills_the_backbone(cache):
+    source = randomise(small_pvt())
+    content = dict(state_dict=source.state_dict())
+    path = cache('owner/name', 'model.safetensors', to_bytes(content, '.safetensors'))
+    assert find_checkpoint('hf-hub:owner/name') == str(path)
+    assert_same_weights(pretrained('hf-hub:owner/name'), source)
+    cache('owner/pickled', 'pytorch_model.bin', to_bytes(content), 'v1')
+    assert_same_weights(pretrained('hf_hub:owner/pickled@v1'), source)
+
+
+def test_timm_names_are_those_of_the_hub_unless_a_file_has_them(cache, tmp_path, monkeypatch):
+    timm = pytest.importorskip('timm')
+    from tokennorm.backbones import TimmBackbone
+
+    theirs = timm.create_model('pvt_v2_b0')
+    cache('timm/pvt_v2_b0.in1k', 'model.safetensors', to_bytes(dict(state_dict=theirs.state_dict()), '.safetensors'))
+    model = TimmBackbone('pvt_v2_b0', init_cfg=dict(type='Pretrained', checkpoint='timm/pvt_v2_b0.in1k'))
+    model.init_weights()
+    for key, value in theirs.state_dict().items():
+        if not key.startswith('head.'):
+            assert torch.equal(model.state_dict()[f'net.model.{key}'], value), key
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'timm').mkdir()
+    torch.save({'weight': torch.ones(1)}, 'timm/pvt_v2_b0.in1k')
+    assert list(read_state_dict('timm/pvt_v2_b0.in1k')) == ['weight']
+
+
+@pytest.mark.parametrize('name', ['hf-hub:owner/none', 'timm/none.in1k'])
+def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
+    with pytest.raises(ConnectionError, match=f'{name} could not be fetched: it is not in the local cache.*Download '):
+        pretrained(name)
+
+
+def test_a_name_that_the_hub_does_not_allow_is_an_error(cache):
+    with pytest.raises(ConnectionError, match=r'hf-hub:a/b/c could not be fetched: .*a/b/c'):
+        find_checkpoint('hf-hub:a/b/c')
