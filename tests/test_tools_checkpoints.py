@@ -100,7 +100,7 @@ def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path,
     assert content['meta']['dataset_meta']['classes'] == ('disk', 'square', 'triangle', 'star')
     assert content['meta']['cfg'] == latest['meta']['cfg']
     assert path.stat().st_size < 0.5 * next(trained.glob('epoch_*.pth')).stat().st_size
-    with pytest.raises(SystemExit, match=rf'error: weights/{path.name} is there already'):
+    with pytest.raises(SystemExit, match=rf'error: weights/{path.name} already exists'):
         tool('publish_checkpoint')([str(trained), 'weights/mini.pth'])  # the same content has the same name
     assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_published_is_said(tmp_path):
         with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite in weight'):
             tool('publish_checkpoint')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
     torch.save(dict(state_dict={}, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
-    with pytest.raises(SystemExit, match=r'what would be written is more than plain data: .*numpy'):
+    with pytest.raises(SystemExit, match=r'the checkpoint would hold more than plain data: .*numpy'):
         tool('publish_checkpoint')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
     with pytest.raises(SystemExit, match=r'none.pth not found'):
         tool('publish_checkpoint')([str(tmp_path / 'none.pth'), str(tmp_path / 'out.pth')])
@@ -157,7 +157,7 @@ def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, caps
         assert torch.equal(value, converted[key]), key
         assert torch.equal(value, content['state_dict'][key]), key
     before = out.read_bytes()
-    with pytest.raises(SystemExit, match=r'swin.pth is there already'):
+    with pytest.raises(SystemExit, match=r'swin.pth already exists'):
         tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
     assert out.read_bytes() == before
     stem = 'stages.0.patch_embed.proj.weight'

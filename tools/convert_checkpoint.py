@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     try:
         if args.out.exists():
-            raise FileExistsError(f'{args.out} is there already; remove it or name another file')
+            raise FileExistsError(f'{args.out} already exists; remove it or name another file')
         backbone = Config.fromfile(args.config).get('model', {}).get('backbone', {}).to_dict()
         init_cfg = dict(backbone.pop('init_cfg', None) or {}, type='Pretrained', checkpoint=args.source)
         model = MODELS.build(backbone)
