@@ -233,7 +233,7 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     with pytest.raises(SystemExit, match=r'error: 1 files could not be read: a.jpg'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
     (tmp_path / 'notes.txt').write_text('text')
-    with pytest.raises(SystemExit, match=r'notes.txt is no readable video'):
+    with pytest.raises(SystemExit, match=r'notes.txt is neither a readable video'):
         tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])
     with pytest.raises(SystemExit, match=r'error: --out: the folder .*notes.txt cannot be made'):
         tool('predict')([*arguments[:3], '--out', str(tmp_path / 'notes.txt')])
@@ -277,7 +277,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])
     with pytest.raises(SystemExit, match=r'none.pth not found'):
         tool('test')([CONFIG, str(tmp_path / 'none.pth')])
-    with pytest.raises(SystemExit, match=r'config none.py is not there'):
+    with pytest.raises(SystemExit, match=r'config none.py not found'):
         tool('train')(['none.py'])
     with pytest.raises(SystemExit, match=r'error: .*bccd_detection.py has no model: it is a part of a config'):
         tool('train')([str(ROOT / 'configs/_base_/datasets/bccd_detection.py')])

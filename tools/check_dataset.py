@@ -1,46 +1,6 @@
-"""Checks a COCO-format folder before training: `python tools/check_dataset.py DIR`, and draws its annotations."""
+"""Checks a dataset before training: `python tools/check_dataset.py DIR`, the same as `tokennorm check`."""
 
-import argparse
-from pathlib import Path
-
-import cv2
-
-from tokennorm.datasets.coco.contact_sheet import contact_sheet
-from tokennorm.datasets.coco.folder import find_coco_splits
-from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.engine.output_dir import make_output_dir
-
-
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('data', type=Path, help='folder in COCO format')
-    parser.add_argument(
-        '--out',
-        type=Path,
-        default=Path('work_dirs/check_dataset'),
-        help='folder for the sheets; default: work_dirs/check_dataset',
-    )
-    parser.add_argument('--num-images', type=int, default=24, metavar='N', help='images drawn of each split')
-    args = parser.parse_args(argv)
-    try:
-        splits = find_coco_splits(args.data)
-    except (FileNotFoundError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
-    for split in splits.values():
-        print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
-    found = inspect_splits(splits)
-    print(f'\n{found}\n')
-    if found.errors:
-        raise SystemExit(f'error: {len(found.errors)} problems that would break training or evaluation')
-    try:
-        make_output_dir(args.out)
-    except ValueError as error:
-        raise SystemExit(f'error: --out: {error}') from None
-    for split in splits.values():
-        sheet = args.out / f'{split.name}.jpg'
-        cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
-        print(f'{sheet}: images of {split.name} with their annotations')
-
+from tokennorm.cli.check import main
 
 if __name__ == '__main__':
     main()

@@ -1,60 +1,6 @@
-"""Evaluates a detector or a classifier: `python tools/test.py CONFIG CHECKPOINT`, arguments as in mmdet's tool."""
+"""Evaluates a detector or a classifier: `python tools/test.py CONFIG CHECKPOINT`, the same as `tokennorm test`."""
 
-import argparse
-from pathlib import Path
-
-from mmengine.evaluator import DumpResults
-
-from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-from tokennorm.datasets.coco.checks import check_classes
-from tokennorm.datasets.image_folder import is_classifier
-from tokennorm.engine.runner import add_runner_arguments, build_runner, load_config, test
-
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_runner_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint file, or the work folder of a training')
-    parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
-    parser.add_argument('--show', action='store_true', help='show the predictions in a window')
-    parser.add_argument('--show-dir', help='draw predictions into this folder of the work folder')
-    parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> None:
-    args = parse_args(argv)
-    if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
-        raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
-    try:
-        args.checkpoint = find_checkpoint(args.checkpoint)
-    except FileNotFoundError as error:
-        raise SystemExit(f'error: {error}') from None
-    cfg = load_config(args, needed=())
-    cfg.load_from = args.checkpoint
-    classifier = is_classifier(cfg)
-    if classifier and (args.show or args.show_dir):
-        out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
-        cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
-    elif args.show or args.show_dir:
-        from mmdet.engine.hooks.utils import trigger_visualization_hook
-
-        cfg = trigger_visualization_hook(cfg, args)
-    runner = build_runner(cfg, splits=('test',))
-    try:
-        trained = trained_classes(args.checkpoint)
-        if trained is not None:
-            check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
-        check_fit(getattr(runner.model, 'module', runner.model), read_state_dict(args.checkpoint), args.checkpoint)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
-    if args.out is not None:
-        from mmdet.evaluation import DumpDetResults
-
-        dump = DumpResults if classifier else DumpDetResults
-        runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
-    test(runner)
-
+from tokennorm.cli.test import main
 
 if __name__ == '__main__':
     main()

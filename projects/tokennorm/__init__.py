@@ -1,19 +1,27 @@
-"""Token normalisation for vision transformers in OpenMMLab.
+"""Token normalization for vision transformers in OpenMMLab.
 
 Importing the package imports nothing else: `tokennorm.norms` needs torch and einops, `tokennorm.backbones` and
-`replace_norms` also mmengine, which imports `tokennorm.registry` when a config says `type='tokennorm.PVT'`.
+`replace_norms` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`. `Detector`
+and `train` need the OpenMMLab packages.
 """
 
+from importlib import import_module
 from typing import Any
 
+from tokennorm.config_paths import config
 from tokennorm.version import __version__
 
-__all__ = ['__version__', 'replace_norms', 'replace_stem']
+_LAZY = dict(
+    Detector='tokennorm.engine.detector',
+    replace_norms='tokennorm.replace',
+    replace_stem='tokennorm.replace',
+    train='tokennorm.engine.training',
+)
+
+__all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem', 'train']
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ('replace_norms', 'replace_stem'):
+    if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from tokennorm import replace
-
-    return getattr(replace, name)
+    return getattr(import_module(_LAZY[name]), name)

@@ -6,6 +6,10 @@ when it looks the type up: no `custom_imports` needed.
 
 from mmengine import registry as host
 
+from tokennorm.config_paths import support_scope
+
+support_scope()
+
 MODELS = host.Registry(
     'model',
     parent=host.MODELS,

@@ -10,8 +10,7 @@ from torch import nn
 
 from tokennorm.checkpoints.loading import matching, parse_init_cfg
 from tokennorm.checkpoints.reading import CheckpointError, read_state_dict
-
-CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
+from tokennorm.config_paths import CONFIGS
 
 
 def check_start(cfg: MutableMapping[str, Any]) -> None:

@@ -8,29 +8,11 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.config_paths import config as config_path
 from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
 from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.runner.data import use_data_folder
-from tokennorm.engine.runner.options import ConfigOptions, merge_options
-
-
-def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that mmdet's tools have in common."""
-    parser.add_argument('config', help='config file')
-    parser.add_argument(
-        '--work-dir', help='folder for logs and checkpoints; default: that of the config, or work_dirs/NAME'
-    )
-    parser.add_argument(
-        '--data',
-        metavar='DIR',
-        help='folder to use instead of the data of the config, with its classes: in COCO format for a detector, '
-        'with train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
-    )
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config to set, as key=value'
-    )
-    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+from tokennorm.engine.runner.options import merge_options
 
 
 def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'val')) -> Config:
@@ -45,9 +27,6 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
             data would break it.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    if not Path(args.config).is_file():
-        hint = f"; make a file with `_base_ = '{args.config}'`" if '::' in args.config else ''
-        raise SystemExit(f'error: config {args.config} is not there{hint}')
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:
@@ -62,16 +41,20 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
     if args.work_dir is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
-        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+        cfg.work_dir = str(Path('work_dirs') / Path(cfg.filename).stem)
     return cfg
 
 
-def read_config(path: str | Path) -> Config:
-    """mmengine's config of a file.
+def read_config(name: str | Path) -> Config:
+    """Returns mmengine's config of a file, or of a config's name (`tokennorm.config`).
 
     Raises:
-        SystemExit: with the file and the line of the error, whatever it is: a config is a Python file.
+        SystemExit: with the file and the error, whatever it is: a config is a Python file.
     """
+    try:
+        path = config_path(name)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
     try:
         return Config.fromfile(path)
     except Exception as error:

@@ -1,34 +1,17 @@
 """The command line's `--cfg-options`: entries that cannot be read, and keys that are spelt wrong."""
 
-import argparse
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.runner import Runner
 
+from tokennorm.engine.arguments import ConfigOptions as ConfigOptions
 from tokennorm.messages import did_you_mean
 
 _NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
 _OTHER_TOP_LEVEL_KEYS = {'runner_type', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'fp16'}
-
-
-class ConfigOptions(DictAction):
-    """mmengine's action, whose errors end in the usage rather than in a traceback."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
-        for value in values:
-            key, equals, _ = value.partition('=')
-            if not equals or not all(key.split('.')):
-                parser.error(f'{option_string}: {value!r} must be KEY=VALUE, where KEY is the path of an entry, a.b.c')
-            try:
-                super().__call__(parser, argparse.Namespace(), [value], option_string)
-            except (ValueError, AssertionError, IndexError) as error:
-                parser.error(f'{option_string}: {value!r} cannot be read: {error}')
-        super().__call__(parser, namespace, values, option_string)
 
 
 def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,49 @@
+"""Checks a COCO-format folder before training, and draws its annotations."""
+
+from pathlib import Path
+
+from tokennorm.cli.command import command, make_parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument('data', type=Path, help='folder in COCO format')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/check_dataset'),
+        help='folder for the contact sheets; default: work_dirs/check_dataset',
+    )
+    parser.add_argument('--num-images', type=int, default=24, metavar='N', help='images drawn per split')
+    args = parser.parse_args(argv)
+
+    import cv2
+
+    from tokennorm.datasets.coco.contact_sheet import contact_sheet
+    from tokennorm.datasets.coco.folder import find_coco_splits
+    from tokennorm.datasets.coco.inspection import inspect_splits
+    from tokennorm.engine.output_dir import make_output_dir
+
+    try:
+        splits = find_coco_splits(args.data)
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
+    for split in splits.values():
+        print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
+    found = inspect_splits(splits)
+    print(f'\n{found}\n')
+    if found.errors:
+        raise SystemExit(f'error: {len(found.errors)} problems that would break training or evaluation')
+    try:
+        make_output_dir(args.out)
+    except ValueError as error:
+        raise SystemExit(f'error: --out: {error}') from None
+    for split in splits.values():
+        sheet = args.out / f'{split.name}.jpg'
+        cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
+        print(f'{sheet}: images of {split.name} with their annotations')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,44 @@
+"""What all subcommands share: errors that end with one line, and the traceback behind them on request."""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+
+_FLAG = '--traceback'
+_VARIABLE = 'TOKENNORM_TRACEBACK'
+
+
+def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentParser:
+    """Returns a parser with `--traceback`.
+
+    Args:
+        description: The first paragraph is the description, the others follow the arguments. Line breaks stay.
+        kwargs: Those of `argparse.ArgumentParser`.
+    """
+    first, _, rest = (description or '').partition('\n\n')
+    kwargs.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=first, epilog=rest or None, **kwargs)
+    parser.add_argument(
+        _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
+    )
+    return parser
+
+
+def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:
+    """Wraps the `main(argv)` of a subcommand: where it ends with one line, `--traceback` shows where that came from."""
+
+    @wraps(main)
+    def wrapped(argv: list[str] | None = None) -> None:
+        argv = sys.argv[1:] if argv is None else argv
+        try:
+            main(argv)
+        except SystemExit as ended:
+            if isinstance(ended.code, str) and (_FLAG in argv or os.environ.get(_VARIABLE) == '1'):
+                ended.__suppress_context__ = False
+                traceback.print_exception(ended)
+            raise
+
+    return wrapped

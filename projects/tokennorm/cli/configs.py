@@ -1,0 +1,79 @@
+"""Lists the configs of this package: name, norm, stem, parameters, FLOPs, the paper's AP and the AP measured here.
+
+For your own data the configs with `-dtn-lnstart` are recommended: they start from published LayerNorm weights.
+"""
+
+from fnmatch import fnmatch
+from typing import Any
+
+from tokennorm.cli.command import command, make_parser
+from tokennorm.config_paths import CONFIGS, config_files
+from tokennorm.messages import did_you_mean
+
+PAPER = 'Reported by the DTN paper, not by us'
+HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: measured here')
+_METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
+
+
+@command
+def main(argv: list[str]) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument('pattern', nargs='?', default='*', help='such as swin, pvt-t or "mask-rcnn_*-dtn_*"')
+    args = parser.parse_args(argv)
+    rows = config_rows(args.pattern)
+    if not rows:
+        names = sorted({word for path in config_files() for word in path.stem.split('_')})
+        raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
+    print(aligned([HEADER, *rows]))
+    print('\nAP: box, or box / mask; of classifiers top-1 accuracy. For your own data: *-dtn-lnstart_*')
+
+
+def config_rows(pattern: str) -> list[tuple[str, ...]]:
+    """Returns a row per config whose name, with its folder, matches a pattern or contains it."""
+    entries = metafile_entries()
+    paths = [(path, path.relative_to(CONFIGS).with_suffix('').as_posix()) for path in config_files()]
+    return [
+        _row(name, entries.get(path.stem, {}))
+        for path, name in paths
+        if fnmatch(name, pattern) or fnmatch(path.stem, pattern) or pattern in name
+    ]
+
+
+def metafile_entries() -> dict[str, dict[str, Any]]:
+    """Returns the models of all metafiles by name."""
+    import yaml
+
+    files = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob('*/metafile.yml'))]
+    return {model['Name']: model for file in files for model in file['Models']}
+
+
+def aligned(rows: list[tuple[str, ...]]) -> str:
+    """Returns rows as lines whose columns have equal widths."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return '\n'.join('  '.join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    metadata = entry.get('Metadata', {})
+    return (
+        name,
+        'DTN' if '-dtn' in name else 'LayerNorm',
+        'DPN' if '-dpn' in name else 'plain',
+        _number(metadata.get('Parameters'), 1e6),
+        _number(metadata.get('FLOPs'), 1e9),
+        _metrics(entry.get(PAPER, {})),
+        _metrics(entry),
+    )
+
+
+def _number(value: float | None, unit: float) -> str:
+    return '-' if value is None else f'{value / unit:.1f}'
+
+
+def _metrics(of: dict[str, Any]) -> str:
+    metrics = {key: value for result in of.get('Results', []) for key, value in result['Metrics'].items()}
+    return ' / '.join(f'{metrics[key]:.1f}' for key in _METRICS if key in metrics) or '-'
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,65 @@
+"""The command `tokennorm`: finds the module of a subcommand, and imports no other."""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+from tokennorm.messages import did_you_mean
+from tokennorm.version import __version__
+
+COMMANDS = dict(
+    train='train a detector or a classifier',
+    test='evaluate a checkpoint',
+    predict='detect objects in images or in a video',
+    check='check a dataset before training, and draw its annotations',
+    split='divide one annotation file into train and val',
+    configs='list the configs of this package',
+    export='write a detector to an ONNX file',
+    compare='compare two training runs on one page',
+    convert='convert a backbone checkpoint',
+    publish='make a checkpoint small and safe to share',
+    analyze="draw the DTN paper's figures of a model",
+    robustness='evaluate under the corruptions of ImageNet-C',
+)
+
+
+def available() -> dict[str, str]:
+    """Returns the subcommands whose module is installed, with a line of help each."""
+    return {name: text for name, text in COMMANDS.items() if find_spec(f'tokennorm.cli.{name}')}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs a subcommand.
+
+    Args:
+        argv: The subcommand and its arguments; by default those of the process.
+
+    Raises:
+        SystemExit: for an unknown subcommand, with the nearest name; and whatever the subcommand exits with.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    name = words[0] if words else '--help'
+    if name in ('-h', '--help'):
+        print(_help())
+    elif name == '--version':
+        print(f'tokennorm {__version__}')
+    elif name in available():
+        sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
+        import_module(f'tokennorm.cli.{name}').main(words[1:])
+    else:
+        meant = did_you_mean(name, available())
+        raise SystemExit(f'error: no subcommand {name!r}{meant}. `tokennorm --help` lists them')
+
+
+def _help() -> str:
+    lines = [f'  {name:<12}{text}' for name, text in available().items()]
+    return '\n'.join(
+        [
+            'usage: tokennorm SUBCOMMAND [ARGUMENTS]',
+            '',
+            'DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.',
+            '',
+            'subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):',
+            *lines,
+        ]
+    )

@@ -1,0 +1,27 @@
+"""Divides one COCO annotation file into train.json and val.json next to it."""
+
+import argparse
+from pathlib import Path
+
+from tokennorm.cli.command import command, make_parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    parser = make_parser(__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('ann_file', type=Path, help='annotation file of all images')
+    parser.add_argument('--val', type=float, default=0.2, metavar='FRACTION', help='fraction of images for validation')
+    parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split')
+    args = parser.parse_args(argv)
+
+    from tokennorm.datasets.coco.splitting import split_annotations
+
+    try:
+        files = split_annotations(args.ann_file, args.val, args.seed)
+    except (ValueError, FileExistsError) as error:
+        raise SystemExit(f'error: {error}') from None
+    print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check DIR`')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,76 @@
+"""Evaluates a detector or a classifier."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tokennorm.cli.command import command, make_parser
+from tokennorm.engine.arguments import add_runner_arguments
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    add_runner_arguments(parser)
+    parser.add_argument('checkpoint', help='checkpoint file, or the work directory of a training run')
+    parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
+    parser.add_argument('--show', action='store_true', help='show the predictions in a window')
+    parser.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
+    parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
+    args = parser.parse_args(argv)
+    if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
+        raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
+    return args
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = parse_args(argv)
+    from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
+    from tokennorm.datasets.coco.checks import check_classes
+    from tokennorm.datasets.image_folder import is_classifier
+    from tokennorm.engine.runner import build_runner, load_config, test
+
+    try:
+        args.checkpoint = find_checkpoint(args.checkpoint)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
+    cfg = load_config(args, needed=())
+    cfg.load_from = args.checkpoint
+    classifier = is_classifier(cfg)
+    if args.show or args.show_dir:
+        cfg = _show_predictions(cfg, args, classifier)
+    runner = build_runner(cfg, splits=('test',))
+    try:
+        trained = trained_classes(args.checkpoint)
+        if trained is not None:
+            check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
+        check_fit(getattr(runner.model, 'module', runner.model), read_state_dict(args.checkpoint), args.checkpoint)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
+    if args.out is not None:
+        runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
+    test(runner)
+
+
+def _show_predictions(cfg: Any, args: argparse.Namespace, classifier: bool) -> Any:
+    if not classifier:
+        from mmdet.engine.hooks.utils import trigger_visualization_hook
+
+        return trigger_visualization_hook(cfg, args)
+    out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
+    cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
+    return cfg
+
+
+def _dump(classifier: bool) -> type:
+    if classifier:
+        from mmengine.evaluator import DumpResults
+
+        return DumpResults
+    from mmdet.evaluation import DumpDetResults
+
+    return DumpDetResults
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,74 @@
+"""Paths of configs: files of the user, configs of this package, and configs of other OpenMMLab packages."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from tokennorm.messages import did_you_mean
+
+CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
+_PARTS = ('_base_', 'study')  # folders with files that are not whole configs
+
+
+def config(name: str | Path) -> str:
+    """Returns the path of a config file.
+
+    >>> _base_ = __import__('tokennorm').config('pvt/retinanet_pvt-t_fpn_1x_coco')  # in a config of yours
+
+    Args:
+        name: One of
+
+            - a path;
+            - a config of this package, with or without its folder, `.py` or the prefix `tokennorm::`;
+            - a config of another OpenMMLab package, such as `mmdet::retinanet/retinanet_r50_fpn_1x_coco.py`.
+
+    Raises:
+        FileNotFoundError: if there is no such config. The message has the nearest name.
+    """
+    name = str(name)
+    if '::' not in name and Path(name).is_file():
+        return name
+    package, _, rest = name.rpartition('::')
+    folder = CONFIGS if package in ('', 'tokennorm') else _configs_of(package, name)
+    path = _find(folder, rest.removeprefix('configs/').removesuffix('.py'))
+    if path is None:
+        names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
+        known = names if '/' in rest else [name.rpartition('/')[2] for name in names]
+        meant = did_you_mean(rest.removesuffix('.py'), known)
+        raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
+    return str(path)
+
+
+def config_files(folder: Path = CONFIGS) -> list[Path]:
+    """Returns the files of all whole configs below a folder of configs."""
+    return [path for path in sorted(folder.glob('*/**/*.py')) if path.relative_to(folder).parts[0] not in _PARTS]
+
+
+def support_scope() -> None:
+    """Has mmengine find the configs of this package in `_base_ = 'tokennorm::...'` and `get_config('tokennorm::...')`.
+
+    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`).
+    """
+    from mmengine.config.utils import MODULE2PACKAGE
+
+    MODULE2PACKAGE['tokennorm'] = 'tokennorm'
+
+
+def _configs_of(package: str, name: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f'config {name} not found: the package {package} is not installed')
+    return (Path(spec.origin).parent / '.mim' / 'configs').resolve()
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """The file of a config with its folder, or of one whose name is unique."""
+    exact = folder / f'{name}.py'
+    if exact.is_file():
+        return exact
+    found = [path for path in config_files(folder) if path.stem == name]
+    return found[0] if len(found) == 1 else None
+
+
+if sys.modules.get('mmengine') is not None:
+    support_scope()

@@ -1,0 +1,54 @@
+"""The arguments that name a config and change it, without imports that take long."""
+
+import argparse
+from typing import Any
+
+
+class ConfigOptions(argparse.Action):
+    """mmengine's `DictAction`, whose errors end with the usage instead of a traceback."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        from mmengine.config import DictAction
+
+        read = DictAction(self.option_strings, self.dest, nargs=self.nargs)
+        for value in values:
+            key, equals, _ = value.partition('=')
+            if not equals or not all(key.split('.')):
+                parser.error(f'{option_string}: {value!r} must be KEY=VALUE, where KEY is the path of an entry, a.b.c')
+            try:
+                read(parser, argparse.Namespace(), [value], option_string)
+            except (ValueError, AssertionError, IndexError) as error:
+                parser.error(f'{option_string}: {value!r} cannot be read: {error}')
+        read(parser, namespace, values, option_string)
+
+
+def add_options_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds `--cfg-options`."""
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=ConfigOptions,
+        metavar='KEY=VALUE',
+        help='entries of the config to set, such as train_dataloader.batch_size=4',
+    )
+
+
+def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that mmdet's tools have in common."""
+    parser.add_argument(
+        'config', help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME'
+    )
+    parser.add_argument(
+        '--work-dir', help='directory of logs and checkpoints; default: as in the config, or work_dirs/NAME'
+    )
+    parser.add_argument(
+        '--data',
+        metavar='DIR',
+        help='folder that replaces the data of the config, with its classes: COCO format for a detector, '
+        'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
+    )
+    add_options_argument(parser)
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')

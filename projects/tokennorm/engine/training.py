@@ -1,0 +1,129 @@
+"""`tokennorm.train`: a training run as a Python function."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.engine.runner.build import build_runner
+from tokennorm.engine.runner.config import load_config
+from tokennorm.engine.runner.run import train as run_training
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training run left.
+
+    Attributes:
+        metrics: Those of the last validation by name, such as `coco/bbox_mAP`.
+        checkpoint: The best checkpoint; the latest one where the config selects none; None where none was written.
+        work_dir: Directory of checkpoints, logs and the report.
+    """
+
+    metrics: dict[str, float]
+    checkpoint: Path | None
+    work_dir: Path
+
+
+def train(config: str | Path, data: str | Path | None = None, **settings: Any) -> TrainingResult:
+    """Trains a detector or a classifier, as `tokennorm train` does.
+
+    >>> import tokennorm
+    >>> result = tokennorm.train('retinanet_pvt-mini_fpn_bccd', data='my_data', epochs=20, work_dir='work_dirs/mine')
+    >>> result.metrics['coco/bbox_mAP'], result.checkpoint
+    (0.52, PosixPath('work_dirs/mine/best_coco_bbox_mAP_epoch_20.pth'))
+
+    Args:
+        config: Config file, or the name of a config (`tokennorm.config`).
+        data: Folder that replaces the data of the config: COCO format for a detector, folders of classes for a
+            classifier.
+        settings: The arguments of `run`, which are those of `tokennorm train` with underscores.
+
+    Raises:
+        RuntimeError: with one line, for whatever ends `tokennorm train` with an error.
+    """
+    try:
+        return run(config, data, **settings)
+    except SystemExit as ended:
+        raise RuntimeError(str(ended.code).removeprefix('error: ')) from ended
+
+
+def run(
+    config: str | Path,
+    data: str | Path | None = None,
+    *,
+    work_dir: str | Path | None = None,
+    resume: bool | str | Path = False,
+    amp: bool = False,
+    auto_scale_lr: bool = False,
+    cfg_options: Mapping[str, Any] | None = None,
+    launcher: str = 'none',
+    local_rank: int = 0,
+) -> TrainingResult:
+    """Trains. Errors of the user end with `SystemExit` and one line.
+
+    Args:
+        config: Config file, or the name of a config.
+        data: Folder that replaces the data of the config.
+        work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
+        resume: A checkpoint to resume from; True for the latest one in the work directory.
+        amp: Automatic mixed precision.
+        auto_scale_lr: Scale the learning rate from the config's `auto_scale_lr.base_batch_size`, as mmengine does.
+        cfg_options: Entries of the config by the paths of their keys, `a.b.0.c`.
+        launcher: Of a distributed run: none, pytorch, slurm or mpi.
+        local_rank: Set by `torch.distributed.launch`.
+    """
+    cfg = load_config(
+        Namespace(
+            config=config,
+            data=None if data is None else str(data),
+            work_dir=None if work_dir is None else str(work_dir),
+            cfg_options=cfg_options,
+            launcher=launcher,
+            local_rank=local_rank,
+        )
+    )
+    if amp:
+        cfg.optim_wrapper.type = 'AmpOptimWrapper'
+        cfg.optim_wrapper.loss_scale = 'dynamic'
+    if auto_scale_lr:
+        if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+            raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
+        cfg.auto_scale_lr.enable = True
+    _set_resume(cfg, resume)
+    runner = build_runner(cfg, splits=('train', 'val'))
+    last = _LastMetrics()
+    runner.register_hook(last)
+    run_training(runner, to_go_on='--resume continues from the latest.')
+    return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
+
+
+def _set_resume(cfg: Config, resume: bool | str | Path) -> None:
+    if not resume:
+        return
+    cfg.resume = True
+    if resume is not True and not Path(resume).is_file():
+        raise SystemExit(f'error: --resume: checkpoint {resume} not found')
+    cfg.load_from = None if resume is True else str(resume)
+
+
+class _LastMetrics(Hook):
+    """Keeps the metrics of the last validation."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        self.metrics = dict(metrics or {})
+
+
+def _best_checkpoint(runner: Runner) -> Path | None:
+    names = [value for key, value in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')]
+    existing = [Path(name) for name in names if name and Path(name).is_file()]
+    return existing[0] if existing else noted_checkpoint(Path(runner.work_dir))

@@ -1,0 +1,91 @@
+"""The command `tokennorm`: its subcommands, its help, its errors with and without a traceback."""
+
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import pytest
+
+from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.configs import config_rows
+from tokennorm.cli.main import COMMANDS, available, main
+
+FAST = ('train', 'test', 'predict', 'check', 'split', 'configs')
+
+
+def test_each_subcommand_has_a_module_with_main():
+    assert set(FAST) <= set(available()) <= set(COMMANDS)
+    for name in available():
+        assert callable(import_module(f'tokennorm.cli.{name}').main), name
+
+
+def test_help_lists_the_subcommands(capsys):
+    main([])
+    text = capsys.readouterr().out
+    for name in available():
+        assert f'\n  {name} ' in text
+
+
+def test_an_unknown_subcommand_gets_the_nearest_name():
+    with pytest.raises(SystemExit, match=r"error: no subcommand 'trian' \(did you mean train\?\)"):
+        main(['trian'])
+
+
+def test_help_imports_neither_torch_nor_openmmlab():
+    code = f"""
+import sys
+from tokennorm.cli.main import main
+for name in {FAST}:
+    try:
+        main([name, '--help'])
+    except SystemExit as ended:
+        assert ended.code == 0
+print([name for name in ('torch', 'mmengine', 'mmcv', 'mmdet', 'cv2', 'numpy') if name in sys.modules])
+"""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == '[]'
+    assert 'usage: tokennorm train' in done.stdout
+    assert '--cfg-options KEY=VALUE' in done.stdout
+    assert not done.stderr
+    assert time.perf_counter() - start < 10  # a fraction of a second on a quiet machine
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, '-m', 'tokennorm', '--version'], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith('tokennorm 0.')
+
+
+@command
+def fails(argv):
+    make_parser('Fails.').parse_args(argv)
+    try:
+        raise KeyError('inner')
+    except KeyError:
+        raise SystemExit('error: one line') from None
+
+
+def test_an_error_is_one_line_and_its_traceback_one_flag_away(capsys, monkeypatch):
+    monkeypatch.delenv('TOKENNORM_TRACEBACK', raising=False)
+    with pytest.raises(SystemExit, match=r'^error: one line$'):
+        fails([])
+    assert not capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r'^error: one line$'):
+        fails(['--traceback'])
+    assert "KeyError: 'inner'" in capsys.readouterr().err
+    monkeypatch.setenv('TOKENNORM_TRACEBACK', '1')
+    with pytest.raises(SystemExit, match=r'^error: one line$'):
+        fails([])
+    assert "KeyError: 'inner'" in capsys.readouterr().err
+
+
+def test_configs_show_what_the_metafiles_have():
+    (row,) = config_rows('pvt/retinanet_pvt-t-dtn_fpn_1x_coco')
+    assert row[:3] == ('pvt/retinanet_pvt-t-dtn_fpn_1x_coco', 'DTN', 'plain')
+    assert row[-2:] == ('38.0', '-')
+    (row,) = config_rows('mask-rcnn_pvt-t_fpn_1x_coco')
+    assert (row[1], row[-2]) == ('LayerNorm', '36.7 / 35.1')
+    assert all('swin' in row[0] for row in config_rows('swin'))
+    with pytest.raises(SystemExit, match=r"no config matches 'retinanett' \(did you mean retinanet\?\)"):
+        main(['configs', 'retinanett'])
