@@ -8,7 +8,7 @@ from torch import nn
 from tests.conftest import assert_near
 from tokennorm.backbones import PVT, PVTv2, Swin
 from tokennorm.layers import block as layers
-from tokennorm.norms import DTN, LayerNorm
+from tokennorm.norms import DTN, BatchNorm, LayerNorm
 
 ARCH = dict(embed_dims=[8, 16, 24], depths=[2, 2, 1], num_heads=[1, 2, 4], mlp_ratios=[2, 2, 1])
 SR_RATIOS = dict(sr_ratios=[4, 2, 1])
@@ -108,6 +108,17 @@ def test_token_norms_have_their_stages_heads_and_pools(cls):
         (LayerNorm, None),
         (LayerNorm, None),
     ]
+
+
+@of_every_backbone
+def test_dual_patch_norms_first_norm_is_the_papers_whatever_norms_the_backbone_has(cls):
+    """LayerNorm with eps 1e-6 unless `stem_cfg` sets it; the second norm is that of the backbone's plain stem."""
+    for norm_cfg, second in ((None, (LayerNorm, 1e-5)), (dict(type='BN', eps=1e-3), (BatchNorm, None))):
+        stem = build(cls, norm_cfg=norm_cfg, stem_cfg=dict(type='DualPatchEmbed')).stages[0].patch_embed
+        assert (type(stem.patch_norm), stem.patch_norm.eps) == (LayerNorm, 1e-6)
+        assert (type(stem.norm), getattr(stem.norm, 'eps', None)) == second
+    stem_cfg = dict(type='DualPatchEmbed', patch_norm_cfg=dict(type='LN', eps=1.0))
+    assert build(cls, stem_cfg=stem_cfg).stages[0].patch_embed.patch_norm.eps == 1.0
 
 
 @of_every_backbone

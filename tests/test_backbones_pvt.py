@@ -30,6 +30,20 @@ ARCH = dict(
 )
 
 
+def test_the_dtn_authors_variants_have_more_heads_of_the_same_parameters():
+    """Eq. 7 of the DTN paper then centres the heads of every stage on different neighbours of a token."""
+    with torch.device('meta'):
+        plain, dtn = (PVT(arch, token_norm_cfg=dict(type='DTN')) for arch in ('small', 'small-dtn'))
+    for model, num_heads in ((plain, [1, 2, 5, 8]), (dtn, [4, 4, 5, 8])):
+        assert [stage.blocks[0].attn.num_heads for stage in model.stages] == num_heads
+        assert [stage.blocks[0].norm1.num_heads for stage in model.stages[:3]] == num_heads[:3]
+    of_norms = ('mean_logit', 'var_logit', 'position')
+    shapes = [{n: p.shape for n, p in m.named_parameters() if not n.endswith(of_norms)} for m in (plain, dtn)]
+    assert shapes[0] == shapes[1]
+    centred = PVT('tiny-dtn', token_norm_cfg=dict(type='DTN')).stages[0].blocks[0].norm1.position
+    assert centred.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
+
+
 def small_pvt(**kwargs):
     return PVT(**{**dict(arch=ARCH, pretrain_img_size=224, drop_path_rate=0.0), **kwargs})
 

@@ -36,7 +36,7 @@ PUBLISHED = {
 # AdamW's learning rate and weight decay, and the batches of warm-up.
 HYPERPARAMETERS = dict(pvt=(1e-4, 1e-4, 500), pvt_v2=(1e-4, 1e-4, 500), swin=(1e-4, 0.05, 1000), vit=(1e-4, 0.1, 1000))
 # Of the parameters of more than one dimension.
-FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table', 'rel_pos_h', 'rel_pos_w')
+FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table')
 
 
 def name_of(path):

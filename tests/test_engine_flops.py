@@ -10,7 +10,9 @@ from torch import nn
 
 from tests.test_backbones_base import BACKBONES, build
 from tests.test_backbones_vit import small_vit
+from tests.test_norms_contract import NORMS, cfg_of
 from tokennorm.backbones.pvt import SpatialReductionAttention
+from tokennorm.builder import build_norm
 from tokennorm.engine.flops import count_attention_and_norms, count_operations, forward_of
 from tokennorm.norms import DTN, LayerNorm
 
@@ -33,6 +35,16 @@ def test_dtn():
     sums = 2 * height * width * (height + width) * dims  # P x and P (x * x), along either axis
     expected = sums + 5 * height * width * dims
     assert flops(norm, (height, width, dims)) == pytest.approx(expected, rel=1e-3)  # mmengine rounds einsum's
+
+
+@pytest.mark.parametrize('name', [name for name in NORMS if name not in ('DTN', 'SyncBN')])
+def test_other_normalizers_count_as_layer_norm(name):
+    norm = build_norm(cfg_of(name), 16).eval()
+    # mmengine counts a batch norm in eval mode as one scale and one shift, and FlopCounterMode does not count it.
+    expected = (2 if name == 'BN' else 5) * 6 * 8 * 16
+    assert flops(norm, (6, 8, 16)) == expected
+    if name != 'BN':
+        assert count_operations(lambda image: norm.double()(image.reshape(1, 6, 8, 16)), (16, 16)) == expected
 
 
 def test_layer_norm_counts_as_in_torch():

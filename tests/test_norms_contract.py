@@ -90,6 +90,29 @@ def test_a_norm_of_half_precision_takes_such_tokens(name, dtype):
             assert_near(f'training={training}, valid={valid}', y, expected, dtype=dtype)
 
 
+@pytest.mark.parametrize('name', [name for name in ACROSS_TOKENS if name != 'BN'])  # torch's statistics are float32
+def test_float64_keeps_its_digits_in_a_padded_batch(name):
+    norm = build_norm(cfg_of(name), 8, 2).double()
+    x = torch.randn(1, 5, 6, 8, dtype=torch.float64)
+    padded = norm(x, torch.tensor([[3, 5]]))[:, :3, :5]
+    assert_near('y', padded, build_norm(cfg_of(name), 8, 2).double()(x[:, :3, :5]), dtype=torch.float64)
+
+
+@pytest.mark.parametrize('name', ACROSS_TOKENS)
+def test_an_image_without_whole_tokens_counts_as_one_token(name):
+    """Smaller than a token: its statistics would otherwise be 0 / 0."""
+    x = torch.randn(2, 4, 5, 8)
+    y = build_norm(cfg_of(name), 8, 2)(x, torch.tensor([[4, 5], [0, 0]]))
+    assert y.isfinite().all()
+    assert torch.equal(y, build_norm(cfg_of(name), 8, 2)(x, torch.tensor([[4, 5], [1, 1]])))
+
+
+@pytest.mark.parametrize('name', [name for name in NORMS if name not in ('DTN', 'SyncBN')])
+def test_the_meta_device_gives_shapes(name):
+    norm = build_norm(cfg_of(name), 8, 2).to('meta')
+    assert norm(torch.empty(2, 3, 5, 8, device='meta')).shape == (2, 3, 5, 8)
+
+
 @pytest.mark.parametrize('name', ACROSS_TOKENS)
 def test_statistics_across_tokens_need_a_grid(name):
     norm = build_norm(cfg_of(name), 8, 2)

@@ -30,7 +30,7 @@ BACKBONES = {
     'Swin': lambda: Swin(WIDTHS, window_size=4, **DTN),
     'ViT': lambda: ViT(VIT_ARCH, pretrain_img_size=32, out_type='cls_token', l_dtn=1, **DTN),
     'DeiT': lambda: ViT(VIT_ARCH, pretrain_img_size=32, out_type='cls_token'),
-    'ViTDet': lambda: ViT(VIT_ARCH, pretrain_img_size=32, **DTN),
+    'ViTDet': lambda: ViT(VIT_ARCH, pretrain_img_size=32, rel_pos=4, **DTN),
 }
 # The depth of every parameter by the start of its name, of 5: stem, three blocks, and what lies behind them.
 STAGES = {'stages.0.blocks.0': 1, 'stages.0.blocks.1': 2, 'stages.1.blocks.0': 3}

@@ -9,7 +9,7 @@ from tests.conftest import assert_near
 from tests.test_backbones_pvt import ARCH, randomise
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.data_preprocessors import DetDataPreprocessor
-from tokennorm.padding import image_sizes_of, note_image_sizes, valid_cells
+from tokennorm.padding import image_sizes_of, note_image_sizes, valid_tokens
 from tokennorm.registry import MODELS
 
 SWIN = dict(embed_dims=(16, 32, 64, 128), depths=(1, 1, 1, 1), num_heads=(1, 2, 4, 8), mlp_ratios=(2, 2, 2, 2))
@@ -65,15 +65,31 @@ def test_the_preprocessor_notes_the_sizes():
 
 def test_a_batch_without_padding_is_left_alone():
     assert image_sizes_of(note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9), (8, 9)])) is None
-    assert valid_cells(None, 4) is None
+    assert valid_tokens(torch.zeros(2, 3, 8, 12), 4) is None
     batch = note_image_sizes(torch.zeros(1, 3, 8, 9), [(8, 4)])
     assert image_sizes_of(note_image_sizes(batch, [(8, 9)])) is None, 'an older note'
     with pytest.raises(ValueError, match='1 sizes for a batch of 2 images'):
         note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9)])
 
 
-def test_cells_that_are_partly_padding_are_left_out():
-    assert valid_cells(torch.tensor([[50, 60], [3, 32]]), 4).tolist() == [[12, 15], [1, 8]]
+def test_tokens_that_are_partly_padding_are_left_out():
+    padded = note_image_sizes(torch.zeros(2, 3, 64, 64), [(50, 60), (3, 32)])
+    assert valid_tokens(padded, 4).tolist() == [[12, 15], [1, 8]]
+
+
+def test_tokens_that_the_backbone_pads_are_left_out():
+    """75 x 101 pixels are 18 x 25 whole tokens of stride 4; the stem makes 19 x 26."""
+    assert valid_tokens(torch.zeros(2, 3, 75, 101), 4).tolist() == [[18, 25]] * 2
+
+
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
+def test_an_image_of_any_size_gives_the_same_alone_and_noted_in_a_batch(kind):
+    """Whoever pads 126 x 127 pixels to the 128 x 128 of whole tokens: the backbone or the data preprocessor."""
+    model = backbone(kind, pretrain_img_size=128) if kind in (PVT, ViT) else backbone(kind)
+    image = torch.randn(1, 3, 126, 127)
+    padded = note_image_sizes(nn.functional.pad(image, (0, 1, 0, 2)), [(126, 127)])
+    for stage, (alone, noted) in enumerate(zip(model(image), model(padded), strict=True)):
+        assert_near(f'stage {stage}', alone, noted)
 
 
 @pytest.mark.parametrize(

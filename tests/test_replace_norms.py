@@ -13,6 +13,7 @@ from torch import nn
 from tokennorm import replace_norms
 from tokennorm.norms import DTN
 from tokennorm.padding import note_image_sizes
+from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 LAYER_NORM_START = dict(type='DTN', start='layer_norm')
 

@@ -34,9 +34,28 @@ def image_sizes_of(images: Tensor) -> Tensor | None:
     return getattr(images, 'image_sizes', None)
 
 
-def valid_cells(sizes: Tensor | None, stride: int) -> Tensor | None:
-    """Image sizes in whole cells of `stride` pixels, int (B, 2), at least 1. A cell that is partly padding is left out.
+def whole_tokens(sizes: Tensor, stride: int) -> Tensor:
+    """Image sizes in whole tokens of `stride` pixels, int (B, 2), at least 1.
 
-    The cells inside are those that hold nothing but image, whatever the batch was padded to.
+    A token that is partly padding does not count.
     """
-    return None if sizes is None else (sizes // stride).clamp(min=1)
+    return (sizes // stride).clamp(min=1)
+
+
+def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
+    """Returns the height and width, in tokens of `stride` pixels, of what is image in each grid, int (B, 2).
+
+    None means that all tokens are image: the batch has no padding, and `stride` divides its sides. Where `stride` does
+    not divide them, the backbone itself pads the last tokens, which then are no image either.
+
+    Args:
+        images: Batch (B, C, H, W), perhaps with the sizes that `note_image_sizes` noted.
+        stride: Pixels per token.
+    """
+    sizes = image_sizes_of(images)
+    if sizes is None:
+        height, width = images.shape[-2:]
+        if height % stride == 0 and width % stride == 0:
+            return None
+        sizes = torch.tensor([[height, width]], dtype=torch.int32, device=images.device).expand(len(images), 2)
+    return whole_tokens(sizes, stride)

@@ -1,7 +1,7 @@
 """12 epochs with AdamW after ViTDet: 1e-4 with a layer decay of 0.7, a warm-up of 16,000 images.
 
-The weight decay of 0.1 spares norms, lambda and positions. What is not ViTDet's: 12 epochs of 8 x 2 images, where it
-has 100 of 64 images at the same learning rate.
+The weight decay of 0.1 spares norms, lambda and position embeddings, and not relative positions, as in ViTDet. What is
+not ViTDet's: 12 epochs of 8 x 2 images, where it has 100 of 64 images at the same learning rate.
 """
 
 _base_ = 'mmdet::_base_/schedules/schedule_1x.py'

@@ -16,7 +16,7 @@ from tokennorm.builder import build_norm, check_cfg
 from tokennorm.checkpoints import load_from_init_cfg
 from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
-from tokennorm.padding import image_sizes_of, valid_cells
+from tokennorm.padding import valid_tokens
 
 MAX_STAGES = 4
 WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
@@ -245,10 +245,9 @@ class Pyramid(Backbone):
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
         return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
 
-    def valid_cells(self, images: Tensor) -> list[Tensor | None]:
-        """For each stage, height and width in tokens of what is image, (B, 2); None for a batch without padding."""
-        sizes = image_sizes_of(images)
-        return [valid_cells(sizes, 4 * 2**i) for i in range(len(self.stages))]
+    def valid_tokens(self, images: Tensor) -> list[Tensor | None]:
+        """For each stage, height and width in tokens of what is image, (B, 2); None where all is."""
+        return [valid_tokens(images, 4 * 2**i) for i in range(len(self.stages))]
 
     def _num_blocks(self) -> int:
         return sum(len(stage.blocks) for stage in self.stages)

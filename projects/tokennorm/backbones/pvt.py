@@ -29,6 +29,8 @@ ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
     'medium': dict(depths=(3, 4, 18, 3), **_WIDTHS),
     'large': dict(depths=(3, 8, 27, 3), **_WIDTHS),
 }
+# The heads of the DTN authors' PVT. With fewer than four, Eq. 7 of the DTN paper centres every head on its own token.
+ARCHS |= {f'{name}-dtn': row | dict(num_heads=(4, 4, 5, 8)) for name, row in ARCHS.items()}
 
 
 class SpatialReductionAttention(nn.Module):
@@ -145,7 +147,9 @@ class PVT(Pyramid):
 
     Args:
         arch: 'tiny', 'small', 'medium', 'large', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and
-            `sr_ratios`, each with one entry a stage.
+            `sr_ratios`, each with one entry per stage. 'tiny-dtn', 'small-dtn', 'medium-dtn' and 'large-dtn' have the
+            heads (4, 4, 5, 8) of the DTN authors' code, where PVT has (1, 2, 5, 8). The DTN paper does not state the
+            heads of the PVT in its tables.
         in_channels: Channels of the image.
         token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
             DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
@@ -257,7 +261,7 @@ class PVT(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
         outs = []
-        valid = self.valid_cells(x)
+        valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):
             grid = stage(x, valid[i])
             x = rearrange(grid, 'b h w c -> b c h w')

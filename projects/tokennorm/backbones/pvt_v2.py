@@ -230,7 +230,7 @@ class PVTv2(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []
-        valid = self.valid_cells(x)
+        valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):
             x = rearrange(stage(x, valid[i]), 'b h w c -> b c h w')
             if i in self.out_indices:

@@ -304,7 +304,7 @@ class Swin(Pyramid):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
         outs = []
-        valid = self.valid_cells(x)
+        valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):
             x = stage(x, valid[i])
             if self.out_type == 'featmap' and i in self.out_indices:

@@ -23,7 +23,7 @@ from tokennorm.backbones.base import Backbone, find_arch, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
 from tokennorm.layers.block import DropPath, Mlp, drop_path_rates, pad_grid, run_block
-from tokennorm.padding import image_sizes_of, valid_cells
+from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
 # The starred ones are the DTN paper's, of more heads, in square numbers (Table 1).
@@ -287,7 +287,7 @@ class ViT(Backbone):
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
-        valid = valid_cells(image_sizes_of(x), self.patch_size)
+        valid = valid_tokens(x, self.patch_size)
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
         outs = []

@@ -14,17 +14,24 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # What mmdet's two-stage detectors look at in an image: proposals, and detections that get a mask.
 NUM_PROPOSALS, NUM_MASKS = 1000, 100
+# The operation that each token normalizer calls exactly once, in eval mode, on a tensor as large as its input.
+_OPS_OF_NORMS = (
+    'aten::square',  # DTN, RMSNorm, PowerNorm
+    'aten::var_mean',  # IN, GN, SN
+    'aten::linalg_vector_norm',  # ScaleNorm
+    'aten::tanh',  # DyT
+)
 
 
 def count_attention_and_norms() -> None:
     """From now on mmengine's counts, of multiplications with an addition each, include
 
     - `scaled_dot_product_attention`: its two matrix products, without softmax as for attention written out;
-    - what token normalizers do to each element, as many as mmengine counts for `layer_norm`. The weighted sums of DTN
-      over the grid are einsums, which it counts itself.
+    - token normalizers, 5 operations for each element, as mmengine counts `layer_norm`. The weighted sums of DTN over
+      the grid are einsums, which mmengine counts itself.
     """
     complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(
-        {'aten::scaled_dot_product_attention': _attention, 'aten::rsqrt': _normalization}
+        {'aten::scaled_dot_product_attention': _attention} | dict.fromkeys(_OPS_OF_NORMS, _normalization)
     )
 
 
@@ -38,8 +45,8 @@ def _attention_of(query: Sequence[int], key: Sequence[int], value: Sequence[int]
 
 
 def _normalization(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """(x - mean) * rsqrt(var) * weight + bias, the one place where the normalizers written out call `rsqrt`."""
-    return 5 * math.prod(get_shape(outputs[0]))
+    """(x - mean) * rsqrt(var) * weight + bias, for each element of the operation's input."""
+    return 5 * math.prod(get_shape(inputs[0]))
 
 
 def count_operations(forward: Callable[[Tensor], Any], size: tuple[int, int]) -> int:
@@ -56,10 +63,10 @@ def count_operations(forward: Callable[[Tensor], Any], size: tuple[int, int]) ->
         size: Height and width of the image.
     """
     aten = torch.ops.aten
+    of_norms = (aten.pow, aten.var_mean, aten.linalg_vector_norm, aten.tanh)  # `_OPS_OF_NORMS`; `pow` is `square`
+    norms = (aten.native_layer_norm, aten.native_group_norm, *of_norms)
     formulas = {  # twice: FlopCounterMode counts multiplications and additions
-        aten.native_layer_norm: lambda x, *args, **kwargs: 2 * 5 * math.prod(x),
-        aten.native_group_norm: lambda x, *args, **kwargs: 2 * 5 * math.prod(x),
-        aten.rsqrt: lambda x, *args, **kwargs: 2 * 5 * math.prod(x),
+        **dict.fromkeys(norms, lambda x, *args, **kwargs: 2 * 5 * math.prod(x)),
         aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *args, **kwargs: 2 * _attention_of(q, k, v),
     }
     counter = FlopCounterMode(display=False, custom_mapping=formulas)

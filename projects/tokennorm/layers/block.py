@@ -69,8 +69,9 @@ class DropPath(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
-        keep = torch.full((x.shape[0],) + (1,) * (x.ndim - 1), 1 - self.rate, dtype=x.dtype, device=x.device)
-        return x * torch.bernoulli(keep) / (1 - self.rate)
+        # In float32: bfloat16 would round the probability, 0.9 to 0.8984.
+        keep = torch.full((x.shape[0],) + (1,) * (x.ndim - 1), 1 - self.rate, device=x.device)
+        return x * torch.bernoulli(keep).to(x.dtype) / (1 - self.rate)
 
     def extra_repr(self) -> str:
         return f'rate={self.rate}'

@@ -32,11 +32,13 @@ class DualPatchEmbed(nn.Module):
         in_channels: Channels of the image.
         embed_dims: Channels of a token.
         patch_size: Stride between patches, in pixels.
-        norm_cfg: The type of both norms; None is LayerNorm with the eps of 1e-6 of the paper's framework.
+        norm_cfg: The norm after the projection. A backbone passes the norm of its plain stem. None is LayerNorm with
+            eps 1e-6, the eps of the paper's framework.
         kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
         norms: Norms to use, as in the paper's ablation: 'dual' is both, 'pre' only the one before the projection,
             'post' only the one after it.
-        patch_norm_cfg: The type of the norm before the projection; None is `norm_cfg`.
+        patch_norm_cfg: The norm before the projection, which does not follow `norm_cfg`. None is LayerNorm with eps
+            1e-6.
 
     Raises:
         ValueError: for sizes that are not positive integers, an unknown `norms`, or a `patch_norm_cfg` without a norm
@@ -68,11 +70,13 @@ class DualPatchEmbed(nn.Module):
         self.patch_size = patch_size
         self.kernel_size = kernel_size or patch_size
         self.margin = overlap_margin(patch_size, kernel_size)
-        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        layer_norm = dict(type='LN', eps=1e-6)
         patch_dims = self.kernel_size**2 * in_channels
-        self.patch_norm = nn.Identity() if norms == 'post' else build_norm(patch_norm_cfg or norm_cfg, patch_dims)
+        self.patch_norm = nn.Identity()
+        if norms != 'post':
+            self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
         self.proj = nn.Linear(patch_dims, embed_dims)
-        self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg, embed_dims)
+        self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg or layer_norm, embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""

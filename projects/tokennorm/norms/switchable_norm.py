@@ -63,7 +63,7 @@ class SwitchableNorm(nn.LayerNorm):
         of_image = image_moments(x, inside)
         of_layer = merge_moments(*of_image, dim=-1)
         if self.training:
-            count = None if inside is None else inside.sum(dim=(1, 2), keepdim=True)
+            count = None if inside is None else inside.sum(dim=(1, 2), keepdim=True).to(x.dtype)
             of_batch = merge_moments(*of_image, dim=0, share=None if count is None else count / count.sum())
             self._track(*of_batch)
         else:

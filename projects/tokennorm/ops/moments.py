@@ -8,14 +8,17 @@ from torch import Tensor
 
 
 def tokens_inside(x: Tensor, valid: Tensor | None) -> Tensor | None:
-    """Which tokens of x (B, H, W, C) are image and not padding, bool (B, H, W, 1); None for all.
+    """Returns the mask of the tokens of x (B, H, W, C) that are image and not padding, bool (B, H, W, 1).
 
-    `valid`, int (B, 2), is the height and width, in tokens, of the rectangle at the top left that is image.
+    Args:
+        x: Tokens (B, H, W, C), for their grid and device.
+        valid: Height and width, in tokens, of the rectangle at the top left that is image, int (B, 2). Sides below 1
+            count as 1, so that every image has at least one token. None, for a batch without padding, gives None.
     """
     if valid is None:
         return None
     rows, columns = (torch.arange(size, device=x.device) for size in x.shape[1:3])
-    height, width = (side[:, None] for side in valid.unbind(dim=1))
+    height, width = (side[:, None] for side in valid.clamp(min=1).unbind(dim=1))
     return ((rows < height)[:, :, None] & (columns < width)[:, None, :])[..., None]
 
 
@@ -24,7 +27,7 @@ def image_moments(x: Tensor, inside: Tensor | None) -> tuple[Tensor, Tensor]:
     if inside is None:
         var, mean = torch.var_mean(x, dim=(1, 2), correction=0, keepdim=True)
         return mean, var
-    share = inside / inside.sum(dim=(1, 2), keepdim=True)
+    share = inside.to(x.dtype) / inside.sum(dim=(1, 2), keepdim=True)
     mean = (x * share).sum(dim=(1, 2), keepdim=True)
     return mean, ((x - mean).square() * share).sum(dim=(1, 2), keepdim=True)
 
@@ -36,7 +39,8 @@ def merge_moments(mean: Tensor, var: Tensor, dim: int, share: Tensor | None = No
     """
     share = 1 / mean.shape[dim] if share is None else share
     merged = (mean * share).sum(dim, keepdim=True)
-    return merged, ((var + (mean - merged).square()) * share).sum(dim, keepdim=True)
+    offset = mean - merged
+    return merged, ((var + offset * offset) * share).sum(dim, keepdim=True)
 
 
 def normalize(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The precision that normalizers compute in."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,5 +15,7 @@ def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor
     """
     to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda') and x.dtype != torch.float64
     out_dtype = torch.float32 if to_float32 else x.dtype
-    with torch.autocast(x.device.type, enabled=False):
+    # The meta device has no autocast to switch off.
+    without_autocast = nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+    with without_autocast:
         return function(x.to(torch.promote_types(x.dtype, torch.float32)), *args).to(out_dtype)

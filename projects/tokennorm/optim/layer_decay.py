@@ -10,9 +10,10 @@ from torch import nn
 from tokennorm.backbones.base import Backbone
 from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-# Positions, class tokens and the ratios of token normalizers: towards 0 is nowhere in particular for them.
+# Position embeddings, class tokens and lambda: 0 is no natural value for them. As in ViTDet, the relative positions
+# `rel_pos_h` and `rel_pos_w` of a ViT are decayed.
 _UNDECAYED = {
-    *('pos_embed', 'cls_token', 'relative_position_bias_table', 'rel_pos_h', 'rel_pos_w'),
+    *('pos_embed', 'cls_token', 'relative_position_bias_table'),
     *('position', 'mean_logit', 'var_logit'),  # of DTN
     *('mean_weight', 'var_weight'),  # of SwitchableNorm
 }

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from tokennorm.backbones import pvt, pvt_v2, swin, vit
 from tokennorm.backbones.base import Pyramid
-from tokennorm.padding import image_sizes_of, valid_cells
+from tokennorm.padding import image_sizes_of, whole_tokens
 from tokennorm.research.analysis.attention import (
     attention_distance,
     attention_weights,
@@ -195,7 +195,7 @@ class _Watch(TorchFunctionMode):
         stride = _stride(self.backbone, name)
         inside = (height, width)
         if self.image_sizes is not None:
-            inside = tuple(valid_cells(self.image_sizes, stride)[0].tolist())
+            inside = tuple(whole_tokens(self.image_sizes, stride)[0].tolist())
         before, after = (self._tokens_of_image(tokens, inside) for tokens in self.tokens)
         has_class_token = self.tokens[0].shape[1:3] != (height, width)
         query_places, key_places = (
