@@ -1,10 +1,9 @@
-"""Mask R-CNN on PVT-Small with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
+"""Mask R-CNN on PVT-Small with LayerNorm, initialized from the PVT authors' ImageNet weights."""
 
 _base_ = './mask-rcnn_pvt-t_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
-        arch='small',
-        init_cfg=dict(checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_small.pth'),
+        arch='small', init_cfg=dict(checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_small.pth')
     )
 )

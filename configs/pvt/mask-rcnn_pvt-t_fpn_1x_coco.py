@@ -1,4 +1,4 @@
-"""Mask R-CNN on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
+"""Mask R-CNN on PVT-Tiny with LayerNorm, initialized from the PVT authors' ImageNet weights."""
 
 _base_ = [
     '../_base_/models/mask-rcnn_fpn.py',

@@ -1,10 +1,11 @@
-"""RetinaNet on PVT-Medium with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
+"""RetinaNet on PVT-Medium with LayerNorm, initialized from the PVT authors' ImageNet weights."""
 
 _base_ = './retinanet_pvt-t_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
         arch='medium',
+        drop_path_rate=0.0,
         init_cfg=dict(checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_medium.pth'),
     )
 )

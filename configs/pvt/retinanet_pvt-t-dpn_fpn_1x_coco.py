@@ -1,6 +1,10 @@
 """RetinaNet on PVT-Tiny with Dual PatchNorm.
 
-Starts from ImageNet pretraining of one's own: tools/dist_train.sh configs/imagenet/pvt-tiny-dpn_8xb128_in1k.py 8
+The initial weights are those of your own ImageNet pretraining:
+
+    tools/dist_train.sh configs/imagenet/pvt-tiny_8xb128_in1k.py 8 \\
+        --work-dir work_dirs/pvt-tiny-dpn_8xb128_in1k \\
+        --cfg-options model.backbone.stem_cfg.type=DualPatchEmbed
 """
 
 _base_ = './retinanet_pvt-t_fpn_1x_coco.py'

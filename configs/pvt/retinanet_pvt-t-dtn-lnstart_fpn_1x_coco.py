@@ -1,6 +1,7 @@
-"""RetinaNet on PVT-Tiny with DTN, from the weights of the LayerNorm baseline, which is not the paper's protocol.
+"""RetinaNet on PVT-Tiny with DTN, initialized from the weights of the LayerNorm baseline.
 
-lambda starts so close to 1 that the first step is LayerNorm's, and moves with ten times the learning rate.
+This is not the papers' protocol. lambda is initialized so close to 1 that the first forward pass is LayerNorm's, and
+its learning rate is ten times that of the other parameters.
 """
 
 _base_ = './retinanet_pvt-t_fpn_1x_coco.py'

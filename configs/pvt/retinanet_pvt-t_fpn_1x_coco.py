@@ -1,4 +1,4 @@
-"""RetinaNet on PVT-Tiny with LayerNorm, from the PVT authors' ImageNet weights: the baseline of its twins."""
+"""RetinaNet on PVT-Tiny with LayerNorm, initialized from the PVT authors' ImageNet weights."""
 
 _base_ = [
     '../_base_/models/retinanet_fpn.py',

@@ -1,7 +1,7 @@
-"""RetinaNet on PVT-Tiny with LayerNorm on one GPU: 8 batches of 2 images make one step, and blocks are recomputed.
+"""RetinaNet on PVT-Tiny with LayerNorm on one GPU: 8 batches of 2 images per step, activation checkpointing.
 
-Schedules count batches, not steps: the warm-up is 8 times as long, and lasts as many steps. A step sees the images of
-8 x 2 on several GPUs, and `--auto-scale-lr`, which does not count accumulated batches, leaves the rate as it is.
+Schedules count batches, so the warm-up has 8 times as many iterations as on 8 GPUs. `--auto-scale-lr` does not count
+accumulated batches and leaves the learning rate as it is.
 """
 
 _base_ = './retinanet_pvt-t_fpn_1x_coco.py'

@@ -1,4 +1,4 @@
-"""Mask R-CNN on Swin-S with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins."""
+"""Mask R-CNN on Swin-S with LayerNorm, initialized from the Swin authors' ImageNet weights."""
 
 _base_ = './mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py'
 

@@ -1,4 +1,4 @@
-"""Mask R-CNN on Swin-T with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins."""
+"""Mask R-CNN on Swin-T with LayerNorm, initialized from the Swin authors' ImageNet weights."""
 
 _base_ = [
     '../_base_/models/mask-rcnn_fpn.py',

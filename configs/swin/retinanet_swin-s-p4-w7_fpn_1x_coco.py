@@ -1,4 +1,4 @@
-"""RetinaNet on Swin-S with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins."""
+"""RetinaNet on Swin-S with LayerNorm, initialized from the Swin authors' ImageNet weights."""
 
 _base_ = './retinanet_swin-t-p4-w7_fpn_1x_coco.py'
 

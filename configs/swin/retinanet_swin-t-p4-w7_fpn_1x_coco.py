@@ -1,6 +1,6 @@
-"""RetinaNet on Swin-T with LayerNorm, from the Swin authors' ImageNet weights: the baseline of its twins.
+"""RetinaNet on Swin-T with LayerNorm, initialized from the Swin authors' ImageNet weights.
 
-The schedule is mmdet's for Mask R-CNN: its own RetinaNet on Swin-T is trained with SGD.
+The schedule is mmdet's for Mask R-CNN on Swin-T. mmdet trains its own RetinaNet on Swin-T with SGD.
 """
 
 _base_ = [

@@ -1,11 +1,10 @@
-"""RetinaNet on ViT-B with a simple feature pyramid and LayerNorm, from DeiT's weights: the baseline of its twins."""
+"""RetinaNet on ViT-B with LayerNorm, initialized from the DeiT authors' ImageNet weights."""
 
 _base_ = './retinanet_vit-s_sfp_1x_coco.py'
 
 model = dict(
     backbone=dict(
-        arch='base',
-        init_cfg=dict(checkpoint='https://dl.fbaipublicfiles.com/deit/deit_base_patch16_224-b5f2ef4d.pth'),
+        arch='base', init_cfg=dict(checkpoint='https://dl.fbaipublicfiles.com/deit/deit_base_patch16_224-b5f2ef4d.pth')
     ),
     neck=dict(in_channels=768),
 )

@@ -1,8 +1,12 @@
-"""RetinaNet on ViT-S with a simple feature pyramid and LayerNorm, from DeiT's weights: the baseline of its twins.
+"""RetinaNet on ViT-S with a simple feature pyramid and LayerNorm, initialized from DeiT's weights.
 
-After ViTDet: windows of 14 x 14 tokens, four blocks with global attention, relative positions in all of them. What is
-not ViTDet's, beside the schedule's length: sides of 1333 x 800, where it has 1024 x 1024, jittered in scale; DeiT's
-weights, not MAE's; RetinaNet, which ViTDet does not have; float32.
+The backbone follows ViTDet: windows of 14 x 14 tokens, four blocks with global attention, relative positions. It
+differs from ViTDet in these points:
+
+- RetinaNet, which ViTDet does not have
+- 12 epochs, and images of 1333 x 800 pixels instead of 1024 x 1024 with large-scale jitter
+- DeiT's weights instead of MAE's
+- float32
 """
 
 _base_ = [

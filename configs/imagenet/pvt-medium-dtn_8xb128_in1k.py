@@ -1,5 +1,0 @@
-"""PVT-Medium with Dynamic Token Normalization on ImageNet-1k."""
-
-_base_ = './pvt-medium_8xb128_in1k.py'
-
-model = dict(backbone=dict(token_norm_cfg=dict(type='DTN')))

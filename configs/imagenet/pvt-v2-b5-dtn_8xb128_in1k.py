@@ -1,5 +1,0 @@
-"""PVTv2-B5 with Dynamic Token Normalization on ImageNet-1k."""
-
-_base_ = './pvt-v2-b5_8xb128_in1k.py'
-
-model = dict(backbone=dict(token_norm_cfg=dict(type='DTN')))

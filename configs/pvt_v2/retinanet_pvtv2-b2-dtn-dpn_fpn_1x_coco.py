@@ -1,0 +1,18 @@
+"""RetinaNet on PVTv2-B2 with Dynamic Token Normalization and Dual PatchNorm.
+
+The initial weights are those of your own ImageNet pretraining:
+
+    tools/dist_train.sh configs/imagenet/pvtv2-b2_8xb128_in1k.py 8 \\
+        --work-dir work_dirs/pvtv2-b2-dtn-dpn_8xb128_in1k \\
+        --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+"""
+
+_base_ = './retinanet_pvtv2-b2_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        token_norm_cfg=dict(type='DTN'),
+        stem_cfg=dict(type='DualPatchEmbed'),
+        init_cfg=dict(checkpoint='work_dirs/pvtv2-b2-dtn-dpn_8xb128_in1k/epoch_300.pth'),
+    )
+)

@@ -1,0 +1,14 @@
+"""RetinaNet on PVTv2-B2 with Dynamic Token Normalization.
+
+The initial weights are those of your own ImageNet pretraining:
+
+    tools/dist_train.sh configs/imagenet/pvtv2-b2-dtn_8xb128_in1k.py 8
+"""
+
+_base_ = './retinanet_pvtv2-b2_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        token_norm_cfg=dict(type='DTN'), init_cfg=dict(checkpoint='work_dirs/pvtv2-b2-dtn_8xb128_in1k/epoch_300.pth')
+    )
+)

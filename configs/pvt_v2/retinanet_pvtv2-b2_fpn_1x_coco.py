@@ -1,0 +1,9 @@
+"""RetinaNet on PVTv2-B2 with LayerNorm, initialized from the PVT authors' ImageNet weights."""
+
+_base_ = './retinanet_pvtv2-b1_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        arch='b2', init_cfg=dict(checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_v2_b2.pth')
+    )
+)
