@@ -8,9 +8,9 @@ denominator factorises as well, so that P is the Kronecker product of Py (H, H) 
 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
-`dtn` is the function to call. `plain_dtn` is the arithmetic to read: differentiable any number of times, in any
-precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_fused` is the same by hand for CPUs, and
-`tokennorm.ops.dtn_triton` for GPUs.
+`dtn` is the function to call. `eager_dtn` is the reference implementation in torch operations: differentiable any
+number of times, in any precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_cpu` is the same in
+C++ for CPUs, and `tokennorm.ops.dtn_triton` for GPUs.
 """
 
 import torch
@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
 
-from tokennorm.ops.dtn_fused import FusedDTN
+from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
+from tokennorm.ops.dtn_cpu import dtn_cpu
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
-from tokennorm.ops.positional import axis_weights
+from tokennorm.ops.precision import without_autocast
 
 
 def dtn(
@@ -58,24 +59,39 @@ def dtn(
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
-    if not published and not traced and x.numel() > 0 and can_use_triton(x):
-        return dtn_triton(x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
+    if not published and not traced and x.numel() > 0:
+        arguments = (x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
+        if can_use_triton(x):
+            return dtn_triton(*arguments)
+        if can_use_cpu(x, position, pool, (weight, bias, mean_logit, var_logit, valid)):
+            return dtn_cpu(*arguments)
+    return eager_dtn(x, weight, bias, mean_logit, var_logit, position, eps, pool, published, valid)
+
+
+def eager_dtn(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float = 1e-5,
+    pool: int = 1,
+    published: bool = False,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """`dtn` in torch operations. Arguments and result are those of `dtn`."""
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        weight, bias, var_ratio, position = (t.to(dtype) for t in (weight, bias, var_logit, position))
+    with without_autocast(x):
+        x, weight, bias, var_ratio, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
         var_ratio = var_ratio.sigmoid()
         mean_ratio = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
-        # By hand, parameters' values are read, which costs nothing on a CPU but cannot be traced.
-        if x.device.type == 'cpu' and x.dtype != torch.float64 and x.numel() > 0 and not published and not traced:
-            mean_ratio = torch.ones_like(var_ratio) if mean_ratio is None else mean_ratio
-            return FusedDTN.apply(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, valid)
-        x = x.to(dtype)
-        return plain_dtn(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, published, valid).to(out_dtype)
+        return algorithm_1(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, published, valid).to(out_dtype)
 
 
-def plain_dtn(
+def algorithm_1(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -87,7 +103,7 @@ def plain_dtn(
     published: bool = False,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """`dtn` as it is written in the paper, in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
+    """Algorithm 1 in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
     num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
     if published:
         x = _divide_by_head_rms(x, num_heads, eps)
@@ -171,6 +187,26 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     if pool > 1:
         mean, var = (_repeat_cells(s, pool, height, width) for s in (mean, var))
     return mean, var
+
+
+def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:
+    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)).
+
+    Args:
+        square: a1 of each head, (N,).
+        linear: a2 (x axis) or a3 (y axis) of each head, (N,).
+        size: Length of the axis.
+        valid: Leading positions of each image that j runs over, (B,); None is all of them.
+
+    Returns:
+        Weights (N, size, size), with `valid` (B, N, size, size); every row sums to 1.
+    """
+    index = torch.arange(size, dtype=square.dtype, device=square.device)
+    offset = index[None, :] - index[:, None]
+    exponent = square[:, None, None] * offset**2 + linear[:, None, None] * offset
+    if valid is not None:
+        exponent = exponent.where(index < valid[:, None, None, None], float('-inf'))
+    return exponent.softmax(dim=-1)
 
 
 def _average_cells(x: Tensor, pool: int) -> Tensor:

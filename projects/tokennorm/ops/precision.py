@@ -1,11 +1,18 @@
 """The precision that normalizers compute in."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """Context that switches autocast off on the device of x. The meta device has no autocast."""
+    if not torch.amp.is_autocast_available(x.device.type):
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
@@ -15,7 +22,5 @@ def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor
     """
     to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda') and x.dtype != torch.float64
     out_dtype = torch.float32 if to_float32 else x.dtype
-    # The meta device has no autocast to switch off.
-    without_autocast = nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
-    with without_autocast:
+    with without_autocast(x):
         return function(x.to(torch.promote_types(x.dtype, torch.float32)), *args).to(out_dtype)

@@ -1,0 +1,276 @@
+"""Dynamic Token Normalization on a CPU: compiles `dtn_cpu.cpp` at first use and calls it from autograd.
+
+The library is compiled by the system's C++ compiler (`CXX`, else c++, g++ or clang++) into a cache directory:
+`TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the source,
+the compiler, its options and the processor. Where it cannot be compiled, a warning says so once and the eager form in
+`tokennorm.ops.dtn` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
+
+    python -m tokennorm.ops.dtn_cpu
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
+OPTIONS = ('-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math', '-ffp-contract=fast', '-fPIC', '-shared')
+OPTIONS += ('-pthread', '-w')
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'dtype', 'threads')
+PARAMETERS = ('weight', 'bias', 'mean_logit', 'var_logit', 'position')
+GRADIENTS = tuple(f'grad_{name}' for name in PARAMETERS)
+STATISTICS = ('mean', 'var', 'shift')
+WORK = ('y', 'grad_y', 'grad_tokens', 'token_sums', 'grad_x')
+
+
+class _Call(ctypes.Structure):
+    """`Call` of dtn_cpu.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in NUMBERS),
+        ('eps', ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ('x', *PARAMETERS, 'valid', *STATISTICS, *WORK, *GRADIENTS)),
+    )
+
+
+def can_use(x: Tensor, position: Tensor, pool: int, others: tuple[Tensor | None, ...] = ()) -> bool:
+    """Returns whether `dtn_cpu` takes these tokens.
+
+    True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
+    are normalized. False where a transform, a mode or a subclass of torch's has to see every operation.
+
+    Args:
+        x: Tokens (B, H, W, C).
+        position: [a1, a2, a3] of each head, (N, 3).
+        pool: Side of the windows, in tokens.
+        others: The remaining tensors of the call.
+    """
+    if x.device.type != 'cpu' or x.dtype not in DTYPES or x.numel() == 0 or not _is_plain(x, position, *others):
+        return False
+    kernel = library()
+    if kernel is None:
+        return False
+    size = -(-max(x.shape[1:3]) // pool)
+    position = position.detach().float().contiguous()
+    return bool(kernel.dtn_takes(position.data_ptr(), len(position), size))
+
+
+def _is_plain(*tensors: Tensor | None) -> bool:
+    """Returns whether the tensors have memory and no transform or mode of torch has to see each operation."""
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(type(t) in (Tensor, torch.nn.Parameter, type(None)) for t in tensors)
+
+
+def dtn_cpu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    eps: float,
+    pool: int,
+    valid: Tensor | None,
+) -> Tensor:
+    """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `can_use` first."""
+    return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
+
+
+class _DTN(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
+        x = x.contiguous()
+        parameters = (weight, bias, mean_logit, var_logit, position)
+        y = torch.empty_like(x)
+        statistics = torch.empty(2 * x.shape[:3].numel() + len(x) * x.shape[-1])
+        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, **_split(statistics, x))
+        ctx.save_for_backward(x, *parameters, valid, statistics)
+        ctx.eps, ctx.pool = eps, pool
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use float64 tokens, '
+                'tokennorm.ops.dtn.eager_dtn or TOKENNORM_CPU_KERNEL=0'
+            )
+        # Asked for once: activation checkpointing allows no more.
+        x, *parameters, valid, statistics = ctx.saved_tensors
+        if not _is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
+            return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
+        gradients = [None if t is None else torch.empty(t.shape) for t in parameters]
+        grad_x = torch.empty_like(x)
+        grad_tokens = grad_x if x.dtype == torch.float32 else torch.empty(x.shape)
+        _call(
+            'dtn_backward',
+            x,
+            parameters,
+            ctx.eps,
+            ctx.pool,
+            valid,
+            grad_y=grad_y.to(x.dtype).contiguous(),
+            grad_tokens=grad_tokens,
+            token_sums=torch.empty(x.shape[:3].numel() * library().dtn_token_sums(x.shape[-1])),
+            grad_x=grad_x,
+            **_split(statistics, x),
+            **dict(zip(GRADIENTS, gradients, strict=True)),
+        )
+        gradients = [None if t is None else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)]
+        return grad_x, *gradients, None, None, None
+
+
+def _split(statistics: Tensor, x: Tensor) -> dict[str, Tensor]:
+    """The tokens' means and variances, (B H W), and the channels' shifts, (B C), which share one tensor."""
+    tokens = x.shape[:3].numel()
+    return dict(zip(STATISTICS, statistics.split([tokens, tokens, len(x) * x.shape[-1]]), strict=True))
+
+
+def _call(
+    function: str,
+    x: Tensor,
+    parameters: Sequence[Tensor | None],
+    eps: float,
+    pool: int,
+    valid: Tensor | None,
+    **others: Tensor | None,
+) -> None:
+    """Calls a function of the library; `others` are the further tensors that it reads or writes."""
+    tensors = {'x': x, 'valid': None if valid is None else valid.to('cpu', torch.int64).contiguous()} | others
+    for name, t in zip(PARAMETERS, parameters, strict=True):
+        tensors[name] = None if t is None else t.detach().float().contiguous()
+    pointers = {name: t.data_ptr() for name, t in tensors.items() if t is not None}
+    heads = len(parameters[-1])
+    call = _Call(*x.shape, heads, pool, DTYPES[x.dtype], torch.get_num_threads(), eps, **pointers)
+    if getattr(library(), function)(call):
+        raise MemoryError(f'DTN: not enough memory for tokens of shape {tuple(x.shape)}')
+
+
+def _eager_gradients(
+    grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
+) -> list[Tensor | None]:
+    """The gradients by the eager form, for a batch of them (`is_grads_batched`)."""
+    from tokennorm.ops.dtn import eager_dtn
+
+    with torch.enable_grad():
+        inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
+        y = eager_dtn(*inputs, eps, pool, valid=valid)
+        gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
+    return [None if t is None else next(gradients) for t in inputs]
+
+
+# ---- The library
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernel, compiled first where it is not in the cache; None, with one warning, where that fails."""
+    if os.environ.get('TOKENNORM_CPU_KERNEL', '1') == '0':
+        return None
+    try:
+        return _load(build())
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        warnings.warn(
+            f'DTN runs in its slower eager form, because its CPU kernel could not be compiled: {error}. '
+            'Install a C++ compiler (g++ or clang++), or set TOKENNORM_CPU_KERNEL=0 to silence this.',
+            stacklevel=2,
+        )
+        return None
+
+
+def build() -> Path:
+    """Compiles the kernel unless it is in the cache, and returns its path.
+
+    Raises:
+        RuntimeError: if there is no compiler or it fails.
+        OSError: if the cache directory cannot be written.
+    """
+    compiler = _compiler()
+    version = subprocess.run([*compiler, '--version'], capture_output=True, text=True, timeout=60).stdout
+    key = (SOURCE.read_text(), compiler, version, OPTIONS, _processor())
+    target = _cache() / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(target):
+            if not target.exists():
+                _compile(compiler, target)
+    return target
+
+
+def _compiler() -> list[str]:
+    """The command of `CXX`, or the first C++ compiler on PATH."""
+    named = shlex.split(os.environ.get('CXX', ''))
+    found = next(filter(None, map(shutil.which, named[:1] or ('c++', 'g++', 'clang++'))), None)
+    if found is None:
+        raise RuntimeError(f'no C++ compiler was found ({named[0] if named else "c++, g++ or clang++ on PATH"})')
+    return [found, *named[1:]]
+
+
+def _cache() -> Path:
+    base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    return Path(os.environ.get('TOKENNORM_CACHE') or Path(base) / 'tokennorm')
+
+
+def _processor() -> str:
+    """What `-march=native` depends on: the architecture and the processor's features."""
+    with contextlib.suppress(OSError):
+        for line in Path('/proc/cpuinfo').read_text().splitlines():
+            if line.startswith(('flags', 'Features')):
+                return f'{platform.machine()} {line}'
+    return f'{platform.machine()} {platform.processor()}'
+
+
+@contextlib.contextmanager
+def _one_at_a_time(target: Path) -> Iterator[None]:
+    """Lets the other processes wait that want the same file, where the file system has locks."""
+    with target.with_suffix('.lock').open('w') as file:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(compiler: list[str], target: Path) -> None:
+    """Compiles into a temporary file and renames it, so that no process sees half a file."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as directory:
+        output = Path(directory, target.name)
+        for native in ('-march=native', '-mcpu=native', None):
+            command = [*compiler, *OPTIONS, *filter(None, [native]), str(SOURCE), '-o', str(output)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            if done.returncode == 0:
+                output.replace(target)
+                return
+    raise RuntimeError(f'{compiler[0]} failed: {done.stderr.strip()[:300]}')
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    kernel = ctypes.CDLL(str(path))
+    kernel.dtn_forward.argtypes = kernel.dtn_backward.argtypes = [ctypes.POINTER(_Call)]
+    kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    kernel.dtn_token_sums.argtypes = [ctypes.c_int64]
+    kernel.dtn_token_sums.restype = ctypes.c_int64
+    return kernel
+
+
+if __name__ == '__main__':
+    try:
+        print(f'DTN CPU kernel: {build()}')
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        sys.exit(f'DTN CPU kernel: not compiled, the eager form will run: {error}')

@@ -1,0 +1,263 @@
+"""DTN's CPU kernel inside torch (autograd, autocast, transforms), and how it is compiled."""
+
+import os
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from tests.conftest import assert_near
+from tokennorm.norms import DTN
+from tokennorm.ops import dtn_cpu
+from tokennorm.ops.dtn import dtn, eager_dtn
+
+NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
+VALID = torch.tensor([[5, 7], [3, 2]])
+
+
+def arguments(dtype=torch.float32):
+    """Tokens (2, 5, 7, 12) and parameters of 3 heads, all wanting gradients."""
+    position = 0.3 * torch.randn(3, 3) - torch.tensor([1.0, 0, 0])
+    args = torch.randn(2, 5, 7, 12), torch.rand(12) + 0.5, torch.randn(12), torch.randn(3), torch.randn(3), position
+    return [t.to(dtype).requires_grad_() for t in args]
+
+
+def gradients(function, args, **kwargs):
+    y = function(*args, **kwargs)
+    return y, *torch.autograd.grad(y, args, torch.ones_like(y).cumsum(1))
+
+
+@pytest.fixture
+def kernel_calls(monkeypatch):
+    """Names of the kernel's functions that were called."""
+    calls = []
+    for name in ('forward', 'backward'):
+        method = getattr(dtn_cpu._DTN, name)
+
+        def record(*args, name=name, method=method):
+            calls.append(name)
+            return method(*args)
+
+        monkeypatch.setattr(dtn_cpu._DTN, name, staticmethod(record))
+    return calls
+
+
+@pytest.fixture
+def fresh_library():
+    """Forgets the library that is loaded, before and after."""
+    dtn_cpu.library.cache_clear()
+    yield
+    dtn_cpu.library.cache_clear()
+
+
+def test_the_kernel_runs(kernel_calls):
+    """Otherwise the other tests would test the eager form."""
+    gradients(dtn, arguments())
+    assert kernel_calls == ['forward', 'backward']
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_forward_and_backward_inside_autocast(dtype):
+    args = arguments()
+    args[0] = args[0].detach().to(dtype).requires_grad_()
+    expected = gradients(dtn, args, valid=VALID)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        actual = gradients(dtn, args, valid=VALID)
+    for name, a, e in zip(('y', *NAMES), actual, expected, strict=True):
+        assert a.dtype == e.dtype, name
+        assert torch.equal(a, e), name
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_gradients_of_a_padded_batch_keep_their_digits(dtype):
+    """Sums over the padding's tokens are float32 too: against the eager form in float64."""
+    args = arguments()
+    args[0] = torch.randn(2, 40, 40, 12).to(dtype).requires_grad_()
+    valid = torch.tensor([[20, 17], [3, 40]])
+    actual = gradients(dtn, args, valid=valid)
+    expected = gradients(dtn, [t.detach().double().requires_grad_() for t in args], valid=valid)
+    for name, a, e in zip(NAMES[1:], actual[2:], expected[2:], strict=True):
+        assert_near(name, a, e, 'backward')
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, torch.float64])
+def test_parameters_in_other_dtypes(dtype):
+    args = arguments()
+    args[1:] = [t.detach().to(dtype).requires_grad_() for t in args[1:]]
+    actual = gradients(dtn, args)
+    expected = gradients(eager_dtn, [t.detach().double().requires_grad_() for t in args])
+    for name, p, a, e in zip(NAMES, args, actual[1:], expected[1:], strict=True):
+        assert a.dtype == p.dtype, name
+        assert (a - e).abs().max() <= 5e-3 * e.abs().max(), name
+
+
+@pytest.mark.parametrize('use_reentrant', [False, True])
+def test_activation_checkpointing(use_reentrant, kernel_calls):
+    args = arguments()
+    expected = gradients(partial(dtn, valid=VALID), args)
+    y = checkpoint(partial(dtn, valid=VALID), *args, use_reentrant=use_reentrant)
+    y.backward(torch.ones_like(y).cumsum(1))
+    for name, p, e in zip(NAMES, args, expected[1:], strict=True):
+        assert torch.equal(p.grad, e), name
+    assert sorted(kernel_calls) == 2 * ['backward'] + 3 * ['forward']
+
+
+@pytest.mark.parametrize('index', range(6))
+def test_a_change_of_an_argument_before_the_backward_pass_is_noticed(index):
+    args = arguments()
+    changed = args[index] = args[index].detach().clone().requires_grad_() * 1
+    y = dtn(*args)
+    changed.add_(1)
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        y.sum().backward()
+
+
+def test_hooks_on_saved_tensors():
+    args = arguments()
+    expected = gradients(dtn, args)
+    with torch.autograd.graph.save_on_cpu():
+        actual = gradients(dtn, args)
+    for name, a, e in zip(('y', *NAMES), actual, expected, strict=True):
+        assert torch.equal(a, e), name
+
+
+def test_double_backward_raises():
+    args = arguments()
+    with pytest.raises(RuntimeError, match=r'differentiable once.*create_graph'):
+        torch.autograd.grad(dtn(*args).sum(), args[:1], create_graph=True)
+
+
+def test_batched_gradients():
+    args = arguments()
+    y = dtn(*args, pool=2, valid=VALID)
+    grads = torch.randn(3, *y.shape)
+    actual = torch.autograd.grad(y, args, grads, is_grads_batched=True, retain_graph=True)
+    for i, grad in enumerate(grads):
+        for name, a, e in zip(NAMES, actual, torch.autograd.grad(y, args, grad, retain_graph=True), strict=True):
+            assert_near(name, a[i], e, 'backward')
+
+
+@pytest.mark.parametrize('parameters', [False, True])
+def test_torch_func(parameters, kernel_calls):
+    """vmap, grad and jvp over tokens and over parameters take the eager form."""
+    x, *rest = (t.detach() for t in arguments())
+    position = rest.pop()
+
+    def loss(x, position):
+        return dtn(x, *rest, position).square().sum()
+
+    at = int(parameters)
+    given = torch.func.grad(loss, argnums=at)(x, position)
+    leaf = (x, position)[at].clone().requires_grad_()
+    inputs = (x, leaf) if parameters else (leaf, position)
+    (expected,) = torch.autograd.grad(loss(*inputs), [leaf])
+    assert_near('grad', given, expected, 'backward')
+
+    direction = torch.randn_like(leaf)
+    function = partial(loss, x) if parameters else partial(loss, position=position)
+    _, change = torch.func.jvp(function, (leaf.detach(),), (direction,))
+    assert_near('jvp', change, (expected * direction).sum(), 'backward')
+
+    stack = torch.stack([leaf.detach(), leaf.detach() + 0.1])
+    mapped = torch.func.vmap(function)(stack)
+    assert_near('vmap', mapped, torch.stack([function(t) for t in stack]))
+    assert kernel_calls.count('backward') == 1
+
+
+def test_meta_and_fake_tensors_and_export():
+    norm = DTN(12, 3, pool=2)
+    with torch.device('meta'):
+        y = DTN(12, 3, pool=2)(torch.randn(2, 5, 7, 12), torch.zeros(2, 2, dtype=torch.long))
+    assert (y.device.type, y.shape) == ('meta', (2, 5, 7, 12))
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert norm(mode.from_tensor(torch.randn(2, 5, 7, 12))).shape == (2, 5, 7, 12)
+    x = torch.randn(2, 5, 7, 12)
+    exported = torch.export.export(norm, (x,)).module()
+    assert_near('y', exported(x), norm(x))
+
+
+def test_flop_counters_see_the_eager_form():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        DTN(12, 3)(torch.randn(2, 5, 7, 12))
+    assert counter.get_total_flops() > 0
+
+
+# ---- Compiling
+
+
+def assert_eager(kernel_calls):
+    args = [t.detach() for t in arguments()]
+    assert torch.equal(dtn(*args), eager_dtn(*args))
+    assert kernel_calls == []
+
+
+@pytest.mark.parametrize('variable', ['CXX', 'TOKENNORM_CACHE', 'PATH'])
+def test_without_a_compiler_or_a_cache_the_eager_form_runs_and_says_so_once(
+    variable, fresh_library, kernel_calls, monkeypatch, tmp_path
+):
+    broken_compiler = tmp_path / 'broken'
+    broken_compiler.write_text('#!/bin/sh\necho "internal compiler error" >&2\nexit 1\n')
+    broken_compiler.chmod(0o755)
+    (tmp_path / 'file').touch()
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    if variable == 'PATH':
+        monkeypatch.delenv('CXX', raising=False)
+    value, message = {
+        'CXX': (broken_compiler, 'internal compiler error'),
+        'TOKENNORM_CACHE': (tmp_path / 'file', 'Not a directory|File exists'),
+        'PATH': (tmp_path, 'no C.. compiler was found'),
+    }[variable]
+    monkeypatch.setenv(variable, str(value))
+    with pytest.warns(UserWarning, match=f'CPU kernel.*({message})'):
+        assert_eager(kernel_calls)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert_eager(kernel_calls)
+
+
+def test_the_variable_that_switches_it_off(fresh_library, kernel_calls, monkeypatch):
+    monkeypatch.setenv('TOKENNORM_CPU_KERNEL', '0')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert_eager(kernel_calls)
+
+
+def test_processes_that_start_together_compile_once(tmp_path):
+    """With a stand-in for the compiler that notes each call and copies a library that was compiled before."""
+    compiled = dtn_cpu.build()
+    compiler = tmp_path / 'compiler'
+    compiler.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {tmp_path}/calls\nsleep 0.3\n'
+        f'while [ "$1" != -o ]; do shift; done\ncp {compiled} "$2"\n'
+    )
+    compiler.chmod(0o755)
+    env = os.environ | {'CXX': str(compiler), 'TOKENNORM_CACHE': str(tmp_path / 'cache')}
+    command = [sys.executable, '-m', 'tokennorm.ops.dtn_cpu']
+    processes = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    paths = {process.communicate(timeout=120)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
+    assert len(paths) == 1
+    path = Path(paths.pop().split(': ')[1].strip())
+    assert path.read_bytes() == compiled.read_bytes()
+    assert (tmp_path / 'calls').read_text() == '\n'
+    assert sorted(p.suffix for p in (tmp_path / 'cache').iterdir()) == ['.lock', '.so']
+
+
+def test_the_name_of_the_library_depends_on_what_it_is_compiled_from(monkeypatch, tmp_path):
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
+    monkeypatch.setattr(dtn_cpu, '_compile', lambda compiler, target: target.touch())
+    before = dtn_cpu.build()
+    assert dtn_cpu.build() == before
+    source = tmp_path / 'source.cpp'
+    source.write_text(dtn_cpu.SOURCE.read_text() + '\n')
+    for name, value in (('SOURCE', source), ('OPTIONS', ['-O2']), ('_processor', lambda: 'another')):
+        with monkeypatch.context() as changed:
+            changed.setattr(dtn_cpu, name, value)
+            assert dtn_cpu.build() != before, name
