@@ -8,8 +8,10 @@ from pathlib import Path
 import cv2
 import pytest
 
-from tokennorm.research.study.page import copy_report, factor_difference, value_at, write_report
+from tokennorm.research.study.figures import value_at
+from tokennorm.research.study.page import factor_difference, write_report
 from tokennorm.research.study.plan import ARMS, Run, load_study
+from tokennorm.research.study.results import read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'configs' / 'study' / 'cpu.py'
@@ -59,6 +61,11 @@ def finished(study):
     return study
 
 
+def report(study, folder=None):
+    """Path of the page of the runs in the work directory."""
+    return write_report(study, read_runs(study), folder or study.work_dir)[0]
+
+
 def row(text, start):
     """Cells of the table row that begins so."""
     (line,) = re.findall(rf'^\| {re.escape(start)} \|.*$', text, re.MULTILINE)
@@ -66,33 +73,31 @@ def row(text, start):
 
 
 def test_tables_are_those_worked_out_by_hand(finished):
-    text = write_report(finished).read_text()
+    text = report(finished).read_text()
     classifier, detector = text.split('## retinanet')
-    assert row(detector, 'LN')[1:] == ['0.310 ± 0.010', '0.300', '0.320', '0.310', '1,234,567', '1.5', '1.0']
-    assert row(classifier, 'LN')[1:5] == ['31.0 ± 1.0', '30.0', '32.0', '31.0']
-    assert row(detector, 'LN+DPN - LN')[1:] == ['+0.020 ± 0.025', '+0.010, +0.030, +0.020', 'inside']
-    assert row(detector, 'DTN - LN')[1:] == ['-0.010 ± 0.025', '+0.000, -0.020, -0.010', 'inside']
-    assert row(detector, 'DTN+DPN - LN')[1:] == ['+0.060 ± 0.025', '+0.060, +0.050, +0.070', 'outside']
+    assert row(detector, 'LN')[1:] == ['0.310 ± 0.010', '0.300', '0.320', '0.310', '1,234,567', '1.5', '1.0', '1.00']
+    assert row(classifier, 'LN')[1:5] == ['31.00 ± 1.00', '30.00', '32.00', '31.00']
+    assert row(detector, 'LN+DPN - LN')[1:] == ['+0.020 ± 0.025', '+0.010, +0.030, +0.020', '3', 'inside']
+    assert row(detector, 'DTN - LN')[1:] == ['-0.010 ± 0.025', '+0.000, -0.020, -0.010', '3', 'inside']
+    assert row(detector, 'DTN+DPN - LN')[1:] == ['+0.060 ± 0.025', '+0.060, +0.050, +0.070', '3', 'outside']
     # of each seed ((DTN - LN) + (DTN+DPN - LN+DPN)) / 2: (0 + 5) / 2, (-2 + 2) / 2, (-1 + 5) / 2 hundredths
-    name = 'DTN instead of LN, mean of both stems'
-    assert row(detector, name)[1:] == ['+0.015 ± 0.033', '+0.025, +0.000, +0.020', 'inside']
+    name = 'DTN instead of LN, mean over both stems'
+    assert row(detector, name)[1:] == ['+0.015 ± 0.033', '+0.025, +0.000, +0.020', '3', 'inside']
     # ((LN+DPN - LN) + (DTN+DPN - DTN)) / 2: (1 + 6) / 2, (3 + 7) / 2, (2 + 8) / 2
-    name = 'DPN instead of the plain stem, mean of both norms'
-    assert row(detector, name)[1:] == ['+0.045 ± 0.022', '+0.035, +0.050, +0.050', 'outside']
-    assert '24 of 24 trainings are finished' in text
-    assert 'They took 36 minutes of training together.' in text
+    name = 'DPN instead of the plain stem, mean over both norms'
+    assert row(detector, name)[1:] == ['+0.045 ± 0.022', '+0.035, +0.050, +0.050', '3', 'outside']
+    assert '24 of 24 training runs are finished' in text
+    assert 'Together they took 36 minutes, and 24 minutes of processor time.' in text
     assert 'not as COCO results' in text
     assert 'seed 100' in text
     assert '400 training and 150 validation images, 4 epochs of batches of 8, AdamW (lr 0.001)' in text
 
 
-def test_curves_are_drawn_and_copied(finished, tmp_path, monkeypatch):
+def test_curves_are_drawn(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    write_report(finished)
-    picture = cv2.imread(str(finished.work_dir / 'retinanet.png'))
-    assert picture.std() > 10
-    copied = copy_report(finished, tmp_path / 'docs' / 'study')
+    copied = write_report(finished, read_runs(finished), tmp_path / 'docs' / 'study')
     assert [path.name for path in copied] == ['study.md', 'pretrain.png', 'retinanet.png']
+    assert cv2.imread(str(copied[2])).std() > 10
     text = copied[0].read_text()
     for name in re.findall(r'\]\((.*?)\)', text):
         assert (copied[0].parent / name).is_file()
@@ -101,25 +106,25 @@ def test_curves_are_drawn_and_copied(finished, tmp_path, monkeypatch):
 
 
 def test_runs_that_are_not_finished_count_nowhere(study):
-    write_report(study)
+    report(study)
     for run in (Run('pretrain', arm, seed) for arm in ('LN', 'DTN') for seed in (0, 1)):
         write(study, run, record(run, 'accuracy/top1', 50.0 + run.seed + (run.arm == 'DTN')))
     unfinished = Run('pretrain', 'DTN', 1)
     write(study, unfinished, record(unfinished, 'accuracy/top1', 1.0, finished=False))
-    text = write_report(study).read_text()
-    assert '3 of 24 trainings are finished' in text
-    assert row(text, 'LN')[1:5] == ['50.5 ± 0.7', '50.0', '51.0', '']
-    assert row(text, 'DTN')[1:5] == ['51.0', '51.0', '', '']
-    assert row(text, 'LN+DPN')[1] == 'not finished'
-    assert row(text, 'DTN - LN')[1:] == ['+1.0', '+1.0', 'one pair: unknown']
-    assert 'mean of both stems' not in text
-    assert 'No run is finished.' in text.split('## retinanet')[1]
+    text = report(study).read_text()
+    assert '3 of 24 training runs are finished' in text
+    assert row(text, 'LN')[1:5] == ['50.50 ± 0.71', '50.00', '51.00', 'not measured']
+    assert row(text, 'DTN')[1:5] == ['51.00', '51.00', 'not measured', 'not measured']
+    assert row(text, 'LN+DPN')[1] == 'not measured'
+    assert row(text, 'DTN - LN')[1:] == ['+1.00', '+1.00', '1', 'unknown from one pair']
+    assert 'mean over both stems' not in text
+    assert 'Not measured: no run is finished.' in text.split('## retinanet')[1]
 
 
 def test_a_factor_needs_all_arms_of_a_seed():
     values = {(arm, seed): AP[arm][seed] for arm in ARMS for seed in range(3)}
     del values['DTN', 1]
-    difference = factor_difference(values, 'DTN instead of LN, mean of both stems')
+    difference = factor_difference(values, 'DTN instead of LN, mean over both stems')
     assert difference.values == pytest.approx((0.025, 0.02))
 
 

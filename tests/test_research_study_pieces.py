@@ -145,7 +145,7 @@ def test_the_whole_grid_by_the_tool(tmp_path):
     main([*arguments, '--docs', str(tmp_path / 'docs')])
     assert all(is_finished(study.folder(run)) for run in study.runs())
     text = (tmp_path / 'docs' / 'study.md').read_text()
-    assert '16 of 16 trainings are finished' in text
+    assert '16 of 16 training runs are finished' in text
     assert text.count('DTN instead of LN') == 2
     pictures = sorted(path.name for path in (tmp_path / 'docs').glob('*.png'))
     assert pictures == sorted(re.findall(r'\]\((.*?\.png)\)', text))

@@ -1,4 +1,4 @@
-"""A study's config: the arms of a stage differ in two fields, and what it says wrongly is named."""
+"""A study's config: the arms of a stage differ in two fields, and errors in the config are named."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 from tokennorm.datasets import SHAPE_CLASSES
-from tokennorm.research.study.plan import ARMS, Run, load_study
+from tokennorm.research.study.plan import Run, load_study
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
-STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'gpu')}
+STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'gpu', 'real')}
 STAGES = [(name, stage) for name, study in STUDIES.items() for stage in study.stages]
 
 
@@ -23,30 +23,37 @@ def flatten(node, name=''):
     return {name: node}
 
 
-@pytest.mark.parametrize('arm', [arm for arm in ARMS if arm != 'LN'])
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
-def test_arms_differ_in_norm_stem_and_the_folder_of_their_arm_alone(name, stage, arm):
+def test_arms_differ_in_norm_stem_and_the_folder_of_their_arm_only(name, stage):
     study = STUDIES[name]
-    of_arm, of_ln = (flatten(study.run_config(Run(stage, which, 1)).to_dict()) for which in (arm, 'LN'))
-    different = {key for key in of_arm | of_ln if of_arm.get(key) != of_ln.get(key)}
-    different -= {'.work_dir', '.model.backbone.init_cfg.checkpoint'}
-    wanted = set()
-    if arm.startswith('DTN'):
-        wanted |= {'.model.backbone.token_norm_cfg.type', '.model.backbone.token_norm_cfg.eps'}
-    if arm.endswith('DPN'):
-        wanted |= {'.model.backbone.stem_cfg.type'}
-    assert different == wanted
+    for arm in study.stages[stage].arms:
+        of_arm, of_ln = (flatten(study.run_config(Run(stage, which, 1)).to_dict()) for which in (arm, 'LN'))
+        different = {key for key in of_arm | of_ln if of_arm.get(key) != of_ln.get(key)}
+        different -= {'.work_dir', '.model.backbone.init_cfg.checkpoint'}
+        wanted = set()
+        if arm.startswith('DTN'):
+            wanted |= {'.model.backbone.token_norm_cfg.type', '.model.backbone.token_norm_cfg.eps'}
+        if 'DPN' in arm:
+            wanted |= {'.model.backbone.stem_cfg.type'}
+        if 'eps 1' in arm:
+            wanted |= {f'.model.backbone.stem_cfg.patch_norm_cfg.{key}' for key in ('type', 'eps')}
+        if 'from LN' in arm:
+            wanted |= {'.model.backbone.token_norm_cfg.start'}
+        assert different == wanted, arm
 
 
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
 def test_every_stage_builds_the_norm_and_stem_of_each_arm(name, stage):
     mmdet.utils.register_all_modules(init_default_scope=False)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
-    for arm in ARMS:
+    for arm in STUDIES[name].stages[stage].arms:
         cfg = STUDIES[name].run_config(Run(stage, arm, 0))
         with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
-            kinds = {type(module).__name__ for module in MODELS.build(cfg.model).backbone.modules()}
-        assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == (arm.startswith('DTN'), arm.endswith('DPN'))
+            modules = list(MODELS.build(cfg.model).backbone.modules())
+        kinds = {type(module).__name__ for module in modules}
+        assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == (arm.startswith('DTN'), 'DPN' in arm)
+        eps = {module.patch_norm.eps for module in modules if hasattr(module, 'patch_norm')}
+        assert eps <= ({1.0} if 'eps 1' in arm else {1e-5, 1e-6} if 'DPN' in arm else set())
 
 
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
@@ -54,9 +61,9 @@ def test_heads_count_the_classes_of_the_data(name, stage):
     cfg = Config.fromfile(STUDIES[name].stages[stage].config)
     counts = {v for key, v in flatten(cfg.model.to_dict()).items() if key.endswith('num_classes')}
     metainfo = cfg.train_dataloader.dataset.get('metainfo')
-    classes = len(metainfo['classes']) if metainfo else len(SHAPE_CLASSES) if name == 'cpu' else 100
+    classes = len(metainfo['classes']) if metainfo else dict(cpu=len(SHAPE_CLASSES), gpu=100, real=40)[name]
     assert counts == {classes}
-    if stage == 'pretrain':
+    if cfg.model.type == 'ImageClassifier':
         assert cfg.data_preprocessor.num_classes == classes
 
 
@@ -71,6 +78,15 @@ def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining(
     assert cfg.model.backbone.init_cfg.checkpoint == 'work_dirs/study-gpu/pretrain/dtn-dpn/seed2/weights.pth'
     assert cfg.randomness == dict(seed=2)
     assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
+
+
+def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one():
+    study = STUDIES['real']
+    assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {'LN', 'DTN from LN'}
+    for arm in ('LN', 'DTN from LN'):
+        assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
+    assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')
+    assert len({study.folder(run) for run in study.runs()}) == len(list(study.runs()))
 
 
 def test_dense_images_are_evaluated_whole():
@@ -96,6 +112,8 @@ def test_a_dry_run_is_two_batches_of_one_seed():
         (dict(seeds=[-1]), 'different integers'),
         ({'stages.pretrain.epochs': 3}, 'stages.pretrain has'),
         ({'stages.pretrain.start': 'retinanet'}, 'must be an earlier stage'),
+        ({'stages.pretrain.arms': ['BN']}, r"stages.pretrain names the arms \['BN'\], expected some of \['LN'"),
+        ({'stages.pretrain.arms': ['LN']}, r"stages.pretrain does not train the arms \['DTN', .* retinanet needs"),
     ],
 )
 def test_what_a_config_says_wrongly_is_named(change, message):
@@ -104,9 +122,9 @@ def test_what_a_config_says_wrongly_is_named(change, message):
 
 
 def test_configs_that_are_not_there_or_no_studies(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'none\.py is not there'):
+    with pytest.raises(FileNotFoundError, match=r'none\.py was not found'):
         load_study(tmp_path / 'none.py')
     with pytest.raises(FileNotFoundError, match=r'stages\.pretrain\.config'):
         load_study(CONFIGS / 'cpu.py', cfg_options={'stages.pretrain.config': 'none.py'})
-    with pytest.raises(ValueError, match='no config of a study: it has no seeds, stages, title'):
+    with pytest.raises(ValueError, match='not the config of a study: it lacks seeds, stages, title'):
         load_study(CONFIGS / 'cpu' / 'retinanet_pvt-mini_fpn_shapes.py')

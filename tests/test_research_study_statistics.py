@@ -21,6 +21,8 @@ def test_paired_difference_and_its_t_interval():
     assert difference.half_width == pytest.approx(4.302653 * 1 / 3**0.5, rel=1e-6)  # t(0.975, 2) of a printed table
     assert not difference.is_shown
     assert paired_difference([3.0, 3.1, 2.9], [0.0, 0.0, 0.0]).is_shown
+    equal = paired_difference([3.0, 4.0], [2.0, 3.0])  # scipy has no interval for equal differences
+    assert (equal.mean, equal.half_width) == (1.0, 0.0)
     assert paired_difference([-3.0, -3.1, -2.9], [0.0, 0.0, 0.0]).is_shown
 
 

@@ -1,7 +1,11 @@
 """Runs a study, LayerNorm or DTN by plain stem or Dual PatchNorm by seeds, and writes its report.
 
-`python tools/study.py configs/study/cpu.py --jobs 2` goes on where it stopped, whenever that was: each run is trained
-in pieces of some minutes, a finished one is not repeated, and a killed one loses its last epoch at most.
+`python tools/study.py configs/study/cpu.py --jobs 2` resumes at any time: each run is trained in pieces of some
+minutes, a finished one is not repeated, and a killed one loses its last epoch at most.
+
+The report can be regenerated without training:
+
+    python tools/study.py configs/study/real.py --report --from docs/study/results/real --docs docs/study
 """
 
 import argparse
@@ -12,14 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
 from tokennorm.engine.runner.options import ConfigOptions
-from tokennorm.research.study.page import copy_report, value_at, write_report
-from tokennorm.research.study.plan import ARMS, Run, Study, load_study
+from tokennorm.research.study.data import prepare_data
+from tokennorm.research.study.figures import value_at
+from tokennorm.research.study.page import write_report
+from tokennorm.research.study.plan import Run, Study, load_study
 from tokennorm.research.study.records import is_finished, read_record
+from tokennorm.research.study.results import keep_results, read_results, read_runs
 
-MAKERS = dict(shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset)
-# What tools/look_inside.py draws for --docs, in the order of the DTN paper's figures.
+# Figures that tools/look_inside.py draws for --docs, in the order of the DTN paper's figures.
 INSIDE = {
     'magnitude': 'Magnitudes of tokens behind the first norm of each block (Fig. 1), DTN beside LN.',
     'attention-distance': 'Mean attention distance of each head and block (Fig. 2). PVT attends to few, reduced keys.',
@@ -33,23 +38,35 @@ ALONE = ('lambda', 'positions')  # drawn of DTN alone
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='configs/study/cpu.py, configs/study/gpu.py or one of your own')
+    parser.add_argument('config', help='configs/study/cpu.py, real.py, gpu.py, or your own')
     parser.add_argument('--work-dir', help='folder of all runs and the report; default: work_dirs/study-NAME')
+    parser.add_argument('--data-from', default='data', metavar='DIR', help='folder of downloaded datasets')
+    parser.add_argument('--prepare', action='store_true', help='prepare the data only')
     parser.add_argument('--jobs', type=int, default=1, metavar='N', help='runs at a time')
     parser.add_argument('--minutes', type=float, default=8, metavar='MIN', help='time of a piece (at least one epoch)')
     parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces, for a lease that ends')
+    parser.add_argument('--stages', nargs='+', metavar='STAGE', help='train these stages only')
+    parser.add_argument('--arms', nargs='+', metavar='ARM', help='train these arms only')
     parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
-    parser.add_argument('--report', action='store_true', help='write the report of what is there, and train nothing')
     parser.add_argument(
-        '--docs', type=Path, metavar='DIR', help='also make a page there, with what is inside LN and DTN'
+        '--report', action='store_true', help='write the report of the finished runs, and train nothing'
     )
+    parser.add_argument(
+        '--keep', type=Path, metavar='DIR', help='also write the finished runs there, as small JSON files'
+    )
+    parser.add_argument(
+        '--from', dest='results', type=Path, metavar='DIR', help='with --report: read what --keep wrote, not the runs'
+    )
+    parser.add_argument('--docs', type=Path, metavar='DIR', help='also write the report and its figures there')
     parser.add_argument(
         '--cfg-options', nargs='+', action=ConfigOptions, help="entries of the study's config, key=value"
     )
-    parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run alone')
+    parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run only')
     args = parser.parse_args(argv)
     if args.jobs < 1 or args.minutes <= 0 or (args.pieces is not None and args.pieces < 1):
         parser.error('--jobs, --minutes and --pieces must be positive')
+    if args.results and (not args.report or not args.docs or args.keep):
+        parser.error('--from needs --report and --docs, and excludes --keep')
     return args
 
 
@@ -62,21 +79,28 @@ def main(argv: list[str] | None = None) -> None:
             train_piece(study, args)
             return
         if not args.report:
-            for folder, settings in study.data.items():
-                arguments = dict(settings)
-                MAKERS[arguments.pop('maker')](folder, **arguments)
+            prepare_data(study.data, args.data_from)
+            if args.prepare:
+                return
             train_all(study, args, sys.argv[1:] if argv is None else argv)
+        records = read_results(study, args.results) if args.results else read_runs(study)
+        if args.keep:
+            print('kept: ' + ', '.join(map(str, keep_results(study, args.keep))))
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
-    print(f'report: {write_report(study)}')
+    if not args.results:
+        print(f'report: {write_report(study, records, study.work_dir)[0]}')
     if args.docs:
-        print('copied: ' + ', '.join(map(str, copy_report(study, args.docs))))
-        draw_inside(study, args.docs)
+        print('written: ' + ', '.join(map(str, write_report(study, records, args.docs))))
+        if not args.results:
+            draw_inside(study, args.docs)
 
 
 def draw_inside(study: Study, folder: Path) -> None:
-    """Adds pictures of what LN and DTN do in the last stage, with the first seed, to the page in a folder."""
+    """Adds figures of what LN and DTN do in the last stage, with the first seed, to a page without findings."""
     last = list(study.stages)[-1]
+    if study.findings:
+        return
     runs = [Run(last, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
     if not all((study.folder(run) / 'weights.pth').is_file() for run in runs):
         return
@@ -96,7 +120,7 @@ def draw_inside(study: Study, folder: Path) -> None:
         if subprocess.run([sys.executable, tool, figure, *what, '--out', picture]).returncode:
             raise SystemExit(f'error: {figure} could not be drawn, see above')
         lines += [f'![{caption}]({picture.name})', '', caption, '']
-    with (folder / 'study.md').open('a', encoding='utf-8') as page:
+    with (folder / f'{study.page}.md').open('a', encoding='utf-8') as page:
         page.write('\n'.join(lines))
 
 
@@ -107,16 +131,23 @@ def train_piece(study: Study, args: argparse.Namespace) -> None:
     stage, arm, seed = args.piece
     run = Run(stage, arm, int(seed) if seed.isdecimal() else -1)
     if run not in set(study.runs()):
-        raise ValueError(f'--piece {stage} {arm} {seed}: stages {list(study.stages)}, arms {list(ARMS)}, {study.seeds}')
+        raise ValueError(
+            f'--piece {stage} {arm} {seed}: stages {list(study.stages)}, arms {list(study.arms)}, {study.seeds}'
+        )
     run_piece(study, run, args.minutes)
 
 
 def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
-    """Pieces in processes of their own, `--jobs` at a time, until every run is finished.
+    """Trains pieces in processes of their own, `--jobs` at a time, until every run is finished.
 
     Raises:
-        SystemExit: where a piece fails, with the end of what it printed.
+        SystemExit: if a piece fails, with the end of its output.
     """
+    stages, arms = args.stages or list(study.stages), args.arms or list(study.arms)
+    for option, names, known in (('--stages', stages, study.stages), ('--arms', arms, study.arms)):
+        if not set(names) <= set(known):
+            raise ValueError(f'{option} {" ".join(names)}: expected some of {list(known)}')
+    wanted = [run for run in study.runs() if run.stage in stages and run.arm in arms]
     started = 0
     active: dict[Run, subprocess.Popen] = {}
     try:
@@ -125,7 +156,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 if process.poll() is not None:
                     del active[run]
                     _tell_of_end(study, run, process.returncode)
-            waiting = [run for run in study.runs() if run not in active and not is_finished(study.folder(run))]
+            waiting = [run for run in wanted if run not in active and not is_finished(study.folder(run))]
             to_do = len(waiting) + len(active)
             ready = [
                 run for run in waiting if study.before(run) is None or is_finished(study.folder(study.before(run)))

@@ -104,7 +104,8 @@ def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch
         with_backbone: Whether those of the backbone too; not where it comes from a checkpoint.
     """
     model_cfg = deepcopy(cfg.model)
-    model_cfg.backbone.update({key: dict(value) for key, value in ARMS[BASELINE].items()})
+    for key, value in ARMS[BASELINE].items():
+        model_cfg.backbone[key] = dict(value)  # ConfigDict.update would merge it into the arm's
     model_cfg.backbone.init_cfg = None
     with seeded(seed):
         model = MODELS.build(model_cfg)

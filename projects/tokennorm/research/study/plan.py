@@ -1,34 +1,43 @@
-"""What a study consists of: arms, seeds and stages, read from a config, and the config of each single run."""
+"""Plan of a study: its arms, seeds and stages, read from a config, and the config of each single run."""
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
 BASELINE = 'LN'
-# The two fields that an arm sets in every config of the study, and nothing else.
+# The two fields that an arm sets in every config of the study, and nothing else. A study's config may add arms.
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'LN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbed')),
     'LN+DPN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbed')),
     'DTN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='PatchEmbed')),
     'DTN+DPN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')),
 }
-_STAGE_KEYS = {'config', 'metric', 'start'}
+_STAGE_KEYS = {'config', 'metric', 'start', 'start_arm', 'arms'}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A training that every arm does with every seed.
+    """One task that is trained with each of its arms and seeds.
 
-    `start` names the stage whose checkpoint of the same arm and seed the backbone starts from; None is a random start.
+    Args:
+        name: Name in the report and in the work directory.
+        config: Config file of the training runs.
+        metric: Metric of the tables, as the evaluator names it.
+        start: The stage whose weights, of the same seed, the backbone is initialized with; None is random.
+        start_arm: The arm whose weights all arms are initialized with; None is the arm itself.
+        arms: Names of the arms to train.
     """
 
     name: str
     config: Path
     metric: str
     start: str | None = None
+    start_arm: str | None = None
+    arms: tuple[str, ...] = tuple(ARMS)
 
 
 @dataclass(frozen=True)
@@ -52,10 +61,15 @@ class Study:
         title: Heading of its report.
         seeds: Every arm is trained once with each.
         stages: In the order in which they are trained.
-        data: Generated datasets: folder -> dict(maker='shapes' or 'shape_classes', and that maker's arguments).
+        data: Datasets to prepare: folder -> dict(maker=..., and the arguments of that maker of
+            `tokennorm.research.study.data.MAKERS`).
         work_dir: Folder of all runs and of the report.
-        notes: What a reader of its report should know, in Markdown.
-        dry: Every training is two batches of two images, to see whether it runs.
+        notes: Conditions that a reader of the report needs, in Markdown.
+        findings: Conclusions, in Markdown, at the top of the report.
+        page: Name of the report without `.md`.
+        contrasts: Pairs of arms whose difference is reported besides the differences from LN.
+        dry: Every training run is two batches of two images, as a check that it works.
+        arms: All arms by name, with the two fields of the backbone that each of them sets.
     """
 
     config: Path
@@ -65,23 +79,27 @@ class Study:
     data: Mapping[str, Mapping[str, Any]]
     work_dir: Path
     notes: str = ''
+    findings: str = ''
+    page: str = 'study'
+    contrasts: tuple[tuple[str, str], ...] = ()
     dry: bool = False
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: dict(ARMS))
 
     def runs(self) -> Iterator[Run]:
-        """All runs: the arms of a seed follow each other, so that a study that was broken off has whole seeds."""
+        """All runs. The arms of a seed follow each other, so that an interrupted study has complete seeds."""
         for seed in self.seeds:
-            for stage in self.stages:
-                for arm in ARMS:
-                    yield Run(stage, arm, seed)
+            for stage in self.stages.values():
+                for arm in stage.arms:
+                    yield Run(stage.name, arm, seed)
 
     def folder(self, run: Run) -> Path:
-        """The work folder of a run."""
-        return self.work_dir / run.stage / run.arm.lower().replace('+', '-') / f'seed{run.seed}'
+        """The work directory of a run."""
+        return self.work_dir / run.stage / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
 
     def before(self, run: Run) -> Run | None:
-        """The run whose weights a run starts from."""
-        start = self.stages[run.stage].start
-        return None if start is None else Run(start, run.arm, run.seed)
+        """The run whose weights a run is initialized with."""
+        stage = self.stages[run.stage]
+        return None if stage.start is None else Run(stage.start, stage.start_arm or run.arm, run.seed)
 
     def run_config(self, run: Run) -> Config:
         """The config of a run: its stage's, the arm's two fields, the seed, the work folder and the start.
@@ -89,7 +107,7 @@ class Study:
         A checkpoint is saved every epoch, and the one before it kept.
         """
         cfg = Config.fromfile(self.stages[run.stage].config)
-        for key, value in ARMS[run.arm].items():
+        for key, value in self.arms[run.arm].items():
             cfg.model.backbone[key] = dict(value)
         cfg.work_dir = str(self.folder(run))
         cfg.randomness = dict(seed=run.seed)
@@ -116,45 +134,69 @@ def load_study(
     """Reads a study's config.
 
     Args:
-        path: A config with `title`, `seeds`, `stages` and, if wanted, `data`, `work_dir` and `notes`. The config files
-            of its stages are named relative to it.
-        work_dir: Goes before that of the config; without either it is work_dirs/study-NAME.
+        path: A config with `title`, `seeds`, `stages` and optionally `data`, `work_dir`, `arms`, `contrasts`, `page`,
+            `findings` and `notes`. The config files of its stages are named relative to it.
+        work_dir: Takes precedence over the config's; the default is work_dirs/study-NAME.
         cfg_options: Entries of the study's config to set.
-        dry: The first seed alone, two batches a training, in a folder `dry-run` inside the work folder.
+        dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
 
     Raises:
-        FileNotFoundError: where the config or that of a stage is not there.
-        ValueError: for a config that says too little or too much, with the key.
+        FileNotFoundError: if the config or that of a stage was not found.
+        ValueError: for a config with missing, unknown or contradictory entries.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f'config {path} is not there')
+        raise FileNotFoundError(f'config {path} was not found')
     cfg = Config.fromfile(path)
     cfg.merge_from_dict(dict(cfg_options or {}))
     missing = {'title', 'seeds', 'stages'} - set(cfg)
     if missing:
-        raise ValueError(f'{path} is no config of a study: it has no {", ".join(sorted(missing))}')
+        raise ValueError(f'{path} is not the config of a study: it lacks {", ".join(sorted(missing))}')
     seeds = tuple(cfg.seeds)
     if not seeds or len(set(seeds)) != len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise ValueError(f'{path}: seeds={list(seeds)} must be different integers, none of them negative')
-    stages = {}
-    for name, entry in cfg.stages.items():
-        if not {'config', 'metric'} <= set(entry) <= _STAGE_KEYS:
-            raise ValueError(f'{path}: stages.{name} has {sorted(entry)}, wanted config, metric and perhaps start')
-        stage = Stage(name, path.parent / entry['config'], entry['metric'], entry.get('start'))
-        if not stage.config.is_file():
-            raise FileNotFoundError(f'{path}: stages.{name}.config={stage.config} is not there')
-        if stage.start is not None and stage.start not in stages:
-            raise ValueError(f'{path}: stages.{name}.start={stage.start} must be an earlier stage: {list(stages)}')
-        stages[name] = stage
+    arms = {**ARMS, **{name: dict(fields) for name, fields in cfg.get('arms', {}).items()}}
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / f'study-{path.stem}')
     return Study(
         config=path,
         title=cfg.title,
         seeds=seeds[:1] if dry else seeds,
-        stages=stages,
+        stages=_load_stages(path, cfg.stages, arms),
         data=cfg.get('data', {}),
         work_dir=work_dir / 'dry-run' if dry else work_dir,
         notes=cfg.get('notes', ''),
+        findings=cfg.get('findings', ''),
+        page=cfg.get('page', 'study'),
+        contrasts=tuple((one, other) for one, other in cfg.get('contrasts', ())),
         dry=dry,
+        arms=arms,
     )
+
+
+def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Stage]:
+    stages: dict[str, Stage] = {}
+    for name, entry in entries.items():
+        if not {'config', 'metric'} <= set(entry) <= _STAGE_KEYS:
+            raise ValueError(
+                f'{path}: stages.{name} has {sorted(entry)}, expected config, metric '
+                f'and optionally start, start_arm, arms'
+            )
+        stage = Stage(
+            **{**entry, 'name': name, 'config': path.parent / entry['config'], 'arms': tuple(entry.get('arms', ARMS))}
+        )
+        if not stage.config.is_file():
+            raise FileNotFoundError(f'{path}: stages.{name}.config={stage.config} was not found')
+        if stage.start is not None and stage.start not in stages:
+            raise ValueError(f'{path}: stages.{name}.start={stage.start} must be an earlier stage: {list(stages)}')
+        unknown = [arm for arm in (*stage.arms, stage.start_arm or BASELINE) if arm not in arms]
+        if unknown:
+            raise ValueError(f'{path}: stages.{name} names the arms {unknown}, expected some of {list(arms)}')
+        if stage.start is not None:
+            lacking = {stage.start_arm} if stage.start_arm else set(stage.arms)
+            lacking -= set(stages[stage.start].arms)
+            if lacking:
+                raise ValueError(
+                    f'{path}: stages.{stage.start} does not train the arms {sorted(lacking)} that {name} needs'
+                )
+        stages[name] = stage
+    return stages

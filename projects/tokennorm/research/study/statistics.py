@@ -1,11 +1,10 @@
-"""The few statistics of a study: mean and spread over seeds, and paired differences with a t interval."""
+"""Statistics of a study: mean and spread over seeds, and paired differences with scipy's t interval."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from scipy.stats import t as student_t
+from scipy.stats import ttest_rel
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Paired differences, their mean, and the half width of its 95% t interval; None for one pair."""
+    """Paired differences, their mean, and the half width of its 95% t interval, which is None for one pair."""
 
     values: tuple[float, ...]
     mean: float
@@ -27,15 +26,15 @@ class Difference:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean and sample standard deviation.
+    """Returns the mean and the sample standard deviation.
 
     Raises:
-        ValueError: without values.
+        ValueError: for no values.
     """
     if not values:
         raise ValueError('values must not be empty')
@@ -43,14 +42,15 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Differences of pairs, value minus baseline: mean +- t(0.975, n - 1) * s / sqrt(n).
+    """Returns the differences of pairs, value minus baseline, with the interval of scipy's paired t test.
 
     Raises:
-        ValueError: where the two are not of one length, or empty.
+        ValueError: for sequences of different lengths, or empty ones.
     """
     if len(values) != len(baseline) or not values:
         raise ValueError(f'values and baseline must be pairs, got {len(values)} and {len(baseline)}')
     differences = tuple(value - other for value, other in zip(values, baseline, strict=True))
-    n = len(differences)
-    half_width = float(student_t.ppf(0.975, n - 1)) * stdev(differences) / math.sqrt(n) if n > 1 else None
-    return Difference(differences, mean(differences), half_width)
+    if len(set(differences)) == 1:  # scipy has no interval for one pair, and warns about equal differences
+        return Difference(differences, differences[0], None if len(differences) == 1 else 0.0)
+    interval = ttest_rel(values, baseline).confidence_interval(0.95)
+    return Difference(differences, mean(differences), float(interval.high - interval.low) / 2)

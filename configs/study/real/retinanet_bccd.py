@@ -1,0 +1,26 @@
+"""RetinaNet on PVT-mini, blood cells at 320 x 240 pixels: LN and DTN, both initialized with the weights of LN.
+
+The logits of lambda have ten times the learning rate, as in the `lnstart` configs of `configs/pvt`.
+"""
+
+_base_ = [
+    '../../_base_/models/retinanet_pvt-mini_fpn.py',
+    '../../_base_/datasets/bccd_detection.py',
+    '../../_base_/schedules/study_detector.py',
+]
+
+max_epochs = 12
+model = dict(backbone=dict(pretrain_img_size=64), bbox_head=dict(num_classes=len(_base_.metainfo['classes'])))
+no_workers = dict(num_workers=0, persistent_workers=False)
+train_dataloader = dict(**no_workers)
+val_dataloader = dict(**no_workers)
+test_dataloader = val_dataloader
+optim_wrapper = dict(
+    optimizer=dict(lr=5e-4),
+    paramwise_cfg=dict(
+        custom_keys=dict(mean_logit=dict(lr_mult=10.0, decay_mult=0.0), var_logit=dict(lr_mult=10.0, decay_mult=0.0))
+    ),
+)
+train_cfg = dict(max_epochs=max_epochs, val_interval=6)
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].end = max_epochs  # the cosine

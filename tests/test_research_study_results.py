@@ -1,0 +1,72 @@
+"""Kept results: they give the report of the runs themselves, and the published page is what they give."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.test_research_study_page import AP, record, write
+from tokennorm.research.study.page import write_report
+from tokennorm.research.study.plan import load_study
+from tokennorm.research.study.results import keep_results, read_results, read_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / 'docs' / 'study'
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = load_study(ROOT / 'configs' / 'study' / 'cpu.py', tmp_path / 'runs')
+    for run in study.runs():
+        metric = study.stages[run.stage].metric
+        finished = (run.arm, run.seed) != ('DTN', 1)
+        write(study, run, record(run, metric, AP[run.arm][run.seed], finished=finished))
+    return study
+
+
+def test_the_report_of_kept_results_is_that_of_the_runs(study, tmp_path):
+    kept = keep_results(study, tmp_path / 'results')
+    assert [path.name for path in kept] == ['pretrain.json', 'retinanet.json']
+    assert len(json.loads(kept[0].read_text())) == 4 * 3 - 1, 'an unfinished run was kept'
+    pages = [
+        write_report(study, records, tmp_path / name)[0].read_text()
+        for name, records in (('one', read_runs(study)), ('two', read_results(study, tmp_path / 'results')))
+    ]
+    tables = [[line for line in page.splitlines() if line.startswith('| ')] for page in pages]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 2 * (2 + 4 + 5)
+
+
+def test_the_summary_figure_is_that_of_a_study_with_findings(study, tmp_path):
+    assert 'summary.png' not in {path.name for path in write_report(study, read_runs(study), tmp_path)}
+    study = load_study(study.config, study.work_dir, dict(findings='DTN helps.', page='other'))
+    page, summary, *_ = write_report(study, read_runs(study), tmp_path)
+    assert (page.name, summary.name) == ('other.md', 'summary.png')
+    assert summary.stat().st_size > 10_000
+    assert 'DTN helps.\n\n![' in page.read_text()
+
+
+def test_unusable_results_are_named(study, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'has no results of this study, expected pretrain\.json'):
+        read_results(study, tmp_path)
+    (tmp_path / 'pretrain.json').write_text('[{"arm": "BN", "seed": 0}]')
+    with pytest.raises(ValueError, match="holds arm 'BN' with seed 0, which"):
+        read_results(study, tmp_path)
+    (tmp_path / 'pretrain.json').write_text('[{"arm": "LN"')
+    with pytest.raises(ValueError, match=r'pretrain\.json does not hold results'):
+        read_results(study, tmp_path)
+
+
+def test_the_published_page_is_what_its_results_give(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    main = runpy.run_path('tools/study.py')['main']
+    main(['configs/study/real.py', '--report', '--from', 'docs/study/results/real', '--docs', str(tmp_path)])
+    assert (tmp_path / 'real.md').read_text() == (DOCS / 'real.md').read_text(), 'regenerate docs/study/real.md'
+    assert {path.name for path in tmp_path.glob('*.png')} <= {path.name for path in DOCS.glob('*.png')}
+
+
+def test_results_need_a_place_for_the_page():
+    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    with pytest.raises(SystemExit):
+        main(['configs/study/real.py', '--report', '--from', 'docs/study/results/real'])
