@@ -12,8 +12,8 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
 from tokennorm.engine.hooks import LambdaHook
-from tokennorm.engine.hooks.report import read_scalars
 from tokennorm.engine.lambdas import read_ratio_curves
+from tokennorm.engine.scalars import read_scalars
 from tokennorm.norms import DTN
 
 
@@ -99,9 +99,9 @@ def test_log_lines_and_the_curves_of_the_report_are_as_without_it(trained):
     work_dir, _ = trained
     (log,) = work_dir.glob('*/*.log')
     assert 'lambda/' not in log.read_text()
-    loss, values = read_scalars(work_dir, 'coco/score', epoch_length=4, last=12)
-    assert list(loss) == [2, 4, 6, 8, 10, 12]
-    assert values == {4: 1.0, 8: 1.0, 12: 1.0}
+    scalars = read_scalars(work_dir)
+    assert list(scalars['loss']) == [2, 4, 6, 8, 10, 12]
+    assert scalars['coco/score'] == {1: 1.0, 2: 1.0, 3: 1.0}
 
 
 def test_the_analysis_of_mmdet_reads_the_same_losses(trained):

@@ -25,7 +25,9 @@ MODELS = host.Registry(
 DATASETS = host.Registry(
     'dataset', parent=host.DATASETS, scope='tokennorm', locations=['tokennorm.research.robustness.class_folders']
 )
-HOOKS = host.Registry('hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.engine.hooks'])
+HOOKS = host.Registry(
+    'hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.engine.hooks', 'tokennorm.report.hook']
+)
 OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
     'optimizer wrapper constructor',
     parent=host.OPTIM_WRAPPER_CONSTRUCTORS,

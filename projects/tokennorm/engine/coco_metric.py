@@ -37,11 +37,13 @@ class CocoMetric(MMDetCocoMetric):
     `proposal_nums[-1]`.
 
     Attributes:
+        ann_file: The annotation file.
         detections: Detections of the last evaluation by 'bbox' or 'segm', on the main process only.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, ann_file: str | None = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(ann_file, *args, **kwargs)
+        self.ann_file = ann_file
         self.detections: dict[str, Detections] = {}
 
     @property
@@ -50,9 +52,9 @@ class CocoMetric(MMDetCocoMetric):
         return self._coco_api.get_cat_ids(cat_names=self.dataset_meta['classes'])
 
     @property
-    def ground_truth(self) -> dict[str, Any] | None:
-        """The content of the annotation file; None before the first evaluation of a metric without `ann_file`."""
-        return None if self._coco_api is None else self._coco_api.dataset
+    def max_detections(self) -> int:
+        """Number of detections per image and class that `mAP` counts."""
+        return self.proposal_nums[-1] if self.use_mp_eval else 100
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Returns AP by mmdet's names; empty where nothing was detected in any image, as mmdet does."""
@@ -87,8 +89,7 @@ class CocoMetric(MMDetCocoMetric):
         params.max_dets, params.iou_thrs = list(self.proposal_nums), [float(t) for t in self.iou_thrs]
         evaluation.evaluate()
         evaluation.accumulate()
-        limit = self.proposal_nums[-1] if self.use_mp_eval else 100
-        stats = summarize(evaluation.eval, self.iou_thrs, self.proposal_nums, limit)
+        stats = summarize(evaluation.eval, self.iou_thrs, self.proposal_nums, self.max_detections)
         logger.info(f'{iou_type}_mAP_copypaste: ' + ' '.join(f'{stats[name]:.3f}' for name, *_ in _PRECISIONS))
         items = self.metric_items or [name for name, *_ in _PRECISIONS]
         unknown = [item for item in items if item not in stats]

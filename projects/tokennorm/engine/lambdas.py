@@ -1,14 +1,13 @@
 """lambda of Eq. 5, the learned ratio of intra-token and inter-token statistics (DTN paper, Fig. 4): of a model, and as
 a training logged it."""
 
-import json
 from pathlib import Path
 
 from torch import Tensor, nn
 
+from tokennorm.engine.scalars import Curve, read_scalars
 from tokennorm.norms import DTN
 
-Curve = dict[int, float]  # value at each training iteration
 PREFIX = 'lambda/'
 STATISTICS = ('mean', 'min', 'max')
 
@@ -35,21 +34,10 @@ def ratio_scalars(model: nn.Module) -> dict[str, float]:
 
 
 def read_ratio_curves(work_dir: Path) -> dict[str, Curve]:
-    """What `LambdaHook` logged, each scalar by its name without the prefix.
-
-    A resumed training has a file for each start. Of an iteration that several files have the latest counts.
+    """Returns the scalars that `LambdaHook` logged, by their names without the prefix.
 
     Args:
-        work_dir: Work folder of a training.
+        work_dir: Work directory of a training run.
     """
-    curves: dict[str, Curve] = {}
-    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:  # cut off when a training was killed
-                continue
-            for name, value in entry.items():
-                if name.startswith(PREFIX):
-                    curves.setdefault(name.removeprefix(PREFIX), {})[entry['step']] = value
-    return {name: dict(sorted(curve.items())) for name, curve in curves.items()}
+    scalars = read_scalars(work_dir)
+    return {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}

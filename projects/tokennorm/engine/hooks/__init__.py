@@ -4,6 +4,5 @@ from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.lambda_hook import LambdaHook
 from tokennorm.engine.hooks.non_finite import NonFiniteHook
-from tokennorm.engine.hooks.report import ReportHook
 
-__all__ = ['CheckpointHook', 'DataErrorHook', 'LambdaHook', 'NonFiniteHook', 'ReportHook']
+__all__ = ['CheckpointHook', 'DataErrorHook', 'LambdaHook', 'NonFiniteHook']

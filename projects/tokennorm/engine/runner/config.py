@@ -13,6 +13,7 @@ from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
 from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.runner.data import use_data_folder
 from tokennorm.engine.runner.options import merge_options
+from tokennorm.engine.runner.report import use_report
 
 
 def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'val')) -> Config:
@@ -35,6 +36,7 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
         use_loader_defaults(cfg)
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
+    use_report(cfg)
     use_options(cfg, args.cfg_options)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']

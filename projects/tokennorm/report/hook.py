@@ -1,6 +1,5 @@
-"""Leaves pictures of a finished training in its work folder: curves, predictions beside ground truth, a summary."""
+"""Reports on a finished training run: the HTML page, curves, predictions beside ground truth, a summary."""
 
-import json
 from pathlib import Path
 
 import cv2
@@ -14,23 +13,26 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.structures import InstanceData
 
 from tokennorm.datasets.drawing import tile
+from tokennorm.engine.scalars import Curve, read_scalars
 from tokennorm.registry import HOOKS
-
-Curve = dict[int, float]  # value at each training iteration
+from tokennorm.report.from_runner import report_on
 
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Writes into the work folder after training:
+    """Writes into the work directory after training:
 
+    - `report.html`: the report of the last validation (`tokennorm.report.page`), and its numbers beside it,
     - `curves.png`: loss and the validation metric against iterations,
     - `predictions.png`: images of the validation set, ground truth at the left and predictions at the right of each,
     - `summary.md`: the metric at the end and at its best, and where everything lies.
 
+    A file that cannot be made is left out with a warning of one line: the training run has its checkpoints already.
+
     Args:
-        metric: Validation metric, as the evaluator names it.
+        metric: Validation metric of curve and summary, as the evaluator names it.
         num_images: Images in `predictions.png`.
-        score_thr: Detections with a lower score are not drawn.
+        score_thr: Detections with a lower score are not drawn there.
         min_side: Images are enlarged to this short side before drawing, so that labels are legible, in pixels.
     """
 
@@ -50,14 +52,40 @@ class ReportHook(Hook):
 
     @master_only
     def after_train(self, runner: Runner) -> None:
-        """Writes the three files; mmengine calls it when training ends."""
+        """Writes the files; mmengine calls it when training ends."""
         folder = Path(runner.work_dir)
+        for name, write in (
+            ('report.html', self._write_report),
+            ('predictions.png', self._write_predictions),
+            ('curves.png', self._write_curves),
+            ('summary.md', self._write_summary),
+        ):
+            try:
+                write(runner, folder / name)
+            except Exception as error:
+                text = ' '.join(str(error).split())
+                runner.logger.warning(f'{folder / name} was not written ({type(error).__name__}: {text:.200})')
+        runner.logger.info(f'Report, summary, curves and predictions are in {folder}')
+
+    def _write_report(self, runner: Runner, path: Path) -> None:
+        unit = f'epoch {runner.epoch}' if isinstance(runner.train_loop, EpochBasedTrainLoop) else ''
+        report_on(runner, 'val', path, checkpoint=f'end of training, {unit or f"iteration {runner.iter}"}')
+
+    def _write_predictions(self, runner: Runner, path: Path) -> None:
+        cv2.imwrite(str(path), self.draw_predictions(runner))
+
+    def _write_curves(self, runner: Runner, path: Path) -> None:
+        plot_curves(path, *self._curves(runner), self.metric)
+
+    def _write_summary(self, runner: Runner, path: Path) -> None:
+        path.write_text(summarise(runner, *self._curves(runner), self.metric))
+
+    def _curves(self, runner: Runner) -> tuple[Curve, Curve]:
+        """Returns loss and metric against iterations."""
+        scalars = read_scalars(runner.work_dir)
         epoch_length = len(runner.train_dataloader) if isinstance(runner.train_loop, EpochBasedTrainLoop) else 1
-        loss, values = read_scalars(folder, self.metric, epoch_length, runner.iter)
-        plot_curves(folder / 'curves.png', loss, values, self.metric)
-        cv2.imwrite(str(folder / 'predictions.png'), self.draw_predictions(runner))
-        (folder / 'summary.md').write_text(summarise(runner, loss, values, self.metric))
-        runner.logger.info(f'Summary, curves and predictions are in {folder}')
+        values = {step * epoch_length: value for step, value in scalars.get(self.metric, {}).items()}
+        return scalars.get('loss', {}), values
 
     @torch.no_grad()
     def draw_predictions(self, runner: Runner) -> np.ndarray:
@@ -91,31 +119,6 @@ def enlarge(instances: InstanceData, factor: float, shape: tuple[int, int]) -> N
         instances.masks = instances.masks.resize(shape)
 
 
-def read_scalars(folder: Path, metric: str, epoch_length: int, last: int) -> tuple[Curve, Curve]:
-    """Loss and metric at each logged iteration, from the scalars that mmengine's LocalVisBackend wrote.
-
-    A resumed training has a file for each start. Of an iteration that several files have the latest counts.
-
-    Args:
-        folder: Work folder of the training.
-        metric: Name of the metric.
-        epoch_length: Iterations between two steps of the metric: those of an epoch, or 1.
-        last: Iterations beyond this one are of an earlier, longer training in the same folder, and left out.
-    """
-    loss, values = {}, {}
-    for path in sorted(folder.glob('*/vis_data/scalars.json')):
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:  # cut off when a training was killed
-                continue
-            if 'loss' in entry:
-                loss[entry['step']] = entry['loss']
-            elif metric in entry:
-                values[entry['step'] * epoch_length] = entry[metric]
-    return tuple({i: v for i, v in sorted(curve.items()) if i <= last} for curve in (loss, values))
-
-
 def plot_curves(path: Path, loss: Curve, values: Curve, metric: str) -> None:
     """Loss and metric against iterations, one above the other."""
     figure = Figure(figsize=(8, 6), layout='constrained')
@@ -145,7 +148,9 @@ def summarise(runner: Runner, loss: Curve, values: Curve, metric: str) -> str:
             f'- {metric} at its best: {values[best]:.3f}, at iteration {best}',
         ]
     lines += ['', 'Files:', '']
-    checkpoints = sorted(path.name for path in Path(runner.work_dir).glob('*.pth'))
-    for name in ['curves.png', 'predictions.png', *checkpoints]:
-        lines.append(f'- {Path(runner.work_dir) / name}')
+    folder = Path(runner.work_dir)
+    checkpoints = sorted(path.name for path in folder.glob('*.pth'))
+    files = [name for name in ('report.html', 'curves.png', 'predictions.png') if (folder / name).is_file()]
+    for name in [*files, *checkpoints]:
+        lines.append(f'- {folder / name}')
     return '\n'.join(lines) + '\n'

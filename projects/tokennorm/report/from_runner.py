@@ -1,0 +1,55 @@
+"""Makes the report's source from a runner of mmengine that has evaluated a detector."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from mmengine.runner import Runner
+
+from tokennorm.engine.coco_metric import CocoMetric
+from tokennorm.report.page import Source, write_report
+
+
+def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | None = None) -> dict[str, Any]:
+    """Writes the report of a runner's last evaluation.
+
+    Args:
+        runner: A runner after validation or testing.
+        split: 'val' or 'test'.
+        path: The page, `NAME.html`; see `write_report` for the files beside it.
+        checkpoint: Where the weights come from.
+
+    Returns:
+        The numbers of the report.
+
+    Raises:
+        ValueError: if the split was not evaluated by `tokennorm.CocoMetric` in this process.
+    """
+    return write_report(source_of(runner, split, checkpoint), path)
+
+
+def source_of(runner: Runner, split: str, checkpoint: str | None = None) -> Source:
+    """Returns the source of a report; arguments and errors are those of `report_on`."""
+    loop = getattr(runner, f'{split}_loop')
+    metrics = [] if loop is None else loop.evaluator.metrics
+    metric = next((metric for metric in metrics if isinstance(metric, CocoMetric)), None)
+    if metric is None:
+        raise ValueError(f'{split}_evaluator is not a tokennorm.CocoMetric')
+    if not metric.detections or metric.ann_file is None:
+        raise ValueError(f'the {split} data was not evaluated against an annotation file')
+    dataset = loop.dataloader.dataset
+    while not hasattr(dataset, 'data_prefix') and hasattr(dataset, 'dataset'):
+        dataset = dataset.dataset
+    return Source(
+        title=Path(runner.cfg.filename).stem if runner.cfg.filename else runner.experiment_name,
+        ann_file=metric.ann_file,
+        detections=metric.detections,
+        image_dir=getattr(dataset, 'data_prefix', {}).get('img'),
+        category_ids=metric.category_ids,
+        work_dir=runner.work_dir,
+        cfg=runner.cfg,
+        checkpoint=checkpoint,
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        max_detections=metric.max_detections,
+    )

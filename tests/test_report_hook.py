@@ -1,0 +1,143 @@
+"""The report hook: after a real training run, after one that breaks it, and its pictures."""
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.structures import InstanceData
+
+from tokennorm.datasets.drawing import tile
+from tokennorm.engine.runner import build_runner, load_config
+from tokennorm.engine.runner.report import use_report
+from tokennorm.report.hook import ReportHook, enlarge, plot_curves
+
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
+
+
+def write_coco(folder):
+    """Two splits of six images with a square of one of two classes each."""
+    rng = np.random.default_rng(0)
+    for split in ('train', 'val'):
+        (folder / 'images' / split).mkdir(parents=True)
+        (folder / 'annotations').mkdir(exist_ok=True)
+        images, annotations = [], []
+        for i in range(1, 7):
+            x, y = rng.integers(10, 80, 2).tolist()
+            pixels = np.full((128, 128, 3), 90, np.uint8)
+            pixels[y : y + 40, x : x + 40] = (0, 0, 255) if i % 2 else (0, 255, 0)
+            cv2.imwrite(str(folder / 'images' / split / f'{i}.png'), pixels)
+            images.append(dict(id=i, file_name=f'{i}.png', width=128, height=128))
+            box = dict(bbox=[x, y, 40, 40], area=1600, iscrowd=0, segmentation=[[x, y, x + 40, y, x + 40, y + 40]])
+            annotations.append(dict(id=i, image_id=i, category_id=1 + i % 2) | box)
+        categories = [dict(id=1, name='red'), dict(id=2, name='green')]
+        content = dict(images=images, annotations=annotations, categories=categories)
+        (folder / 'annotations' / f'{split}.json').write_text(json.dumps(content))
+
+
+def load(config, data, work_dir, **options):
+    args = dict(config=str(CONFIGS / config), data=str(data), work_dir=str(work_dir), launcher='none', local_rank=0)
+    return load_config(argparse.Namespace(**args, cfg_options=options))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    write_coco(tmp_path / 'data')
+    cfg = load('demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes.py', tmp_path / 'data', tmp_path / 'work')
+    cfg.train_cfg.update(max_epochs=1, val_interval=1)
+    cfg.model.test_cfg.score_thr = 0.0
+    for split in ('train', 'val'):
+        cfg[f'{split}_dataloader'].update(batch_size=3, num_workers=0, persistent_workers=False)
+    cfg.default_hooks.logger.interval = 1
+    runner = build_runner(cfg, splits=('train', 'val'))
+    runner.train()
+    return tmp_path / 'work', runner
+
+
+def test_a_training_run_ends_with_a_report(trained):
+    work_dir, runner = trained
+    numbers = json.loads((work_dir / 'report.json').read_text())
+    (metric,) = runner.val_evaluator.metrics
+    assert numbers['results']['bbox']['summary']['mAP'] >= 0
+    assert numbers['title'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
+    assert numbers['checkpoint'] == 'end of training, epoch 1'
+    assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == ['red', 'green']
+    text = (work_dir / 'report.html').read_text()
+    for part in ('Training loss', 'Learning rate', 'Lambda of the DTN layers', 'Worst images', 'stride 8', 'red'):
+        assert part in text, part
+    assert len(json.loads((work_dir / 'report.bbox.json').read_text())) == len(metric.detections['bbox']) > 0
+    summary = (work_dir / 'summary.md').read_text()
+    assert f'- {work_dir / "report.html"}' in summary
+    assert 'coco/bbox_mAP at the end: ' in summary
+    assert all((work_dir / name).is_file() for name in ('curves.png', 'predictions.png'))
+
+
+def test_a_report_that_fails_is_a_warning_of_one_line(tmp_path, caplog):
+    runner = SimpleNamespace(
+        work_dir=str(tmp_path / 'gone'),
+        logger=logging.getLogger('report'),
+        train_loop=None,
+        iter=3,
+        epoch=0,
+        val_loop=None,
+        experiment_name='x',
+        val_dataloader=None,
+    )
+    with caplog.at_level(logging.WARNING, logger='report'):
+        ReportHook().after_train(runner)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 4
+    assert all('\n' not in message for message in messages)
+    path = tmp_path / 'gone' / 'report.html'
+    assert messages[0] == f'{path} was not written (ValueError: val_evaluator is not a tokennorm.CocoMetric)'
+
+
+@pytest.mark.parametrize('config', sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name), ids=str)
+def test_every_coco_config_gets_metric_and_hook(config):
+    cfg = Config.fromfile(config)
+    before = len(cfg.get('custom_hooks') or [])
+    use_report(cfg)
+    use_report(cfg)
+    assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
+    assert [str(hook.type) for hook in cfg.custom_hooks].count('tokennorm.ReportHook') == 1
+    assert len(cfg.custom_hooks) <= before + 1
+
+
+def test_configs_of_other_evaluations_stay_as_they_are():
+    for path in ('imagenet/pvt-tiny_8xb128_in1k.py', 'demo/retinanet_pvt-mini_fpn_shapes.py'):
+        cfg = Config.fromfile(CONFIGS / path)
+        hooks, evaluator = list(cfg.get('custom_hooks') or []), cfg.val_evaluator.type
+        use_report(cfg)
+        assert list(cfg.get('custom_hooks') or []) == hooks
+        assert cfg.val_evaluator.type == evaluator.replace('CocoMetric', 'tokennorm.CocoMetric')
+
+
+def test_enlarge_scales_boxes_and_masks():
+    masks = torch.zeros(1, 4, 6, dtype=torch.bool)
+    masks[0, 1, 2] = True
+    instances = InstanceData(bboxes=torch.tensor([[1.0, 2.0, 3.0, 4.0]]), masks=masks)
+    enlarge(instances, 2.0, (8, 12))
+    assert instances.bboxes.tolist() == [[2, 4, 6, 8]]
+    assert instances.masks[0].nonzero().tolist() == [[2, 4], [2, 5], [3, 4], [3, 5]]
+
+
+def test_tile_keeps_every_image(tmp_path):
+    images = [np.full((4, 3 + i, 3), i, np.uint8) for i in range(3)]
+    sheet = tile(images, columns=2, gap=1)
+    assert sheet.shape == (10, 12, 3)
+    for i, (y, x) in enumerate([(0, 0), (0, 6), (5, 0)]):
+        assert (sheet[y : y + 4, x : x + 3 + i] == i).all()
+
+
+def test_curves_are_drawn_with_and_without_points(tmp_path):
+    for name, curve in [('some', {1: 2.0, 5: 1.0}), ('none', {})]:
+        plot_curves(tmp_path / f'{name}.png', curve, curve, 'ap')
+    some, none = (cv2.imread(str(tmp_path / f'{name}.png')) for name in ('some', 'none'))
+    assert some.shape == none.shape == (720, 960, 3)
+    assert (some != none).any()
