@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import yaml
 from mmengine import Config
 from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
@@ -13,7 +14,9 @@ from tests import test_backbones_swin as swin
 from tests import test_tools
 from tests.test_checkpoints_reading import assert_same
 from tests.test_tools import CONFIG, ROOT, options, tool
-from tokennorm.checkpoints import read_checkpoint
+from tokennorm import Detector
+from tokennorm.checkpoints import read_checkpoint, read_state_dict
+from tokennorm.engine.scalars import read_scalars
 
 data, trained = test_tools.data, test_tools.trained  # fixtures
 
@@ -172,3 +175,58 @@ def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, caps
     with pytest.raises(SystemExit, match=r'error: .*ResNet'):
         tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
     assert not (tmp_path / 'no.pth').exists()
+
+
+def test_a_published_safetensors_file_gives_the_same_detections(data, trained, tmp_path, capsys):
+    """As `load_from`, for `test`, in Python, and converted; training cannot resume from it."""
+    tool('publish_checkpoint')([str(trained), str(tmp_path / 'mini.pth'), '--safetensors'])
+    (path,) = tmp_path.glob('mini-*.safetensors')
+    capsys.readouterr()
+    content, latest = read_checkpoint(path), read_checkpoint(trained)
+    assert_same('state_dict', dict(sorted(content['state_dict'].items())), dict(sorted(latest['state_dict'].items())))
+    assert content['meta']['cfg'] == latest['meta']['cfg']
+    assert content['meta']['dataset_meta']['classes'] == latest['meta']['dataset_meta']['classes']
+    image = ROOT / 'docs' / 'demo.jpg'
+    every_box = tmp_path / 'every_box.py'
+    every_box.write_text(f'_base_ = {CONFIG!r}\nmodel = dict(test_cfg=dict(score_thr=0.0))')
+    boxes = [Detector(every_box, checkpoint, 'cpu')(image, 0.0).boxes for checkpoint in (trained, path)]
+    assert len(boxes[0])
+    np.testing.assert_array_equal(*boxes)
+    tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *options(data, load_from=str(path))])
+    assert (tmp_path / 'new' / 'epoch_1.pth').is_file()
+    with pytest.raises(SystemExit, match=r'safetensors has only weights.*load_from='):
+        tool('train')(
+            [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(data)]
+        )
+    out = tmp_path / 'backbone.safetensors'
+    tool('convert_checkpoint')([str(path), str(out), '--config', CONFIG])
+    backbone = {key: value for key, value in latest['state_dict'].items() if key.startswith('backbone.')}
+    assert_same(
+        'backbone', {f'backbone.{k}': v for k, v in read_state_dict(out).items()}, dict(sorted(backbone.items()))
+    )
+
+
+def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, capsys):
+    folder = tmp_path / 'tiny-detector'
+    tool('publish_checkpoint')([str(trained), '--hf', str(folder), '--license', 'apache-2.0', '--dataset', 'my shapes'])
+    assert sorted(path.name for path in folder.iterdir()) == ['README.md', 'config.py', 'model.safetensors']
+    detector = Detector(folder / 'config.py', folder / 'model.safetensors', 'cpu')
+    assert list(detector.classes) == ['disk', 'square', 'triangle', 'star']
+    _, fields, text = (folder / 'README.md').read_text().split('---\n', 2)
+    fields = yaml.safe_load(fields)
+    assert (fields['license'], fields['pipeline_tag']) == ('apache-2.0', 'object-detection')
+    (result,) = fields['model-index'][0]['results']
+    expected = read_scalars(trained)['coco/bbox_mAP'][read_checkpoint(trained)['meta']['epoch']]
+    assert result['metrics'] == [dict(type='box AP', value=expected)]
+    assert result['dataset']['name'] == 'my shapes'
+    for part in ('| Training data | my shapes |', '| Licence of the weights | apache-2.0 |', '4: disk, square'):
+        assert part in text
+    with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
+        tool('publish_checkpoint')([str(trained), '--hf', str(folder)])
+    torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'bare.pth')
+    with pytest.raises(SystemExit, match=r'bare.pth has no config in its metadata'):
+        tool('publish_checkpoint')([str(tmp_path / 'bare.pth'), '--hf', str(tmp_path / 'bare')])
+    assert not (tmp_path / 'bare').exists()
+    with pytest.raises(SystemExit, match='2'):
+        tool('publish_checkpoint')([str(trained)])
+    assert 'give either OUT or --hf DIR' in capsys.readouterr().err

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
     parser.add_argument('source', help='file, URL, name on the Hugging Face Hub, or work directory of a training run')
     parser.add_argument('out', type=Path, help='file to write, .pth or .safetensors; it must not exist')
-    parser.add_argument('--config', required=True, type=Path, help='config of a model with the backbone')
+    parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')
     args = parser.parse_args(argv)
     try:
         print(_convert(args.source, args.out, args.config))
@@ -23,20 +23,19 @@ def main(argv: list[str]) -> None:
         raise SystemExit(f'error: {error}') from error
 
 
-def _convert(source: str, out: Path, config: Path) -> str:
+def _convert(source: str, out: Path, config: str) -> str:
     """Writes the converted checkpoint, and returns the loading report."""
-    from mmengine.config import Config
-
     from tokennorm.checkpoints import CheckpointError, load_pretrained
     from tokennorm.checkpoints.layouts import layouts_of
     from tokennorm.checkpoints.loading import parse_init_cfg
     from tokennorm.checkpoints.writing import to_bytes, write_new
+    from tokennorm.engine.runner.config import read_config
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__
 
     if out.exists():
         raise FileExistsError(f'{out} already exists; remove it or name another file')
-    backbone = Config.fromfile(config).get('model', {}).get('backbone', {}).to_dict()
+    backbone = read_config(config).get('model', {}).get('backbone', {}).to_dict()
     init_cfg = dict(backbone.pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
     model = MODELS.build(backbone)
     if not layouts_of(model):

@@ -67,7 +67,12 @@ def model_card(
     masks = any(key.startswith('roi_head.mask_head.') for key in published['state_dict'])
     boxes = any(key.startswith(('bbox_head.', 'roi_head.')) for key in published['state_dict'])
     task = 'image-segmentation' if masks else 'object-detection' if boxes else 'image-classification'
-    fields = ['library_name: tokennorm', f'license: {license_id}', f'pipeline_tag: {task}', f'tags: [tokennorm, {task}]']
+    fields = [
+        'library_name: tokennorm',
+        f'license: {license_id}',
+        f'pipeline_tag: {task}',
+        f'tags: [tokennorm, {task}]',
+    ]
     if dataset and metrics:
         rows = [f'      - {{type: {json.dumps(key)}, value: {value}}}' for key, value in metrics.items()]
         fields += ['model-index:', f'- name: {json.dumps(name)}', '  results:', f'  - task: {{type: {task}}}']

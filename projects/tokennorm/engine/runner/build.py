@@ -8,10 +8,10 @@ from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import Runner
 from torch import nn
 
-from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_state_dict, trained_classes
+from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint, trained_classes
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta
+from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import check_classes, check_config_data
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.distributed import is_first_process, start_cpu_processes
@@ -46,11 +46,13 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         if 'train' in splits:
             make_resumable(cfg)
             _find_checkpoint_to_resume(cfg)
+            if cfg.get('load_from'):
+                cfg.load_from = find_checkpoint(cfg.load_from)
             check_start(cfg)
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner leaves it where its name was seen before
-    except (ImportError, RuntimeError, ValueError, FileNotFoundError) as error:
+    except (ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError) as error:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
@@ -108,8 +110,14 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
         return
     model = _unwrapped(runner)
     try:
-        state_dict = read_state_dict(checkpoint)
+        content = read_checkpoint(checkpoint)
+        state_dict = state_dict_in(content, checkpoint)
         if cfg.get('resume'):
+            if 'optimizer' not in content:
+                raise CheckpointError(
+                    f'--resume: {checkpoint} has only weights, not the state of a training run. '
+                    f'To start a new run from them: --cfg-options load_from={checkpoint}'
+                )
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
             classes, trained = common_meta(metainfo).get('classes'), trained_classes(checkpoint)
             if classes is not None and trained is not None:
