@@ -29,7 +29,7 @@ ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 )
 def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, classes):
     model, path = nn.Linear(1, 1), tmp_path / 'epoch_1.pth'
-    torch.save(dict(meta=dict(dataset_meta=meta), state_dict=model.state_dict()), path)
+    torch.save(dict(meta=dict(dataset_meta=meta), state_dict=model.state_dict(), optimizer={}), path)
     assert trained_classes(path) == classes
     runner = SimpleNamespace(model=model, train_dataloader=SimpleNamespace(dataset=dataset))
     cfg = dict(load_from=str(path), resume=True)
