@@ -122,6 +122,18 @@ def test_dual_patch_norms_first_norm_is_the_papers_whatever_norms_the_backbone_h
 
 
 @of_every_backbone
+def test_an_mlp_may_be_a_fractional_number_of_times_as_wide(cls):
+    arch = BACKBONES[cls]['arch'] | dict(mlp_ratios=[2.0, 3.5, 1.3])
+    model = build(cls, arch=arch)
+    assert [stage.blocks[0].mlp.fc1.out_features for stage in model.stages] == [16, 56, 31]
+    assert [tuple(out.shape) for out in model(torch.randn(1, 3, 32, 32))] == [
+        (1, 8, 8, 8),
+        (1, 16, 4, 4),
+        (1, 24, 2, 2),
+    ]
+
+
+@of_every_backbone
 def test_drop_path_grows_with_depth(cls):
     model = build(cls, drop_path_rate=0.4)
     rates = [block.drop_path.rate for stage in model.stages for block in stage.blocks]
@@ -134,9 +146,9 @@ def test_drop_path_grows_with_depth(cls):
     [
         (dict(arch='tny'), "arch='tny' must be one of .* or a dict"),
         (dict(arch=dict(depths=[2])), 'embed_dims'),
-        (dict(depths=[2, 2]), 'one entry a stage'),
+        (dict(depths=[2, 2]), 'one entry per stage'),
         (dict(num_heads=[1, 3, 4]), 'num_heads=3 must divide embed_dims=16'),
-        (dict(mlp_ratios=[4, 4, 2.5]), 'mlp_ratios'),
+        (dict(mlp_ratios=[4, 4, -2.5]), 'mlp_ratios'),
         (dict(out_indices=(0, 3)), r'out_indices=\(0, 3\) must lie in 0 to 2'),
         (dict(out_indices=()), 'at least one stage'),
         (dict(token_norm_stages=4), 'token_norm_stages'),

@@ -18,7 +18,7 @@ from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.layers import block as layers
-from tokennorm.layers.block import DropPath
+from tokennorm.layers.drop_path import DropPath
 from tokennorm.norms import DTN, LayerNorm
 
 ARCH = dict(
@@ -308,7 +308,7 @@ def test_drop_path_grows_with_depth_and_keeps_the_mean():
     [
         (dict(arch='tny'), 'tiny, small, medium, large'),
         (dict(arch=dict(depths=[2])), 'embed_dims'),
-        (dict(arch=dict(ARCH, depths=[2, 2])), 'one entry a stage'),
+        (dict(arch=dict(ARCH, depths=[2, 2])), 'one entry per stage'),
         (dict(arch=dict(ARCH, num_heads=[1, 3, 5, 8])), 'num_heads=3 must divide embed_dims=16'),
         (dict(out_indices=(0, 4)), 'out_indices'),
         (dict(token_norm_stages=5), 'token_norm_stages'),
@@ -321,7 +321,7 @@ def test_drop_path_grows_with_depth_and_keeps_the_mean():
         (dict(norm_cfg=dict(eps=1e-6)), 'norm_cfg'),
         (dict(norm_cfg=dict(type='BN2d')), 'BatchNorm2d does not normalize token grids'),
         (dict(arch=dict(ARCH, sr_ratios=[8, 4, 2, 0])), 'sr_ratios'),
-        (dict(arch=dict(ARCH, mlp_ratios=[4, 4, 2, 2.5])), 'mlp_ratios'),
+        (dict(arch=dict(ARCH, mlp_ratios=[4, 4, 2, -2.5])), 'mlp_ratios'),
         (dict(out_indices=()), 'out_indices'),
         (dict(drop_path_rate=1.0), 'drop_path_rate'),
         (dict(pretrain_img_size=(64, 64, 64)), 'pretrain_img_size'),

@@ -17,7 +17,7 @@ from tokennorm.backbones import Swin
 from tokennorm.backbones.swin import ARCHS, relative_positions, shift_mask
 from tokennorm.checkpoints import from_published_swin, load_pretrained
 from tokennorm.layers import DualPatchEmbed
-from tokennorm.layers import block as layers
+from tokennorm.layers.attention import attend_with_bias
 from tokennorm.norms import DTN
 
 ARCH = dict(embed_dims=[8, 16, 32, 64], depths=[2, 2, 1, 2], num_heads=[1, 2, 4, 8], mlp_ratios=[4, 4, 4, 4])
@@ -134,8 +134,8 @@ def test_attention_with_bias_is_the_same_with_and_without_a_gradient(num_masks):
     logits = torch.einsum('mntd,mnsd->mnts', q, k) / 2 + torch.stack([bias[m % num_masks] for m in range(6)])
     expected = torch.einsum('mnts,mnsd->mntd', logits.softmax(-1), v)
     for needs_grad in (False, True):
-        assert_near('out', layers.attend_with_bias(q, k, v, bias.requires_grad_(needs_grad)), expected)
-    assert layers.attend_with_bias(*(t.bfloat16() for t in (q, k, v, bias.detach()))).dtype == torch.bfloat16
+        assert_near('out', attend_with_bias(q, k, v, bias.requires_grad_(needs_grad)), expected)
+    assert attend_with_bias(*(t.bfloat16() for t in (q, k, v, bias.detach()))).dtype == torch.bfloat16
 
 
 def test_relative_positions_number_the_offsets():

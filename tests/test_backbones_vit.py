@@ -447,6 +447,13 @@ def test_batch_norms_stay_in_eval_mode_on_request():
         assert model.train().blocks[2].extra.training is not norm_eval
 
 
+def test_the_words_of_the_other_backbones_name_the_same_sizes():
+    assert ARCHS['tiny'] == dict(embed_dims=192, depths=12, num_heads=3, mlp_ratios=4)
+    model = small_vit(arch=dict(embed_dims=24, depths=4, num_heads=3, mlp_ratios=1.5))
+    assert len(model.blocks) == 4
+    assert model.blocks[0].mlp.fc1.out_features == 36
+
+
 def test_drop_path_grows_with_depth():
     assert [b.drop_path.rate for b in small_vit(drop_path_rate=0.3).blocks] == pytest.approx([0, 0.1, 0.2, 0.3])
 
@@ -457,8 +464,8 @@ def test_drop_path_grows_with_depth():
         (dict(arch='tny'), r"arch='tny' must be one of .*base\* or a dict"),
         (dict(arch=dict(depth=2)), 'embed_dims'),
         (dict(arch=ARCH | dict(num_heads=5)), 'num_heads=5 must divide embed_dims=24'),
-        (dict(arch=ARCH | dict(mlp_ratio=2.5)), 'mlp_ratio=2.5 must be a whole number'),
-        (dict(arch=ARCH | dict(depth=0)), 'depth=0'),
+        (dict(arch=ARCH | dict(mlp_ratio=-2.5)), 'mlp_ratios=-2.5 must be positive'),
+        (dict(arch=ARCH | dict(depth=0)), 'depths=0 must be integers of at least 1'),
         (dict(patch_size=0), 'patch_size'),
         (dict(out_indices=(4,)), r'out_indices=\(4,\) must lie in 0 to 3'),
         (dict(out_indices=()), 'out_indices=.* at least one'),

@@ -3,7 +3,7 @@ description of their maps."""
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -12,69 +12,13 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from tokennorm.backbones.arch import Arch
 from tokennorm.builder import build_norm, check_cfg
 from tokennorm.checkpoints import load_from_init_cfg
-from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import valid_tokens
 
-MAX_STAGES = 4
 WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
-Arch = Mapping[str, Any]
-
-
-def find_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, optional: Collection[str] = ()) -> Arch:
-    """The table row of a name, or the given dict, which has the keys of a row.
-
-    Args:
-        owner: The backbone's name, for messages.
-        archs: Rows under the names of the variants.
-        arch: A name or a row.
-        optional: Keys that a row may leave out.
-
-    Raises:
-        ValueError: for an unknown name, and for a row with other keys.
-    """
-    if isinstance(arch, str) and arch in archs:
-        return archs[arch]
-    if not isinstance(arch, Mapping):
-        meant = did_you_mean(arch, archs) if isinstance(arch, str) else ''
-        raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{meant}')
-    expected = set(next(iter(archs.values())))
-    if set(arch) - set(optional) != expected:
-        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, it needs {sorted(expected)}')
-    return arch
-
-
-def resolve_arch(owner: str, archs: Mapping[str, Arch], arch: str | Arch, **optional: Any) -> dict[str, Any]:
-    """As `find_arch`, of rows of lists with one entry a stage, which are checked.
-
-    Args:
-        owner: The backbone's name, for messages.
-        archs: Rows under the names of the variants.
-        arch: A name or a row.
-        optional: Entries that a row may leave out, with their defaults; they are no lists.
-
-    Raises:
-        ValueError: as `find_arch`, and for a row whose lists do not fit together.
-    """
-    row = optional | dict(find_arch(owner, archs, arch, optional))
-    if isinstance(arch, str):
-        return row
-    lists = {key: values for key, values in row.items() if key not in optional}
-    for key, values in lists.items():
-        if not isinstance(values, list | tuple):
-            raise ValueError(f'{owner}: arch: {key}={values!r} must be a list of one entry a stage')
-    lengths = {key: len(values) for key, values in lists.items()}
-    if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= MAX_STAGES:
-        raise ValueError(f'{owner}: arch needs one entry a stage, for 1 to {MAX_STAGES} stages, in each: {lengths}')
-    for key, values in lists.items():
-        if not all(isinstance(value, int) and value >= 1 for value in values):
-            raise ValueError(f'{owner}: arch: {key}={tuple(values)} must be whole numbers of at least 1')
-    for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
-        if dims % num_heads:
-            raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
-    return row | {key: tuple(values) for key, values in lists.items()}
 
 
 def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
@@ -120,13 +64,13 @@ class Backbone(BaseModule):
     def __init__(
         self,
         num_stages: int,
-        out_indices: Sequence[int] | None,
-        out_type: str,
-        frozen_stages: int,
-        norm_eval: bool,
-        drop_path_rate: float,
-        init_cfg: Mapping[str, Any] | None,
+        out_indices: Sequence[int] | None = None,
+        out_type: str = 'featmap',
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
         autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
+        drop_path_rate: float = 0.0,
+        init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         out_indices = range(num_stages) if out_indices is None else out_indices
@@ -228,14 +172,14 @@ class Pyramid(Backbone):
 
     Args:
         arch: What `resolve_arch` returns.
-        others: The other arguments of `Backbone`.
+        kwargs: The other arguments of `Backbone`.
 
     Raises:
         ValueError: for arguments out of range.
     """
 
-    def __init__(self, arch: Arch, *others: Any) -> None:
-        super().__init__(len(arch['depths']), *others)
+    def __init__(self, arch: Arch, **kwargs: Any) -> None:
+        super().__init__(num_stages=len(arch['depths']), **kwargs)
         self.embed_dims = tuple(arch['embed_dims'])
         self.stages = nn.ModuleList()
 

@@ -6,7 +6,7 @@ classifier (`out_type='cls_token'`, without its linear head). Two things are wid
 divide are padded rather than cut, and maps smaller than the reduction of their keys are padded to one key.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,11 +14,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.arch import resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import DropPath, Mlp, drop_path_rates, run_block
+from tokennorm.layers.block import Block, run_block
+from tokennorm.layers.drop_path import drop_path_rates
+from tokennorm.layers.mlp import Mlp
 from tokennorm.registry import MODELS
 
 _PATCH_SIZES = (4, 2, 2, 2)
@@ -64,32 +67,6 @@ class SpatialReductionAttention(nn.Module):
         if min(height, width) < self.sr_ratio:
             x = F.pad(x, (0, max(self.sr_ratio - width, 0), 0, max(self.sr_ratio - height, 0)))
         return self.norm(rearrange(self.sr(x), 'b c h w -> b h w c'))
-
-
-class Block(nn.Module):
-    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
-
-    def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        mlp_ratio: int,
-        sr_ratio: int,
-        drop_path: float,
-        sr_norm_cfg: Mapping[str, Any],
-        build_token_norm: Callable[[], nn.Module],
-    ) -> None:
-        super().__init__()
-        self.norm1 = build_token_norm()
-        self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
-        self.norm2 = build_token_norm()
-        self.mlp = Mlp(dims, mlp_ratio * dims)
-        self.drop_path = DropPath(drop_path)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 class Stage(nn.Module):
@@ -199,7 +176,14 @@ class PVT(Pyramid):
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
         super().__init__(
-            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
+            arch=arch,
+            out_indices=out_indices,
+            out_type=out_type,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            autocast_dtype=autocast_dtype,
+            drop_path_rate=drop_path_rate,
+            init_cfg=init_cfg,
         )
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
@@ -221,13 +205,11 @@ class PVT(Pyramid):
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
             blocks = [
                 Block(
-                    dims,
-                    num_heads=arch['num_heads'][i],
-                    mlp_ratio=arch['mlp_ratios'][i],
-                    sr_ratio=arch['sr_ratios'][i],
+                    norm1=token_norms[i](),
+                    attn=SpatialReductionAttention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    norm2=token_norms[i](),
+                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
                     drop_path=next(drop_paths),
-                    sr_norm_cfg=embed_norm_cfg,
-                    build_token_norm=token_norms[i],
                 )
                 for _ in range(arch['depths'][i])
             ]

@@ -7,18 +7,21 @@ a side there too. Maps smaller than the reduction of their keys, at which the pu
 key.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.arch import resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import DropPath, drop_path_rates, run_block
+from tokennorm.layers.block import Block, run_block
+from tokennorm.layers.drop_path import drop_path_rates
+from tokennorm.layers.mlp import hidden_dims
 from tokennorm.registry import MODELS
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
@@ -35,9 +38,12 @@ ARCHS: dict[str, dict[str, Any]] = {
 
 
 class LinearSpatialReductionAttention(SpatialReductionAttention):
-    """Attention whose keys and values are averages over a 7 x 7 grid (PVTv2, Sec. 3.2): linear in the tokens."""
+    """Attention whose keys and values are averages over a 7 x 7 grid (PVTv2, Sec. 3.2): linear in the tokens.
 
-    def __init__(self, dims: int, num_heads: int, norm_cfg: Mapping[str, Any]) -> None:
+    `sr_ratio` is unused; it keeps the signature of `SpatialReductionAttention`.
+    """
+
+    def __init__(self, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]) -> None:
         super().__init__(dims, num_heads, sr_ratio=1, norm_cfg=norm_cfg)
         self.sr = nn.Conv2d(dims, dims, kernel_size=1)
         self.norm = build_norm(norm_cfg, dims)
@@ -52,53 +58,24 @@ class ConvMlp(nn.Module):
     """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution tells tokens where they are.
 
     Args:
-        dims: Channels in and out.
-        hidden_dims: Channels between.
-        first_act: What stands between the first linear layer and the convolution.
+        dims: Channels C of the input and the output.
+        mlp_ratio: Channels between the linear layers, relative to C.
+        first_act: Activation between the first linear layer and the convolution.
     """
 
-    def __init__(self, dims: int, hidden_dims: int, first_act: nn.Module) -> None:
+    def __init__(self, dims: int, mlp_ratio: float, first_act: nn.Module) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dims, hidden_dims)
+        hidden = hidden_dims(dims, mlp_ratio)
+        self.fc1 = nn.Linear(dims, hidden)
         self.first_act = first_act
-        self.dwconv = nn.Conv2d(hidden_dims, hidden_dims, kernel_size=3, padding=1, groups=hidden_dims)
+        self.dwconv = nn.Conv2d(hidden, hidden, kernel_size=3, padding=1, groups=hidden)
         self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden_dims, dims)
+        self.fc2 = nn.Linear(hidden, dims)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         x = self.dwconv(rearrange(self.first_act(self.fc1(x)), 'b h w c -> b c h w'))
         return self.fc2(self.act(rearrange(x, 'b c h w -> b h w c')))
-
-
-class Block(nn.Module):
-    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
-
-    def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        mlp_ratio: int,
-        sr_ratio: int,
-        linear: bool,
-        drop_path: float,
-        sr_norm_cfg: Mapping[str, Any],
-        build_token_norm: Callable[[], nn.Module],
-    ) -> None:
-        super().__init__()
-        self.norm1 = build_token_norm()
-        if linear:
-            self.attn = LinearSpatialReductionAttention(dims, num_heads, sr_norm_cfg)
-        else:
-            self.attn = SpatialReductionAttention(dims, num_heads, sr_ratio, sr_norm_cfg)
-        self.norm2 = build_token_norm()
-        self.mlp = ConvMlp(dims, mlp_ratio * dims, first_act=nn.ReLU() if linear else nn.Identity())
-        self.drop_path = DropPath(drop_path)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 class Stage(nn.Module):
@@ -182,12 +159,20 @@ class PVTv2(Pyramid):
     ) -> None:
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
         super().__init__(
-            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
+            arch=arch,
+            out_indices=out_indices,
+            out_type=out_type,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            autocast_dtype=autocast_dtype,
+            drop_path_rate=drop_path_rate,
+            init_cfg=init_cfg,
         )
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
         token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
+        attention = LinearSpatialReductionAttention if arch['linear'] else SpatialReductionAttention
         drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         for i, dims in enumerate(self.embed_dims):
             embed = dict(
@@ -199,14 +184,11 @@ class PVTv2(Pyramid):
             )
             blocks = [
                 Block(
-                    dims,
-                    num_heads=arch['num_heads'][i],
-                    mlp_ratio=arch['mlp_ratios'][i],
-                    sr_ratio=arch['sr_ratios'][i],
-                    linear=arch['linear'],
+                    norm1=token_norms[i](),
+                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    norm2=token_norms[i](),
+                    mlp=ConvMlp(dims, arch['mlp_ratios'][i], first_act=nn.ReLU() if arch['linear'] else nn.Identity()),
                     drop_path=next(drop_paths),
-                    sr_norm_cfg=embed_norm_cfg,
-                    build_token_norm=token_norms[i],
                 )
                 for _ in range(arch['depths'][i])
             ]

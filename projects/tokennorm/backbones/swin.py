@@ -9,16 +9,21 @@ and in mmdet; timm pads after it, and gives other numbers at such sizes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.arch import resolve_arch
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.layers.block import DropPath, Mlp, attend_with_bias, drop_path_rates, pad_grid, run_block
+from tokennorm.layers.attention import attend_with_bias
+from tokennorm.layers.block import Block, run_block
+from tokennorm.layers.drop_path import drop_path_rates
+from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.registry import MODELS
 
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -84,7 +89,7 @@ class WindowAttention(nn.Module):
         `mask`, that of `shift_mask`, comes with a shift that is not zero.
         """
         batch_size, height, width = x.shape[:3]
-        x = pad_grid(x, self.window)
+        x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
         if mask is not None:
             x = x.roll((-shift[0], -shift[1]), dims=(1, 2))
@@ -103,31 +108,6 @@ class WindowAttention(nn.Module):
         return bias if mask is None else bias + mask[:, None]
 
 
-class Block(nn.Module):
-    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
-
-    def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        mlp_ratio: int,
-        window: int,
-        drop_path: float,
-        build_token_norm: Callable[[], nn.Module],
-    ) -> None:
-        super().__init__()
-        self.norm1 = build_token_norm()
-        self.attn = WindowAttention(dims, num_heads, window)
-        self.norm2 = build_token_norm()
-        self.mlp = Mlp(dims, mlp_ratio * dims)
-        self.drop_path = DropPath(drop_path)
-
-    def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid), shift, mask))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
-
-
 class PatchMerging(nn.Module):
     """Norm and linear layer over 2 x 2 tokens, with zeros at the right and the bottom of odd grids."""
 
@@ -138,7 +118,8 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, ceil(H / 2), ceil(W / 2), C')."""
-        return self.reduction(self.norm(rearrange(pad_grid(x, 2), 'b (h ph) (w pw) c -> b h w (pw ph c)', ph=2, pw=2)))
+        x = pad_to_multiple(x, 2, channels_last=True)
+        return self.reduction(self.norm(rearrange(x, 'b (h ph) (w pw) c -> b h w (pw ph c)', ph=2, pw=2)))
 
 
 class Stage(nn.Module):
@@ -176,7 +157,7 @@ class Stage(nn.Module):
         shift, mask = self.shift_of(x)
         for i, block in enumerate(self.blocks):
             window = (shift, mask) if i % 2 else ((0, 0), None)
-            x = run_block(block, x, *window, valid, recompute=self.with_cp and self.training)
+            x = run_block(block, x, valid, *window, recompute=self.with_cp and self.training)
         return x
 
     def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
@@ -246,7 +227,14 @@ class Swin(Pyramid):
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
         super().__init__(
-            arch, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
+            arch=arch,
+            out_indices=out_indices,
+            out_type=out_type,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            autocast_dtype=autocast_dtype,
+            drop_path_rate=drop_path_rate,
+            init_cfg=init_cfg,
         )
         self._check_range('window_size', [window_size], 2)
         num_stages = len(self.embed_dims)
@@ -262,12 +250,11 @@ class Swin(Pyramid):
                 patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
             blocks = [
                 Block(
-                    dims,
-                    num_heads=arch['num_heads'][i],
-                    mlp_ratio=arch['mlp_ratios'][i],
-                    window=window_size,
+                    norm1=token_norms[i](),
+                    attn=WindowAttention(dims, arch['num_heads'][i], window_size),
+                    norm2=token_norms[i](),
+                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
                     drop_path=next(drop_paths),
-                    build_token_norm=token_norms[i],
                 )
                 for _ in range(arch['depths'][i])
             ]

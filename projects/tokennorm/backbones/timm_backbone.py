@@ -105,7 +105,14 @@ class TimmBackbone(Backbone):
         if not hasattr(net.model, 'forward_intermediates'):
             raise ValueError(f'TimmBackbone: model_name={model_name!r} gives no maps: no forward_intermediates')
         num_stages = max(net.out_indices) + 1
-        super().__init__(num_stages, net.out_indices, 'featmap', frozen_stages, norm_eval, 0, init_cfg, autocast_dtype)
+        super().__init__(
+            num_stages=num_stages,
+            out_indices=net.out_indices,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            autocast_dtype=autocast_dtype,
+            init_cfg=init_cfg,
+        )
         self._create = create
         self.net = net
         if with_cp:

@@ -10,7 +10,7 @@ et al., "MViTv2", 2021), are as in ViTDet's published code.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -19,39 +19,28 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Backbone, find_arch, in_autocast_dtype
+from tokennorm.backbones.arch import resolve_arch
+from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
-from tokennorm.layers.block import DropPath, Mlp, drop_path_rates, pad_grid, run_block
+from tokennorm.layers.block import Block, run_block
+from tokennorm.layers.drop_path import drop_path_rates
+from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
 # The starred ones are the DTN paper's, of more heads, in square numbers (Table 1).
-ARCHS: dict[str, dict[str, int]] = {
-    'tiny': dict(embed_dims=192, depth=12, num_heads=3, mlp_ratio=4),
-    'small': dict(embed_dims=384, depth=12, num_heads=6, mlp_ratio=4),
-    'base': dict(embed_dims=768, depth=12, num_heads=12, mlp_ratio=4),
-    'tiny*': dict(embed_dims=192, depth=12, num_heads=4, mlp_ratio=4),
-    'small*': dict(embed_dims=432, depth=12, num_heads=9, mlp_ratio=4),
-    'base*': dict(embed_dims=768, depth=12, num_heads=16, mlp_ratio=4),
+ARCHS: dict[str, dict[str, float]] = {
+    'tiny': dict(embed_dims=192, depths=12, num_heads=3, mlp_ratios=4),
+    'small': dict(embed_dims=384, depths=12, num_heads=6, mlp_ratios=4),
+    'base': dict(embed_dims=768, depths=12, num_heads=12, mlp_ratios=4),
+    'tiny*': dict(embed_dims=192, depths=12, num_heads=4, mlp_ratios=4),
+    'small*': dict(embed_dims=432, depths=12, num_heads=9, mlp_ratios=4),
+    'base*': dict(embed_dims=768, depths=12, num_heads=16, mlp_ratios=4),
 }
 
 REL_POS = ('rel_pos_h', 'rel_pos_w')
-
-
-def resolve_arch(arch: str | Mapping[str, int]) -> dict[str, int]:
-    """The table row of a name, or the given dict, checked.
-
-    Raises:
-        ValueError: for an unknown name, and for a row with other keys or with numbers that do not fit together.
-    """
-    arch = find_arch('ViT', ARCHS, arch)
-    for key, value in arch.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f'ViT: arch: {key}={value} must be a whole number of at least 1')
-    if arch['embed_dims'] % arch['num_heads']:
-        raise ValueError(f'ViT: num_heads={arch["num_heads"]} must divide embed_dims={arch["embed_dims"]}')
-    return dict(arch)
 
 
 def rows_of_offsets(table: Tensor, size: int) -> Tensor:
@@ -116,7 +105,7 @@ class WindowAttention(Attention):
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         batch_size, height, width = x.shape[:3]
-        x = pad_grid(x, self.window)
+        x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
         x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
         x = super().forward(x)
@@ -124,32 +113,13 @@ class WindowAttention(Attention):
         return x[:, :height, :width]
 
 
-class Block(nn.Module):
-    """Norm, attention, norm, MLP, each pair with a shortcut. The norms are token normalizers."""
-
-    def __init__(
-        self, dims: int, attn: nn.Module, mlp_ratio: int, drop_path: float, build_token_norm: Callable[[], nn.Module]
-    ) -> None:
-        super().__init__()
-        self.norm1 = build_token_norm()
-        self.attn = attn
-        self.norm2 = build_token_norm()
-        self.mlp = Mlp(dims, mlp_ratio * dims)
-        self.drop_path = DropPath(drop_path)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid)))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
-
-
 @MODELS.register_module()
 class ViT(Backbone):
     """Vision Transformer for detectors and classifiers.
 
     Args:
-        arch: 'tiny', 'small', 'base', the DTN paper's 'tiny*', 'small*', 'base*', or a dict of `embed_dims`, `depth`,
-            `num_heads` and `mlp_ratio`.
+        arch: 'tiny', 'small', 'base', the DTN paper's 'tiny*', 'small*', 'base*', or a dict of `embed_dims`,
+            `depths`, `num_heads` and `mlp_ratios`, each one number. `depth` and `mlp_ratio` are taken as well.
         in_channels: Channels of the image.
         patch_size: Side of a patch, the stride of the maps, in pixels.
         token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (In the
@@ -191,7 +161,7 @@ class ViT(Backbone):
 
     def __init__(
         self,
-        arch: str | Mapping[str, int] = 'tiny',
+        arch: str | Mapping[str, float] = 'tiny',
         in_channels: int = 3,
         patch_size: int = 16,
         token_norm_cfg: Mapping[str, Any] | None = None,
@@ -211,11 +181,20 @@ class ViT(Backbone):
         drop_path_rate: float = 0.1,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
-        arch = resolve_arch(arch)
-        depth, dims, num_heads = arch['depth'], arch['embed_dims'], arch['num_heads']
+        if isinstance(arch, Mapping):
+            arch = {dict(depth='depths', mlp_ratio='mlp_ratios').get(key, key): value for key, value in arch.items()}
+        arch = resolve_arch('ViT', ARCHS, arch, per_stage=False)
+        depth, dims, num_heads = arch['depths'], arch['embed_dims'], arch['num_heads']
         out_indices = [depth - 1] if out_indices is None else out_indices
         super().__init__(
-            depth, out_indices, out_type, frozen_stages, norm_eval, drop_path_rate, init_cfg, autocast_dtype
+            num_stages=depth,
+            out_indices=out_indices,
+            out_type=out_type,
+            frozen_stages=frozen_stages,
+            norm_eval=norm_eval,
+            autocast_dtype=autocast_dtype,
+            drop_path_rate=drop_path_rate,
+            init_cfg=init_cfg,
         )
         if l_dtn is None:
             l_dtn = min(10, depth) if token_norm_cfg else 0
@@ -254,7 +233,13 @@ class ViT(Backbone):
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            Block(dims, attn, arch['mlp_ratio'], next(drop_paths), token_norm if i < l_dtn else other_norm)
+            Block(
+                norm1=(token_norm if i < l_dtn else other_norm)(),
+                attn=attn,
+                norm2=(token_norm if i < l_dtn else other_norm)(),
+                mlp=Mlp(dims, arch['mlp_ratios']),
+                drop_path=next(drop_paths),
+            )
             for i, attn in enumerate(attentions)
         )
         if out_type == 'cls_token':

@@ -8,7 +8,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
-from tokennorm.layers.patch_embed import check_sizes, overlap_margin, pad_to_multiple
+from tokennorm.layers.pad import pad_to_multiple
+from tokennorm.layers.patch_embed import check_sizes, overlap_margin
 from tokennorm.registry import MODELS
 
 NORMS = ('dual', 'pre', 'post')

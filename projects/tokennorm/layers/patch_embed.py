@@ -4,20 +4,12 @@ overlapping patches (PVTv2, Wang et al., 2021)."""
 from collections.abc import Mapping
 from typing import Any
 
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
+from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.registry import MODELS
-
-
-def pad_to_multiple(x: Tensor, size: int) -> Tensor:
-    """Zeros at the right and the bottom until `size` divides both sides of (B, C, H, W): mmdet's 'corner' padding."""
-    height, width = x.shape[-2:]
-    if height % size == 0 and width % size == 0:
-        return x
-    return F.pad(x, (0, -width % size, 0, -height % size))
 
 
 def check_sizes(owner: str, **sizes: Any) -> None:
