@@ -1,10 +1,12 @@
 """Data of a study: parts of downloaded datasets, and two iterations of each stage of the study on real images."""
 
+import json
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from tokennorm.research.study.data import prepare_data, take_classes
 from tokennorm.research.study.pieces import run_piece
@@ -53,7 +55,7 @@ def test_a_coco_folder_is_linked_and_checked(tmp_path):
         prepare_data({tmp_path / 'empty': dict(maker='coco', source='cells')}, data_from=tmp_path)
 
 
-@pytest.mark.parametrize(('stage', 'arm'), [('pvt_mini', 'DTN+DPN eps 1'), ('vit_p16', 'DTN')])
+@pytest.mark.parametrize(('stage', 'arm'), [('pvt_mini', 'DTN+DPN eps 1'), ('vit_p8', 'LN+DPN'), ('vit_p16', 'DTN')])
 def test_two_iterations_on_an_image_folder(tmp_path, monkeypatch, stage, arm):
     monkeypatch.chdir(tmp_path)
     study = load_study(CONFIG, tmp_path / 'runs', dry=True)
@@ -65,3 +67,38 @@ def test_two_iterations_on_an_image_folder(tmp_path, monkeypatch, stage, arm):
     assert record['finished']
     assert record['train_images'] == 4
     assert 0 <= record['curve']['1']['accuracy/top1'] <= 100
+
+
+def make_cells(folder):
+    """A COCO folder of four images of noise with one box of each of BCCD's classes."""
+    rng = np.random.default_rng(0)
+    (folder / 'images').mkdir(parents=True)
+    (folder / 'annotations').mkdir()
+    categories = [dict(id=i, name=name) for i, name in enumerate(('RBC', 'WBC', 'Platelets'))]
+    images = [dict(id=i, file_name=f'{i}.jpg', width=320, height=240) for i in range(4)]
+    boxes = [
+        dict(id=9 * i + j + 1, image_id=i, category_id=j, bbox=[20 + 80 * j, 60, 60, 50], area=3000, iscrowd=0)
+        for i in range(4)
+        for j in range(3)
+    ]
+    for image in images:
+        cv2.imwrite(str(folder / 'images' / image['file_name']), rng.integers(0, 255, (240, 320, 3), np.uint8))
+    for split in ('train', 'val'):
+        content = dict(images=images, annotations=boxes, categories=categories)
+        (folder / 'annotations' / f'{split}.json').write_text(json.dumps(content))
+
+
+def test_a_detector_with_dtn_begins_with_the_weights_of_ln(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = load_study(CONFIG, tmp_path / 'runs', dry=True)
+    make_source(tmp_path / 'data' / 'tiny_imagenet100', study.data['data/study_tiny_imagenet40']['classes'])
+    make_cells(tmp_path / 'data' / 'bccd')
+    prepare_data(study.data)
+    run = Run('bccd', 'DTN from LN', 0)
+    run_piece(study, study.before(run), minutes=1)
+    run_piece(study, run, minutes=1)
+    record = read_record(study.folder(run))
+    assert (record['finished'], record['train_images']) == (True, 4)
+    weights = torch.load(study.folder(run) / 'weights.pth', weights_only=False)['state_dict']
+    logits = torch.cat([value for name, value in weights.items() if name.endswith('_logit')])
+    assert logits.min() > 7, 'lambda is not near 1 after two iterations'
