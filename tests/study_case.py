@@ -9,6 +9,7 @@ CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
 STUDY = """
 title = 'A miniature'
 seeds = {seeds}
+inside = 'retinanet'
 stages = dict(
     pretrain=dict(config='pretrain.py', metric='accuracy/top1'),
     retinanet=dict(config='retinanet.py', metric='coco/bbox_mAP', start='pretrain'),

@@ -1,6 +1,7 @@
 """Kept results: they give the report of the runs themselves, and the published page is what they give."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -58,12 +59,14 @@ def test_unusable_results_are_named(study, tmp_path):
         read_results(study, tmp_path)
 
 
-def test_the_published_page_is_what_its_results_give(tmp_path, monkeypatch):
+@pytest.mark.parametrize(('study', 'page'), [('real', 'real.md'), ('cpu', 'study.md')])
+def test_a_published_page_is_what_its_results_give(tmp_path, monkeypatch, study, page):
     monkeypatch.chdir(ROOT)
     main = runpy.run_path('tools/study.py')['main']
-    main(['configs/study/real.py', '--report', '--from', 'docs/study/results/real', '--docs', str(tmp_path)])
-    assert (tmp_path / 'real.md').read_text() == (DOCS / 'real.md').read_text(), 'regenerate docs/study/real.md'
-    assert {path.name for path in tmp_path.glob('*.png')} <= {path.name for path in DOCS.glob('*.png')}
+    main([f'configs/study/{study}.py', '--report', '--from', f'docs/study/results/{study}', '--docs', str(tmp_path)])
+    text = (DOCS / page).read_text()
+    assert (tmp_path / page).read_text() == text, f'regenerate docs/study/{page}'
+    assert all((DOCS / name).is_file() for name in re.findall(r'\]\((.*?)\)', text))
 
 
 def test_results_need_a_place_for_the_page():

@@ -19,20 +19,11 @@ from pathlib import Path
 from tokennorm.engine.runner.options import ConfigOptions
 from tokennorm.research.study.data import prepare_data
 from tokennorm.research.study.figures import value_at
-from tokennorm.research.study.page import write_report
+from tokennorm.research.study.page import INSIDE, write_report
 from tokennorm.research.study.plan import Run, Study, load_study
 from tokennorm.research.study.records import is_finished, read_record
 from tokennorm.research.study.results import keep_results, read_results, read_runs
 
-# Figures that tools/look_inside.py draws for --docs, in the order of the DTN paper's figures.
-INSIDE = {
-    'magnitude': 'Magnitudes of tokens behind the first norm of each block (Fig. 1), DTN beside LN.',
-    'attention-distance': 'Mean attention distance of each head and block (Fig. 2). PVT attends to few, reduced keys.',
-    'variation': 'Distance of the mean that a norm takes from the tokens (Fig. 3b).',
-    'lambda': 'Lambda over the pretraining (Fig. 4): 1 is statistics within a token, 0 is across tokens.',
-    'positions': 'Rows of P, which tokens a token is normalized with, before and after training (Figs. 7, 8).',
-    'directions': 'Tokens by their first two principal components, before and behind a norm (Fig. 9).',
-}
 ALONE = ('lambda', 'positions')  # drawn of DTN alone
 
 
@@ -97,12 +88,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def draw_inside(study: Study, folder: Path) -> None:
-    """Adds figures of what LN and DTN do in the last stage, with the first seed, to a page without findings."""
-    last = list(study.stages)[-1]
-    if study.findings:
-        return
-    runs = [Run(last, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
-    if not all((study.folder(run) / 'weights.pth').is_file() for run in runs):
+    """Draws what LN and DTN do in a stage, with the first seed, into a folder, if those runs left their weights."""
+    runs = [Run(study.inside, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
+    if not study.inside or not all((study.folder(run) / 'weights.pth').is_file() for run in runs):
         return
     models = []
     for run in runs:
@@ -110,18 +98,14 @@ def draw_inside(study: Study, folder: Path) -> None:
         config.parent.mkdir(exist_ok=True)
         study.run_config(run).dump(config)
         models.append([config, study.folder(run) / 'weights.pth'])
-    lines = ['', f'## Inside {last}, seed {study.seeds[0]}', '']
-    for figure, caption in INSIDE.items():
+    for figure in INSIDE:
         what = models[0] if figure in ALONE else [*models[0], '--against', *models[1]]
         if figure == 'lambda':
             what = [study.folder(study.before(runs[0]) or runs[0])]
-        picture = folder / f'inside_{figure}.png'
         tool = Path(__file__).with_name('look_inside.py')
-        if subprocess.run([sys.executable, tool, figure, *what, '--out', picture]).returncode:
+        command = [sys.executable, tool, figure, *what, '--out', folder / f'inside_{figure}.png']
+        if subprocess.run(command).returncode:
             raise SystemExit(f'error: {figure} could not be drawn, see above')
-        lines += [f'![{caption}]({picture.name})', '', caption, '']
-    with (folder / f'{study.page}.md').open('a', encoding='utf-8') as page:
-        page.write('\n'.join(lines))
 
 
 def train_piece(study: Study, args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ format.
 
 title = 'LayerNorm or DTN, plain stem or Dual PatchNorm, at GPU size'
 seeds = (0, 1, 2)
+inside = 'retinanet'
 stages = dict(
     pretrain=dict(config='gpu/pretrain_pvt-tiny_tiny-imagenet100.py', metric='accuracy/top1'),
     retinanet=dict(config='gpu/retinanet_pvt-tiny_fpn_bccd.py', metric='coco/bbox_mAP', start='pretrain'),

@@ -13,6 +13,15 @@ FACTORS = {
     'DTN instead of LN, mean over both stems': (('DTN', 'DTN+DPN'), ('LN', 'LN+DPN')),
     'DPN instead of the plain stem, mean over both norms': (('LN+DPN', 'DTN+DPN'), ('LN', 'DTN')),
 }
+# Figures of tools/look_inside.py, in the order of the DTN paper's.
+INSIDE = {
+    'magnitude': 'Magnitudes of tokens after the first norm of each block (Fig. 1), DTN compared with LN.',
+    'attention-distance': 'Mean attention distance per head and block (Fig. 2). PVT attends to few, reduced keys.',
+    'variation': 'Distance of the mean that a norm subtracts from the tokens (Fig. 3b).',
+    'lambda': 'Lambda over the pretraining (Fig. 4): 1 is statistics within a token, 0 is across tokens.',
+    'positions': 'Rows of P, which tokens a token is normalized with, before and after training (Figs. 7, 8).',
+    'directions': 'Tokens by their first two principal components, before and after a norm (Fig. 9).',
+}
 _LIMITS = """Read the figures as small-scale evidence from these conditions, not as COCO results. A spread over {seeds}
 seeds is itself uncertain. With so few pairs a 95% t interval is wide. An interval that includes 0 says that this study
 shows no difference, not that there is none. The intervals are not corrected for the number of comparisons: of twenty
@@ -27,6 +36,8 @@ one."""
 
 def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> list[Path]:
     """Writes `PAGE.md` and `STAGE.png` of the finished runs, and `summary.png` if the study's config has findings.
+
+    The figure of a stage is drawn if its records hold more than the last epoch. The figures of `INSIDE` are not drawn.
 
     Args:
         study: The study.
@@ -50,12 +61,17 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
         if not finished:
             lines += ['Not measured: no run is finished.', '']
             continue
-        paths.append(folder / f'{name}.png')
-        plot_curves(paths[-1], records[name], stage.metric)
+        if any(len(record['curve']) > 1 for record in finished.values()):
+            paths.append(folder / f'{name}.png')
+            plot_curves(paths[-1], records[name], stage.metric)
         lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
         lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
     lines += ['## Reading the figures', '', _LIMITS.format(seeds=len(study.seeds)), '']
     lines += ['## Conditions', '', _EQUAL, '', study.notes, '', *_conditions(study, records)]
+    if any(record['finished'] for record in records.get(study.inside, {}).values()):
+        lines += ['', f'## Inside {study.inside}, seed {study.seeds[0]}', '']
+        for figure, caption in INSIDE.items():
+            lines += [f'![{caption}](inside_{figure}.png)', '', caption, '']
     page = folder / f'{study.page}.md'
     page.write_text('\n'.join(lines).rstrip() + '\n', encoding='utf-8')
     return [page, *paths]
@@ -171,11 +187,10 @@ def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
         lines.append(f'- Data `{folder}`: {", ".join(f"{key} {value}" for key, value in told.items())}.')
     machines = sorted({name for record in every for name in record['machines']})
     versions = sorted({', '.join(f'{key} {value}' for key, value in record['versions'].items()) for record in every})
-    pieces = sum(record['pieces'] for record in every)
     lines += [
         f'- Machine: {"; ".join(machines)}. Minutes depend on what else ran there. Processor minutes are those of the '
         'training process only.',
         f'- Versions: {"; ".join(versions)}.',
-        f'- The runs were trained in {pieces} pieces. To repeat them: `python tools/study.py {_place(study.config)}`.',
+        f'- To repeat the runs: `python tools/study.py {_place(study.config)}`.',
     ]
     return lines

@@ -67,6 +67,7 @@ class Study:
         notes: Conditions that a reader of the report needs, in Markdown.
         findings: Conclusions, in Markdown, at the top of the report.
         page: Name of the report without `.md`.
+        inside: The stage whose figures of what is inside LN and DTN the report shows; empty for none.
         contrasts: Pairs of arms whose difference is reported besides the differences from LN.
         dry: Every training run is two batches of two images, as a check that it works.
         arms: All arms by name, with the two fields of the backbone that each of them sets.
@@ -81,6 +82,7 @@ class Study:
     notes: str = ''
     findings: str = ''
     page: str = 'study'
+    inside: str = ''
     contrasts: tuple[tuple[str, str], ...] = ()
     dry: bool = False
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: dict(ARMS))
@@ -135,7 +137,7 @@ def load_study(
 
     Args:
         path: A config with `title`, `seeds`, `stages` and optionally `data`, `work_dir`, `arms`, `contrasts`, `page`,
-            `findings` and `notes`. The config files of its stages are named relative to it.
+            `inside`, `findings` and `notes`. The config files of its stages are named relative to it.
         work_dir: Takes precedence over the config's; the default is work_dirs/study-NAME.
         cfg_options: Entries of the study's config to set.
         dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
@@ -167,6 +169,7 @@ def load_study(
         notes=cfg.get('notes', ''),
         findings=cfg.get('findings', ''),
         page=cfg.get('page', 'study'),
+        inside=cfg.get('inside', ''),
         contrasts=tuple((one, other) for one, other in cfg.get('contrasts', ())),
         dry=dry,
         arms=arms,
