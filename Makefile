@@ -11,7 +11,7 @@ export GOMP_SPINCOUNT ?= 20000
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
-	@echo 'make lint           set up and run ruff'
+	@echo 'make lint           set up and run ruff, import-linter and mypy'
 	@echo 'make env            set up only; all four do only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
@@ -30,3 +30,4 @@ test: lint
 lint: env
 	"$(VENV_PYTHON)" -m ruff check .
 	"$(VENV_PYTHON)" -m ruff format --check .
+	"$(VENV)/bin/lint-imports"

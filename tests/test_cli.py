@@ -89,3 +89,15 @@ def test_configs_show_what_the_metafiles_have():
     assert all('swin' in row[0] for row in config_rows('swin'))
     with pytest.raises(SystemExit, match=r"no config matches 'retinanett' \(did you mean retinanet\?\)"):
         main(['configs', 'retinanett'])
+
+
+def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
+    def main(argv):
+        print('Could not import OneDL. Skipping OneDL datasets.')
+        print('Could not import OneDL.', *argv)
+
+    command(main)(['shown'])
+    print('Could not import OneDL. Skipping OneDL datasets.')
+    assert capsys.readouterr().out == (
+        'Could not import OneDL. shown\nCould not import OneDL. Skipping OneDL datasets.\n'
+    )

@@ -1,14 +1,18 @@
 """What all subcommands share: errors that end with one line, and the traceback behind them on request."""
 
 import argparse
+import builtins
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
+_print = print
+_NOISE = 'Could not import OneDL. Skipping OneDL datasets.'  # mmdet 3.5.1 prints it when mmdet is imported
 
 
 def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentParser:
@@ -34,11 +38,19 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
         try:
+            builtins.print = _print_without_noise
             main(argv)
         except SystemExit as ended:
             if isinstance(ended.code, str) and (_FLAG in argv or os.environ.get(_VARIABLE) == '1'):
                 ended.__suppress_context__ = False
                 traceback.print_exception(ended)
             raise
+        finally:
+            builtins.print = _print
 
     return wrapped
+
+
+def _print_without_noise(*values: object, **kwargs: Any) -> None:
+    if values != (_NOISE,):
+        _print(*values, **kwargs)
