@@ -17,6 +17,7 @@ from tokennorm.engine.lambdas import dtn_layers, ratios_of, read_ratio_curves
 from tokennorm.engine.runner.options import ConfigOptions
 from tokennorm.research.analysis import metrics, plots
 from tokennorm.research.analysis.loading import Image, open_backbone, open_config, open_images, prepare
+from tokennorm.research.analysis.patch_scales import draw_patch_scales, patch_scales
 from tokennorm.research.analysis.position_weights import TOKEN, row_of_p
 from tokennorm.research.analysis.probe import Layer, look
 
@@ -213,6 +214,12 @@ def directions(args: argparse.Namespace) -> Figure:
     return plots.draw_directions([image.pixels for image in images], found)
 
 
+def scales(args: argparse.Namespace) -> Figure:
+    """The learned scales of the first norm of Dual PatchNorm, arranged as a patch."""
+    model = Model.open(args.config, args.checkpoint, args.cfg_options)
+    return draw_patch_scales(model.label, patch_scales(model.backbone))
+
+
 def describe(grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
     """Principal components, shares, norms and mean cosine of tokens (H, W, C)."""
     tokens = grid.flatten(0, 1)
@@ -257,6 +264,7 @@ FIGURES: dict[str, tuple[Callable[[argparse.Namespace], Figure], int]] = {
     'lambda': (ratio, 0),
     'positions': (positions, 0),
     'directions': (directions, 3),
+    'patch-scales': (scales, 0),
 }
 
 
