@@ -19,7 +19,7 @@ def patch_scales(backbone: nn.Module) -> Tensor:
         if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
             size = module.kernel_size
             return module.patch_norm.weight.detach().unflatten(0, (size, size, -1))
-    raise ValueError('the model has no DualPatchEmbed with a norm before its projection: set stem_cfg')
+    raise ValueError('no DualPatchEmbed with a norm before its projection: set stem_cfg')
 
 
 def draw_patch_scales(label: str, scales: Tensor) -> Figure:
