@@ -23,7 +23,7 @@ def patch_scales(backbone: nn.Module) -> Tensor:
 
 
 def draw_patch_scales(label: str, scales: Tensor) -> Figure:
-    """Draws the scales (ph, pw, C): their mean over the channels of the image, and each channel, in one colour scale."""
+    """Draws the scales (ph, pw, C): their mean over the channels of the image, and each channel, in one range."""
     shown = [('mean', scales.mean(-1)), *((f'channel {i}', channel) for i, channel in enumerate(scales.unbind(-1)))]
     figure = Figure(figsize=(2.2 * len(shown) + 1, 3), layout='constrained')
     figure.suptitle(f'{label}: scales of the norm before the projection', fontsize=9)
