@@ -1,4 +1,4 @@
-"""Checks a COCO-format folder before training, and draws its annotations."""
+"""Checks a dataset in COCO, YOLO or Pascal VOC format before training, and draws its annotations."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tokennorm.cli.command import command, make_parser
 @command
 def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
-    parser.add_argument('data', type=Path, help='folder in COCO format')
+    parser.add_argument('data', type=Path, help='folder, or the data.yaml of a YOLO dataset')
     parser.add_argument(
         '--out',
         type=Path,
@@ -21,13 +21,13 @@ def main(argv: list[str]) -> None:
     import cv2
 
     from tokennorm.datasets.coco.contact_sheet import contact_sheet
-    from tokennorm.datasets.coco.folder import find_coco_splits
     from tokennorm.datasets.coco.inspection import inspect_splits
+    from tokennorm.datasets.finding import find_splits
     from tokennorm.engine.output_dir import make_output_dir
 
     try:
-        splits = find_coco_splits(args.data)
-    except (FileNotFoundError, ValueError) as error:
+        splits = find_splits(args.data)
+    except (OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import mmcv
 from PIL import Image
 
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 MOST_PIXELS = int(os.environ.get('OPENCV_IO_MAX_IMAGE_PIXELS', 2**30))
 LARGE = 100_000_000  # pixels
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
@@ -32,6 +33,11 @@ class OpenedImage(NamedTuple):
     problem: str
     size: tuple[int, int] = (0, 0)
     notes: tuple[str, ...] = ()
+
+
+def list_images(folder: Path) -> list[Path]:
+    """The image files of a folder and its subfolders, sorted."""
+    return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
 
 
 @contextmanager

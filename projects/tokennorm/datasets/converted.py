@@ -1,0 +1,172 @@
+"""Datasets in other formats as COCO json: converted once, into a cache directory.
+
+The cache directory is `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mmengine.utils import track_iter_progress
+
+from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
+from tokennorm.datasets.image_files import any_size, open_image
+from tokennorm.files import write_atomically
+from tokennorm.messages import shorten
+from tokennorm.version import __version__
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """An image file and the file of its labels; None without objects."""
+
+    image: Path
+    labels: Path | None
+
+
+class LabelFolder(Protocol):
+    """A dataset folder that `convert_splits` converts.
+
+    Attributes:
+        format: Its name, for messages.
+        root: The folder.
+        classes: Names of the classes.
+        splits: The images of each split.
+        sources: Further files that the labels depend on.
+    """
+
+    format: str
+    root: Path
+    classes: Sequence[str]
+    splits: Mapping[str, Sequence[LabelledImage]]
+    sources: Sequence[Path]
+
+    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+        """The objects of an image of `size` (width, height), as COCO annotations without ids of their own.
+
+        Raises:
+            ValueError: for labels that cannot be read, with the file and the line.
+        """
+
+
+def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
+    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again.
+
+    Raises:
+        ValueError: for images or labels that cannot be read.
+        OSError: if the cache directory cannot be written.
+    """
+    splits = {}
+    for name, entries in folder.splits.items():
+        target = _cache_dir(folder.root) / f'{name}.json'
+        fingerprint = _fingerprint(folder, entries)
+        content = _read_cached(target, fingerprint)
+        image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
+        if content is None:
+            content = _convert(folder, name, entries, image_dir) | dict(info=dict(fingerprint=fingerprint))
+            try:
+                write_atomically(target, json.dumps(content).encode())
+            except OSError as error:
+                raise OSError(
+                    error.errno,
+                    f'{folder.root} ({folder.format}) is converted to COCO format in a cache directory, but {target} '
+                    f'cannot be written ({error.strerror}). Set TOKENNORM_CACHE to a directory that can be',
+                ) from error
+        splits[name] = CocoSplit(name, target, image_dir, content)
+    return splits
+
+
+def report_problems(what: str, problems: Iterable[str], most: int = 3) -> None:
+    """Raises ValueError with the number of problems and the first few, if there are any."""
+    if problems := list(problems):
+        raise ValueError(f'{what}: {len(problems)}: {shorten(problems, most)}')
+
+
+def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], image_dir: Path) -> dict[str, Any]:
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    unreadable, wrong = [], []
+    with any_size(), ThreadPoolExecutor() as pool:
+        opened = pool.map(lambda entry: open_image(entry.image.parent, entry.image.name), entries)
+        progress = track_iter_progress((opened, len(entries))) if len(entries) > 5000 else opened
+        for entry, found in zip(entries, progress, strict=True):
+            if found.problem:
+                unreadable.append(f'{entry.image} {found.problem}')
+                continue
+            width, height = found.size
+            image_id = len(images) + 1
+            images.append(
+                dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height)
+            )
+            try:
+                objects = folder.read_labels(entry, found.size)
+            except ValueError as error:
+                wrong.append(str(error))
+                continue
+            for one in objects:
+                annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
+    report_problems(f'{name}: image files that cannot be used', unreadable)
+    report_problems(f'{name}: labels that cannot be used', wrong)
+    categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
+    return dict(images=images, annotations=annotations, categories=categories)
+
+
+def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:
+    """A COCO annotation of one object, in pixels, rounded to a thousandth.
+
+    Args:
+        category: Its category id.
+        box: x, y, width, height.
+        polygon: x and y of each corner in turn; the area is then the polygon's.
+        crowd: Neither trained on nor counted as missed.
+    """
+    area = box[2] * box[3]
+    more = {}
+    if polygon:
+        xs, ys = polygon[0::2], polygon[1::2]
+        pairs = zip(xs, ys, [*xs[1:], xs[0]], [*ys[1:], ys[0]], strict=True)
+        area = abs(sum(x1 * y2 - x2 * y1 for x1, y1, x2, y2 in pairs)) / 2
+        more['segmentation'] = [[round(value, 3) for value in polygon]]
+    box = [round(value, 3) for value in box]
+    return dict(category_id=category, bbox=box, area=round(area, 3), iscrowd=int(crowd)) | more
+
+
+def _cache_dir(root: Path) -> Path:
+    base = os.environ.get('TOKENNORM_CACHE') or Path(
+        os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache', 'tokennorm'
+    )
+    root = root.resolve()
+    return Path(base, 'datasets', f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}')
+
+
+def _fingerprint(folder: LabelFolder, entries: Sequence[LabelledImage]) -> str:
+    """Changes with the names, sizes and times of the files, and with the version of this package."""
+    digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
+    for path in _files(folder, entries):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        digest.update(repr((str(path), found.st_size, found.st_mtime_ns)).encode())
+    return digest.hexdigest()
+
+
+def _files(folder: LabelFolder, entries: Sequence[LabelledImage]) -> Iterator[Path]:
+    yield from folder.sources
+    for entry in entries:
+        yield entry.image
+        if entry.labels is not None:
+            yield entry.labels
+
+
+def _read_cached(target: Path, fingerprint: str) -> dict[str, Any] | None:
+    try:
+        content = read_coco_file(target)
+    except ValueError:
+        return None
+    return content if (content.get('info') or {}).get('fingerprint') == fingerprint else None

@@ -1,0 +1,46 @@
+"""Finds the dataset in a folder, whatever its format: COCO, YOLO or Pascal VOC."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
+from tokennorm.datasets.converted import convert_splits
+from tokennorm.datasets.voc import find_voc
+from tokennorm.datasets.yolo import find_yolo
+
+
+def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
+    """The splits of a detection dataset by name. YOLO and Pascal VOC are converted to COCO json in a cache directory.
+
+    Args:
+        root: The folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
+        needed: Splits that must exist.
+
+    Raises:
+        FileNotFoundError: if a needed split is not found, with what was looked for.
+        ValueError: for annotations or images that cannot be read.
+        OSError: if the cache directory cannot be written.
+    """
+    root = Path(root).expanduser()
+    missing_coco = f'{root} has no COCO annotation file'
+    try:
+        if splits := find_coco_splits(root, needed):
+            return splits
+    except FileNotFoundError as error:
+        if not root.is_dir() and root.suffix not in ('.yaml', '.yml'):
+            raise
+        missing_coco = str(error)
+    for find in (find_yolo, find_voc):
+        folder = find(root)
+        if folder is not None:
+            missing = [name for name in needed if name not in folder.splits]
+            if missing:
+                raise FileNotFoundError(
+                    f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
+                    f'it has {", ".join(folder.splits) or "no split"}'
+                )
+            return convert_splits(folder)
+    raise FileNotFoundError(
+        f'{missing_coco}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
+        '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
+    )

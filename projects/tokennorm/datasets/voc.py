@@ -1,0 +1,172 @@
+"""Pascal VOC folders: one XML file per image, in `Annotations/` with lists in `ImageSets/Main/`, or per split."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from tokennorm.datasets.converted import LabelledImage, coco_object
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+
+_FOLDERS = dict(train=('train', 'training'), val=('val', 'valid', 'validation'), test=('test',))
+_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
+
+
+@dataclass(frozen=True)
+class VocFolder:
+    """The content of a Pascal VOC folder, see `converted.LabelFolder`."""
+
+    root: Path
+    classes: list[str]
+    splits: dict[str, list[LabelledImage]]
+    sources: list[Path]
+    format: str = 'Pascal VOC'
+
+    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+        """The objects of an image. VOC's corners count pixels from 1 and include the last one.
+
+        Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
+        """
+        tree = _read_xml(entry.labels)
+        if (stated := _stated_size(tree)) and stated != size:
+            raise ValueError(
+                f'{entry.labels}: size is {stated[0]}x{stated[1]}, but {entry.image} is {size[0]}x{size[1]}'
+            )
+        objects = []
+        for node in tree.findall('object'):
+            polygon = _polygon(node, entry.labels)
+            box = node.find('bndbox')
+            if box is None:
+                raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
+            x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
+            if x2 < x1 or y2 < y1:
+                raise ValueError(f'{entry.labels}: a bndbox ends before it begins: {x1:g}, {y1:g}, {x2:g}, {y2:g}')
+            category = self.classes.index(_class_name(node)) + 1
+            crowd = (node.findtext('difficult') or '0').strip() == '1'
+            objects.append(coco_object(category, (x1 - 1, y1 - 1, x2 - x1 + 1, y2 - y1 + 1), polygon, crowd))
+        return objects
+
+
+def find_voc(root: Path) -> VocFolder | None:
+    """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files.
+
+    Raises:
+        ValueError: for XML that cannot be read, and for XML files whose image is not found.
+    """
+    if not root.is_dir():
+        return None
+    found = _from_image_sets(root) or _from_split_folders(root)
+    if not found:
+        return None
+    splits, sources = found
+    classes = {_class_name(node) for entries in splits.values() for e in entries for node in _objects(e.labels)}
+    if not classes:
+        raise ValueError(f'{root}: no object in any of its XML files')
+    return VocFolder(root, sorted(classes), splits, sources)
+
+
+def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+    """`ImageSets/Main/{train,val,test}.txt`, in the folder or in folders such as VOC2007 and VOC2012 in it."""
+    splits: dict[str, list[LabelledImage]] = {}
+    sources = []
+    for folder in [root, *sorted(path for path in root.glob('*') if path.is_dir()), *sorted(root.glob('VOCdevkit/*'))]:
+        if not (folder / 'Annotations').is_dir():
+            continue
+        for split, names in _FOLDERS.items():
+            for file in (folder / 'ImageSets' / 'Main' / f'{name}.txt' for name in names):
+                if file.is_file():
+                    ids = [line.split()[0] for line in file.read_text().splitlines() if line.strip()]
+                    labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
+                    missing = [str(path) for path in labels if not path.is_file()]
+                    if missing and split != 'test':
+                        raise ValueError(
+                            f'{file}: {len(missing)} of {len(ids)} annotations not found, such as {missing[0]}'
+                        )
+                    if not missing and labels:
+                        splits.setdefault(split, []).extend(_entries(labels, folder))
+                        sources.append(file)
+    return (splits, sources) if splits else None
+
+
+def _from_split_folders(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+    """XML files in folders `train`, `valid` or `val`, and `test`, next to their images or not."""
+    splits = {}
+    for split, names in _FOLDERS.items():
+        for folder in (root / name for name in names):
+            labels = sorted(folder.rglob('*.xml')) if folder.is_dir() else []
+            if labels:
+                splits[split] = _entries(labels, folder)
+    return (splits, []) if splits else None
+
+
+def _entries(labels: list[Path], folder: Path) -> list[LabelledImage]:
+    entries, missing = [], []
+    for path in labels:
+        image = _find_image(path, folder)
+        if image is None:
+            missing.append(str(path))
+        else:
+            entries.append(LabelledImage(image, path))
+    if missing:
+        raise ValueError(f'{folder}: {len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}')
+    return entries
+
+
+def _find_image(labels: Path, folder: Path) -> Path | None:
+    """The image that a XML file names, or one of the same stem, next to it or in an image folder."""
+    places = [labels.parent, *(base / name for base in (folder, labels.parent.parent) for name in _IMAGE_FOLDERS)]
+    suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
+    found = _first_file(places, [labels.stem + suffix for suffix in suffixes])
+    return found or _first_file(places, [(_read_xml(labels).findtext('filename') or '').strip()])
+
+
+def _first_file(places: list[Path], names: list[str]) -> Path | None:
+    return next((place / name for place in places for name in names if name and (place / name).is_file()), None)
+
+
+def _read_xml(path: Path | None) -> ElementTree.Element:
+    try:
+        return ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f'{path} cannot be read as XML: {error}') from error
+
+
+def _objects(labels: Path | None) -> Iterator[ElementTree.Element]:
+    yield from _read_xml(labels).findall('object')
+
+
+def _class_name(node: ElementTree.Element) -> str:
+    return (node.findtext('name') or '').strip()
+
+
+def _number(node: ElementTree.Element, key: str, labels: Path | None) -> float:
+    text = node.findtext(key)
+    try:
+        value = float(text or '')
+    except ValueError:
+        value = float('nan')
+    if not abs(value) < 1e9:
+        raise ValueError(f'{labels}: {node.tag}.{key}={text!r} is not a number')
+    return value
+
+
+def _stated_size(tree: ElementTree.Element) -> tuple[int, int] | None:
+    """Width and height; None if they are missing or 0, as some tools write them."""
+    try:
+        size = int(tree.findtext('size/width') or 0), int(tree.findtext('size/height') or 0)
+    except ValueError:
+        return None
+    return size if min(size) > 0 else None
+
+
+def _polygon(node: ElementTree.Element, labels: Path | None) -> list[float]:
+    """The corners x1, y1, x2, y2, ... of an object's polygon, counted from 0; [] without one."""
+    polygon = node.find('polygon')
+    if polygon is None or polygon.find('x1') is None:
+        return []
+    count = 1
+    while polygon.find(f'x{count + 1}') is not None:
+        count += 1
+    corners = [_number(polygon, f'{axis}{i}', labels) - 1 for i in range(1, count + 1) for axis in 'xy']
+    return corners if count >= 3 else []

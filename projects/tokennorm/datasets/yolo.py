@@ -1,0 +1,186 @@
+"""YOLO folders: a `data.yaml` with class names and image folders, and one label file per image.
+
+Each line of a label file is an object: its class, counted from 0, and either a box (centre, width and height) or a
+polygon (three corners or more), as fractions of the image's width and height.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokennorm.datasets.converted import LabelledImage, coco_object
+from tokennorm.datasets.image_files import list_images
+
+_KEYS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
+_TOLERANCE = 0.01  # beyond the image's border, as fractions; labelling tools round
+
+
+@dataclass(frozen=True)
+class YoloFolder:
+    """The content of a `data.yaml`, see `converted.LabelFolder`."""
+
+    root: Path
+    classes: list[str]
+    splits: dict[str, list[LabelledImage]]
+    sources: list[Path]
+    format: str = 'YOLO'
+
+    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+        """The objects of an image of `size` (width, height). A line that is not valid raises ValueError."""
+        if entry.labels is None:
+            return []
+        try:
+            lines = entry.labels.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f'{entry.labels} cannot be read: {error}') from error
+        objects = []
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    objects.append(_read_line(line.split(), size, len(self.classes)))
+                except ValueError as error:
+                    raise ValueError(f'{entry.labels}, line {number}: {error}') from error
+        return objects
+
+
+def find_yolo(root: Path) -> YoloFolder | None:
+    """The YOLO dataset of a folder, or of a `data.yaml`; None if there is no such file.
+
+    Raises:
+        ValueError: for a `data.yaml` that names folders that do not exist, or another number of classes than names.
+    """
+    file = root if root.is_file() else _find_yaml(root)
+    if file is None:
+        return None
+    content = _read_yaml(file)
+    names = _class_names(content, file)
+    base = _base_folder(content, file)
+    splits = {}
+    for split, keys in _KEYS.items():
+        value = next((content[key] for key in keys if content.get(key)), None)
+        if value is not None:
+            images = list(_images(value, base, file, split))
+            if not images and split != 'test':
+                raise ValueError(f'{file}: {split}={value!r} has no images')
+            if entries := [LabelledImage(image, _label_file(image)) for image in images]:
+                splits[split] = entries
+                if split != 'test' and all(entry.labels is None for entry in entries):
+                    raise ValueError(
+                        f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} '
+                        f'was expected for {images[0]}'
+                    )
+    splits = {name: entries for name, entries in splits.items() if any(entry.labels for entry in entries)}
+    return YoloFolder(file.parent if root.is_file() else root, names, splits, [file])
+
+
+def _find_yaml(root: Path) -> Path | None:
+    """`data.yaml`, or else the only YAML file of the folder with `names` and `train` or `val`."""
+    for name in ('data.yaml', 'data.yml', 'dataset.yaml'):
+        if (root / name).is_file():
+            return root / name
+    found = []
+    for path in sorted([*root.glob('*.yaml'), *root.glob('*.yml')]):
+        try:
+            content = _read_yaml(path)
+        except ValueError:
+            continue
+        if 'names' in content and ('train' in content or 'val' in content):
+            found.append(path)
+    return found[0] if len(found) == 1 else None
+
+
+def _read_yaml(file: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f'{file} cannot be read as YAML: {" ".join(str(error).split())}') from error
+    if not isinstance(content, dict):
+        raise ValueError(f'{file} is not a YOLO dataset: it needs names, train and val')
+    return content
+
+
+def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
+    names = content.get('names')
+    if isinstance(names, dict):
+        if sorted(names, key=str) != sorted(range(len(names)), key=str):
+            raise ValueError(f'{file}: the keys of names must count from 0, they are {", ".join(map(str, names))}')
+        names = [names[i] for i in range(len(names))]
+    if not isinstance(names, list) or not names:
+        raise ValueError(f'{file}: names={names!r} must be a list of class names')
+    if content.get('nc', len(names)) != len(names):
+        raise ValueError(
+            f'{file}: nc={content["nc"]}, but names has {len(names)} classes: {", ".join(map(str, names))}'
+        )
+    return [str(name) for name in names]
+
+
+def _base_folder(content: Mapping[str, Any], file: Path) -> Path:
+    """The folder that image folders are relative to: `path`, if it exists on this machine, or the YAML file's."""
+    path = content.get('path')
+    candidates = [Path(path).expanduser(), file.parent / path] if isinstance(path, str) else []
+    return next((one for one in candidates if one.is_absolute() and one.is_dir()), file.parent)
+
+
+def _images(value: Any, base: Path, file: Path, split: str) -> Iterator[Path]:
+    """The images of a split: of a folder, of a text file with a path per line, or of a list of these."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _images(one, base, file, split)
+        return
+    # Roboflow writes ../train/images for the folder next to the file.
+    tried = [base / str(value), file.parent / str(value), file.parent / str(value).removeprefix('../')]
+    found = next((path for path in tried if path.exists()), None)
+    if found is None:
+        looked = ' and '.join(dict.fromkeys(map(str, tried)))
+        raise ValueError(f'{file}: {split}={value!r} not found; looked for {looked}')
+    if found.is_dir():
+        yield from list_images(found)
+        return
+    lines = [line.strip() for line in found.read_text().splitlines() if line.strip()]
+    images = [found.parent / line if line.startswith('./') else base / line for line in lines]
+    missing = [str(path) for path in images if not path.is_file()]
+    if missing:
+        raise ValueError(f'{found}: {len(missing)} of {len(images)} images not found, such as {missing[0]}')
+    yield from images
+
+
+def _label_path(image: Path) -> Path:
+    """YOLO's rule: the last folder `images` becomes `labels`; without one the label file is next to the image."""
+    parts = list(image.parts)
+    if 'images' in parts[:-1]:
+        parts[len(parts) - 2 - parts[-2::-1].index('images')] = 'labels'
+    return Path(*parts).with_suffix('.txt')
+
+
+def _label_file(image: Path) -> Path | None:
+    path = _label_path(image)
+    return path if path.is_file() else None
+
+
+def _read_line(words: list[str], size: tuple[int, int], num_classes: int) -> dict[str, Any]:
+    """One line of a label file as a COCO annotation. A sixth value of a box, its score, is ignored."""
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers') from None
+    if len(values) not in (5, 6) and (len(values) < 7 or len(values) % 2 == 0):
+        raise ValueError(
+            f'{len(values)} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)'
+        )
+    label, coordinates = values[0], values[1:5] if len(values) < 7 else values[1:]
+    if label not in range(num_classes):
+        raise ValueError(f'class {words[0]} is not one of the {num_classes} of data.yaml, which count from 0')
+    outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
+    if outside:
+        raise ValueError(f'{outside[0]:g} is outside the image: coordinates must be fractions between 0 and 1')
+    width, height = size
+    if len(values) < 7:
+        x, y, w, h = (value * side for value, side in zip(coordinates, (width, height) * 2, strict=True))
+        return coco_object(int(label) + 1, (x - w / 2, y - h / 2, w, h))
+    polygon = [value * side for value, side in zip(coordinates, (width, height) * (len(coordinates) // 2), strict=True)]
+    left, top = min(polygon[0::2]), min(polygon[1::2])
+    box = (left, top, max(polygon[0::2]) - left, max(polygon[1::2]) - top)
+    return coco_object(int(label) + 1, box, polygon)

@@ -1,0 +1,343 @@
+"""YOLO and Pascal VOC folders become the COCO annotations that they came from, and faults are named."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from mmengine.config import Config
+
+from tests.test_configs import ROOT
+from tokennorm.cli.check import main as check
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.coco.checks import check_config_data
+from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.finding import find_splits
+from tokennorm.engine.runner.data import use_data_folder
+
+NAMES = ['disk', 'square', 'triangle', 'star']
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    return tmp_path / 'cache'
+
+
+@pytest.fixture(scope='module')
+def coco(tmp_path_factory):
+    """With a pentagon in each box, which touches its sides, in place of the run lengths."""
+    root = make_shapes_dataset(tmp_path_factory.mktemp('coco') / 'shapes', num_train=8, num_val=4, image_size=64)
+    for path in (root / 'annotations').iterdir():
+        content = json.loads(path.read_text())
+        for a in content['annotations']:
+            x, y, w, h = a['bbox']
+            corners = [(0.5, 0), (1, 0.4), (0.7, 1), (0.2, 1), (0, 0.5)]
+            a['segmentation'] = [[v for i, j in corners for v in (x + i * w, y + j * h)]]
+        path.write_text(json.dumps(content))
+    return root
+
+
+def by_image(split):
+    """Objects of each image: (class, box, polygon, crowd), without ids."""
+    names = {category['id']: category['name'] for category in split.content['categories']}
+    found = {}
+    for image in split.content['images']:
+        key = image['file_name'].rpartition('/')[2]
+        found[key] = (
+            (image['width'], image['height']),
+            [
+                (names[a['category_id']], a['bbox'], a.get('segmentation'), a['iscrowd'])
+                for a in split.content['annotations']
+                if a['image_id'] == image['id']
+            ],
+        )
+    return found
+
+
+def assert_same_objects(actual, expected, with_masks=True):
+    actual, expected = by_image(actual), by_image(expected)
+    assert set(actual) == set(expected)
+    for name, (size, objects) in expected.items():
+        assert actual[name][0] == size
+        for (label, box, polygons, crowd), other in zip(objects, actual[name][1], strict=True):
+            assert (other[0], other[3]) == (label, crowd)
+            assert other[1] == pytest.approx(box, abs=0.01)
+            if with_masks:
+                assert len(other[2]) == 1
+                assert other[2][0] == pytest.approx(polygons[0], abs=0.01)
+
+
+def images_and_objects(split):
+    names = {category['id']: category['name'] for category in split.content['categories']}
+    for image in split.content['images']:
+        objects = [a for a in split.content['annotations'] if a['image_id'] == image['id']]
+        yield image, [(names[a['category_id']], a) for a in objects]
+
+
+def write_yolo(coco, root, with_polygons=False, images='images/{}', **extra):
+    """The same dataset in YOLO's format; images without objects have no label file."""
+    for split in find_coco_splits(coco).values():
+        folder = root / images.format(split.name)
+        shutil.copytree(split.image_dir, folder)
+        for image, objects in images_and_objects(split):
+            width, height = image['width'], image['height']
+            lines = []
+            for name, a in objects:
+                x, y, w, h = a['bbox']
+                numbers = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+                if with_polygons:
+                    numbers = [v / (width, height)[i % 2] for i, v in enumerate(a['segmentation'][0])]
+                lines.append(' '.join(map(str, [NAMES.index(name), *numbers])))
+            path = folder.parents[len(images.split('/')) - 1] / images.format(split.name).replace('images', 'labels')
+            if lines:
+                path.mkdir(parents=True, exist_ok=True)
+                (path / image['file_name']).with_suffix('.txt').write_text('\n'.join(lines) + '\n')
+    content = dict(train=images.format('train'), val=images.format('val'), names=NAMES) | extra
+    (root / 'data.yaml').write_text(yaml.safe_dump(content))
+    return root
+
+
+def write_voc(coco, root, image_sets=True):
+    for split in find_coco_splits(coco).values():
+        xml_dir = root / ('Annotations' if image_sets else split.name)
+        image_dir = root / ('JPEGImages' if image_sets else split.name)
+        for folder in (xml_dir, image_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+        stems = []
+        for image, objects in images_and_objects(split):
+            stem = f'{split.name}_{image["file_name"].rpartition(".")[0]}'
+            stems.append(stem)
+            shutil.copy(split.image_dir / image['file_name'], image_dir / f'{stem}.jpg')
+            nodes = ''
+            for name, a in objects:
+                x, y, w, h = a['bbox']
+                corners = a['segmentation'][0]
+                polygon = ''.join(
+                    f'<{"xy"[i % 2]}{i // 2 + 1}>{v + 1}</{"xy"[i % 2]}{i // 2 + 1}>' for i, v in enumerate(corners)
+                )
+                nodes += (
+                    f'<object><name>{name}</name><difficult>{a["iscrowd"]}</difficult><polygon>{polygon}</polygon>'
+                    f'<bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox>'
+                    '</object>'
+                )
+            size = f'<size><width>{image["width"]}</width><height>{image["height"]}</height><depth>3</depth></size>'
+            (xml_dir / f'{stem}.xml').write_text(
+                f'<annotation><filename>{stem}.jpg</filename>{size}{nodes}</annotation>'
+            )
+        if image_sets:
+            (root / 'ImageSets' / 'Main').mkdir(parents=True, exist_ok=True)
+            (root / 'ImageSets' / 'Main' / f'{split.name}.txt').write_text('\n'.join(stems) + '\n')
+    return root
+
+
+@pytest.mark.parametrize('with_polygons', [False, True])
+@pytest.mark.parametrize('images', ['images/{}', '{}/images'])
+def test_yolo_gives_the_same_objects(coco, tmp_path, cache, with_polygons, images):
+    root = write_yolo(coco, tmp_path / 'yolo', with_polygons, images)
+    actual, expected = find_splits(root), find_coco_splits(coco)
+    assert list(actual) == ['train', 'val']
+    for name, split in actual.items():
+        assert split.ann_file.is_relative_to(cache)
+        assert json.loads(split.ann_file.read_text()) == split.content
+        assert_same_objects(split, expected[name], with_polygons)
+        assert [category['name'] for category in split.content['categories']] == NAMES
+    found = inspect_splits(actual)
+    assert (found.errors, bool(found.mask_errors)) == ([], not with_polygons)
+
+
+@pytest.mark.parametrize('image_sets', [True, False])
+def test_voc_gives_the_same_objects_with_classes_in_alphabetical_order(coco, tmp_path, image_sets):
+    actual, expected = find_splits(write_voc(coco, tmp_path / 'voc', image_sets)), find_coco_splits(coco)
+    for name, split in actual.items():
+        assert [category['name'] for category in split.content['categories']] == sorted(NAMES)
+        for image in split.content['images']:
+            image['file_name'] = image['file_name'].removeprefix(f'{name}_')
+        assert_same_objects(split, expected[name])
+    inspected = inspect_splits(find_splits(tmp_path / 'voc'))
+    assert (inspected.errors, inspected.mask_errors) == ([], [])
+
+
+def test_voc_details(tmp_path, coco):
+    """Corners count from 1 and include the last pixel; `difficult` is a crowd; parts of objects are no objects."""
+    root = write_voc(coco, tmp_path / 'voc')
+    path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
+    box = '<bndbox><xmin>1</xmin><ymin>11</ymin><xmax>64</xmax><ymax>20</ymax></bndbox>'
+    part = f'<part><name>head</name>{box}</part>'
+    path.write_text(f'<annotation><object><name>star</name><difficult>1</difficult>{box}{part}</object></annotation>')
+    content = find_splits(root)['train'].content
+    (image,) = (i for i in content['images'] if i['file_name'] == f'{path.stem}.jpg')
+    (a,) = (a for a in content['annotations'] if a['image_id'] == image['id'])
+    assert (a['bbox'], a['area'], a['iscrowd']) == ([0, 10, 64, 10], 640, 1)
+    assert (image['width'], image['height']) == (64, 64)
+    assert [category['name'] for category in content['categories']] == sorted(NAMES)
+
+
+def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
+    use_data_folder(cfg, str(root), ('train', 'val'))
+    check_config_data(cfg, ('train', 'val', 'test'))
+    dataset = cfg.train_dataloader.dataset
+    assert Path(dataset.ann_file).is_relative_to(cache)
+    assert Path(dataset.data_prefix.img) == root / 'images' / 'train'
+    assert cfg.model.bbox_head.num_classes == 4
+    check([str(root), '--out', str(tmp_path / 'sheets')])
+    assert '| train | 8 |' in capsys.readouterr().out
+    assert (tmp_path / 'sheets' / 'train.jpg').is_file()
+    with pytest.raises(SystemExit, match=r'error: .* no annotation file .* not a YOLO dataset'):
+        check([str(root / 'labels')])
+
+
+def test_a_conversion_is_kept_until_a_file_changes(coco, tmp_path, monkeypatch):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    before = find_splits(root)['train']
+    monkeypatch.setattr('tokennorm.datasets.converted._convert', None)  # not called
+    assert find_splits(root)['train'].content == before.content
+    monkeypatch.undo()
+    monkeypatch.setenv('TOKENNORM_CACHE', str(before.ann_file.parents[2]))
+    label = next(iter((root / 'labels' / 'train').iterdir()))
+    label.write_text('3 0.5 0.5 0.5 0.25\n')
+    content = find_splits(root)['train'].content
+    (image,) = (i for i in content['images'] if i['file_name'] == f'{label.stem}.jpg')
+    (a,) = (a for a in content['annotations'] if a['image_id'] == image['id'])
+    assert (a['bbox'], a['area'], a['category_id']) == ([16, 24, 32, 16], 512, 4)
+    before.ann_file.write_text('{"images": [')  # a damaged cache
+    assert find_splits(root)['train'].content == content
+
+
+def test_lists_of_files_relative_paths_and_the_yaml_itself(coco, tmp_path):
+    """Ultralytics' and Roboflow's ways of naming the images; a `path` of another machine is ignored."""
+    root = write_yolo(coco, tmp_path / 'yolo')
+    expected = by_image(find_splits(root)['train'])
+    images = sorted((root / 'images' / 'train').iterdir())
+    (root / 'train.txt').write_text('\n'.join(f'./images/train/{path.name}' for path in images))
+    names = dict(enumerate(NAMES))
+    for train in ('train.txt', '../images/train', ['images/train'], str(root / 'images' / 'train')):
+        content = dict(path='/home/someone/data', train=train, val='images/val', names=names, nc=4)
+        (root / 'data.yaml').write_text(yaml.safe_dump(content))
+        assert by_image(find_splits(root)['train']) == expected
+        assert by_image(find_splits(root / 'data.yaml')['train']) == expected
+
+
+YAMLS = {
+    'wrong path': (dict(train='pictures/train'), "data.yaml: train='pictures/train' not found; looked for .*yolo/pict"),
+    'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
+    'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
+    'names': (dict(names='disk'), "data.yaml: names='disk' must be a list of class names"),
+    'keys of names': (dict(names={1: 'a', 2: 'b'}), 'the keys of names must count from 0, they are 1, 2'),
+}
+
+
+@pytest.mark.parametrize('fault', YAMLS)
+def test_faults_of_data_yaml_are_named(coco, tmp_path, fault):
+    change, message = YAMLS[fault]
+    with pytest.raises(ValueError, match=message):
+        find_splits(write_yolo(coco, tmp_path / 'yolo', **change))
+
+
+LINES = {
+    'outside': ('0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
+    'pixels': ('0 30 20 10 10', '30 is outside the image'),
+    'NaN': ('0 nan 0.5 0.1 0.1', 'nan is outside the image'),
+    'class': ('4 0.5 0.5 0.1 0.1', 'class 4 is not one of the 4 of data.yaml'),
+    'no class': ('0.5 0.5 0.5 0.1 0.1', 'class 0.5 is not one of'),
+    'text': ('disk 0.5 0.5 0.1 0.1', 'is not a list of numbers'),
+    'four': ('0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
+    'half a corner': ('0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', '8 numbers are neither'),
+}
+
+
+@pytest.mark.parametrize('fault', LINES)
+def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path, fault):
+    line, message = LINES[fault]
+    root = write_yolo(coco, tmp_path / 'yolo')
+    label = sorted((root / 'labels' / 'val').iterdir())[0]
+    label.write_text(f'0 0.5 0.5 0.1 0.1\n\n{line}\n')
+    with pytest.raises(ValueError, match=rf'val: labels .*: 1: {re.escape(str(label))}, line 3: .*{message}'):
+        find_splits(root)
+
+
+def test_boxes_that_reach_a_little_beyond_the_image_get_the_inspections_warning(coco, tmp_path):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    label = sorted((root / 'labels' / 'train').iterdir())[0]
+    label.write_text('0 0.95 0.5 0.2 0.1\n')
+    found = inspect_splits(find_splits(root))
+    assert any(w.startswith('train: boxes partly outside their image') for w in found.warnings)
+
+
+def test_folders_without_labels_or_splits_are_named(coco, tmp_path):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    shutil.rmtree(root / 'labels' / 'train')
+    with pytest.raises(
+        ValueError, match=r'train has no label file for any of 8 images; .*labels/train/.*txt was expected'
+    ):
+        find_splits(root)
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(val='images/val', names=NAMES)))
+    with pytest.raises(FileNotFoundError, match='is a YOLO dataset without train; it has val'):
+        find_splits(root)
+    assert list(find_splits(root, needed=())) == ['val']
+    (root / 'data.yaml').unlink()
+    with pytest.raises(FileNotFoundError, match=r'no annotation file for train.* not a YOLO dataset .* Pascal VOC'):
+        find_splits(root)
+    with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
+        find_splits(tmp_path / 'nowhere')
+    (root / 'data.yaml').write_text('names: [')
+    with pytest.raises(ValueError, match=r'data.yaml cannot be read as YAML'):
+        find_splits(root)
+
+
+VOCS = {
+    'cut off': ('<annotation><object>', 'cannot be read as XML'),
+    'no box': ('<annotation><object><name>star</name></object></annotation>', "an object 'star' has no bndbox"),
+    'text': (
+        '<annotation><object><name>star</name><bndbox><xmin>a</xmin></bndbox></object></annotation>',
+        "bndbox.xmin='a' is not a number",
+    ),
+    'turned': (
+        '<annotation><object><name>star</name><bndbox><xmin>9</xmin><ymin>1</ymin><xmax>3</xmax><ymax>9</ymax></bndbox>'
+        '</object></annotation>',
+        'a bndbox ends before it begins: 9, 1, 3, 9',
+    ),
+    'other size': (
+        '<annotation><size><width>10</width><height>64</height></size></annotation>',
+        r'size is 10x64, but .*\.jpg is 64x64',
+    ),
+}
+
+
+@pytest.mark.parametrize('fault', VOCS)
+def test_faults_of_voc_files_are_named(coco, tmp_path, fault):
+    text, message = VOCS[fault]
+    root = write_voc(coco, tmp_path / 'voc')
+    path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f'{path.name}.*{message}'):
+        find_splits(root)
+
+
+def test_missing_files_of_voc_are_named(coco, tmp_path):
+    root = write_voc(coco, tmp_path / 'voc')
+    next(iter((root / 'JPEGImages').glob('val_*'))).unlink()
+    with pytest.raises(ValueError, match=r'1 of 4 XML files have no image, such as .*val_'):
+        find_splits(root)
+    next(iter((root / 'Annotations').glob('train_*'))).unlink()
+    with pytest.raises(ValueError, match=r'train.txt: 1 of 8 annotations not found, such as .*train_'):
+        find_splits(root)
+
+
+def test_images_that_cannot_be_decoded_and_a_cache_that_cannot_be_written_are_named(coco, tmp_path, monkeypatch):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    (tmp_path / 'file').touch()
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))
+    with pytest.raises(
+        OSError, match=r'YOLO\) is converted .*file/datasets/.* cannot be written .*Set TOKENNORM_CACHE'
+    ):
+        find_splits(root)
+    image = sorted((root / 'images' / 'train').iterdir())[0]
+    image.write_bytes(b'')
+    with pytest.raises(ValueError, match=rf'train: image files .*: 1: {re.escape(str(image))} that cannot be decoded'):
+        find_splits(root)
