@@ -6,12 +6,13 @@ VENV_PYTHON = $(VENV)/bin/python
 # threads that sleep at once make it slower where none has: spin for a moment only.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: help env demo test lint
+.PHONY: help env demo test lint docs
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
 	@echo 'make lint           set up and run ruff, import-linter and mypy'
+	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
 	@echo 'make env            set up only; all four do only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
@@ -31,3 +32,8 @@ lint: env
 	"$(VENV_PYTHON)" -m ruff check .
 	"$(VENV_PYTHON)" -m ruff format --check .
 	"$(VENV)/bin/lint-imports"
+
+docs: env
+	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt
+	"$(VENV_PYTHON)" -m sphinx -n -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
