@@ -34,12 +34,16 @@ autodoc_member_order = 'bysource'
 autodoc_typehints = 'signature'
 napoleon_use_rtype = False
 # `make docs OFFLINE=1` builds without the inventories of other projects.
-intersphinx_mapping = {} if os.environ.get('OFFLINE') else {
-    'python': ('https://docs.python.org/3', None),
-    'torch': ('https://docs.pytorch.org/docs/stable', None),
-    'mmengine': ('https://mmengine.readthedocs.io/en/latest', None),
-    'mmdetection': ('https://mmdetection.readthedocs.io/en/latest', None),
-}
+intersphinx_mapping = (
+    {}
+    if os.environ.get('OFFLINE')
+    else {
+        'python': ('https://docs.python.org/3', None),
+        'torch': ('https://docs.pytorch.org/docs/stable', None),
+        'mmengine': ('https://mmengine.readthedocs.io/en/latest', None),
+        'mmdetection': ('https://mmdetection.readthedocs.io/en/latest', None),
+    }
+)
 # Types of upstream libraries whose inventories do not list them, or cannot be fetched without a network.
 nitpick_ignore_regex = [
     (
