@@ -96,12 +96,26 @@ def test_resume_goes_on_where_training_stopped(data, trained):
 
 def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
     out = tmp_path / 'predictions.pkl'
-    arguments = [CONFIG, str(trained), '--work-dir', str(tmp_path), '--out', str(out), '--show-dir', 'drawn']
+    arguments = [
+        CONFIG,
+        str(trained),
+        '--work-dir',
+        str(tmp_path),
+        '--out',
+        str(out),
+        '--show-dir',
+        'drawn',
+        '--report',
+    ]
     tool('test')([*arguments, '--cfg-options', *options(data)])
     assert len(pickle.loads(out.read_bytes())) == 3
     assert len(list(tmp_path.glob('*/drawn/*.jpg'))) == 3
-    (metrics,) = tmp_path.glob('*/*.json')
-    assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
+    (metrics,) = tmp_path.glob('2*/*.json')
+    ap = json.loads(metrics.read_text())['coco/bbox_mAP']
+    report = json.loads((tmp_path / 'test' / 'report.json').read_text())
+    assert report['results']['bbox']['summary']['mAP'] == pytest.approx(ap, abs=6e-4)
+    assert report['checkpoint'].endswith('.pth')
+    assert (tmp_path / 'test' / 'report.html').is_file()
 
 
 def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):

@@ -16,6 +16,14 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--show', action='store_true', help='show the predictions in a window')
     parser.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
+    parser.add_argument(
+        '--report',
+        nargs='?',
+        type=Path,
+        const='test',
+        metavar='DIR',
+        help='write report.html into this folder of the work directory; default: test',
+    )
     args = parser.parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
         raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
@@ -28,6 +36,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
+    from tokennorm.engine.distributed import is_first_process
     from tokennorm.engine.runner import build_runner, load_config, test
 
     try:
@@ -50,6 +59,18 @@ def main(argv: list[str]) -> None:
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
     test(runner)
+    if args.report is not None and is_first_process():
+        _write_report(runner, Path(cfg.work_dir) / args.report / 'report.html', args.checkpoint)
+
+
+def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
+    from tokennorm.report.from_runner import report_on
+
+    try:
+        report_on(runner, 'test', path, str(checkpoint))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f'error: --report: {error}') from None
+    print(f'The report is in {path}')
 
 
 def _show_predictions(cfg: Any, args: argparse.Namespace, classifier: bool) -> Any:

@@ -1,7 +1,7 @@
 """Draws the figures of the report as SVG text."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import matplotlib
 import numpy as np
@@ -35,7 +35,7 @@ STYLE = {
     'legend.frameon': False,
     'legend.fontsize': 8.5,
 }
-MOST_CURVES = 8
+MOST_CURVES = 6
 
 
 def new_axes(size: tuple[float, float] = SIZE) -> Axes:
@@ -101,23 +101,19 @@ def draw_lambdas(lambdas: Mapping[str, Curve]) -> str:
 
 
 def draw_precision_recall(evaluation: Evaluation) -> str:
-    """Draws precision against recall at IoU 0.5, per class or, of many classes, for the mean and the extremes."""
+    """Draws precision against recall at IoU 0.5: the mean, and of many classes those with the most objects."""
     recalls = np.linspace(0, 1, evaluation.precisions.shape[1])
-    curves = [
-        (result.name, result.ap50, precision)
-        for result, precision in zip(evaluation.classes, evaluation.precisions, strict=True)
-        if result.ap50 is not None
-    ]
-    curves.sort(key=lambda curve: -curve[1])
-    mean = np.mean([precision for *_, precision in curves], axis=0) if curves else None
-    if len(curves) > MOST_CURVES:
-        curves = curves[:3] + curves[-3:]
+    pairs = zip(evaluation.classes, evaluation.precisions, strict=True)
+    curves = [(result, precision) for result, precision in pairs if result.ap50 is not None]
+    mean = np.mean([precision for _, precision in curves], axis=0) if curves else None
+    curves = sorted(curves, key=lambda curve: -curve[0].objects)[:MOST_CURVES]
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 3.6))
-        for i, (name, ap50, precision) in enumerate(curves):
-            axes.plot(recalls, precision, color=COLOURS[i % len(COLOURS)], label=f'{name} ({ap50:.2f})', linewidth=1.4)
+        for colour, (result, precision) in zip(COLOURS, curves, strict=False):
+            axes.plot(recalls, precision, color=colour, label=f'{result.name} ({result.ap50:.2f})', linewidth=1.4)
         if len(curves) > 1:
-            axes.plot(recalls, mean, color='#0f172a', label=f'mean of classes ({mean.mean():.2f})', linewidth=2.4)
+            label = f'mean of all classes ({mean.mean():.2f})'
+            axes.plot(recalls, mean, color='#0f172a', label=label, linewidth=2.4)
         axes.set(xlabel='recall', ylabel='precision', xlim=(0, 1.01), ylim=(0, 1.02))
         if curves:
             axes.legend(loc='lower left')
@@ -138,18 +134,18 @@ def draw_thresholds(evaluation: Evaluation) -> str:
         return to_svg(axes)
 
 
-def draw_tide(results: Mapping[str, Evaluation]) -> str:
+def draw_tide(results: Mapping[str, Mapping[str, float]]) -> str:
     """Draws the AP50 that each of TIDE's error types costs, a bar per evaluation.
 
     Args:
-        results: Evaluations by label; a single one has no legend.
+        results: AP50 lost, with the keys of `TIDE`, by label; a single evaluation has no legend.
     """
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 2.7 if len(results) == 1 else 3.3))
         height = 0.8 / len(results)
         rows = np.arange(len(TIDE))
-        for i, (label, evaluation) in enumerate(results.items()):
-            values = [100 * evaluation.tide[key] for key in TIDE]
+        for i, (label, lost) in enumerate(results.items()):
+            values = [100 * lost[key] for key in TIDE]
             bars = axes.barh(rows + i * height, values, height * 0.9, color=COLOURS[i], label=label)
             axes.bar_label(bars, fmt='%.1f', padding=3, fontsize=8)
         axes.set_yticks(rows + 0.4 - height / 2, list(TIDE.values()))
@@ -186,13 +182,22 @@ def draw_sizes(fit: AnchorFit) -> str:
 
 
 def pick_confusions(evaluation: Evaluation, most: int = 20) -> tuple[list[str], np.ndarray]:
-    """Returns the names and counts of a confusion matrix of at most `most` classes: those with the most errors.
+    """Returns names and counts of the confusion matrix, with the classes beyond the `most` with most errors as one.
 
-    The last row is background that was detected, the last column objects that were not. Rows of objects of other
-    classes are summed into none of these.
+    Args:
+        evaluation: K classes.
+        most: Classes that keep a row and a column.
+
+    Returns:
+        Names, the last one 'background', and counts of as many rows and columns.
     """
     matrix, names = evaluation.confusion, [result.name for result in evaluation.classes]
-    errors = matrix.sum(axis=0) + matrix.sum(axis=1) - 2 * matrix.diagonal()
-    chosen: Sequence[int] = np.sort(np.argsort(-errors[:-1], kind='stable')[:most])
-    index = np.append(chosen, len(names)).astype(int)
-    return [names[i] for i in chosen] + ['background'], matrix[np.ix_(index, index)]
+    if len(names) <= most:
+        return [*names, 'background'], matrix
+    errors = (matrix.sum(axis=0) + matrix.sum(axis=1) - 2 * matrix.diagonal())[:-1]
+    chosen = np.sort(np.argsort(-errors, kind='stable')[:most])
+    place = np.full(len(names) + 1, most)  # of each row and column among the new ones
+    place[chosen], place[-1] = np.arange(most), most + 1
+    counts = np.zeros((most + 2, most + 2), matrix.dtype)
+    np.add.at(counts, (place[:, None], place[None]), matrix)
+    return [*(names[i] for i in chosen), 'other classes', 'background'], counts

@@ -82,13 +82,13 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         raise ValueError('there are no detections to report on')
     scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
     data = DataFacts.of(source.ann_file, ground_truth)
-    numbers = to_json(source, results, data)
+    numbers = to_json(source, results, data, ground_truth['categories'])
     page = render(
         'report.html.j2',
         source=source,
         results=results,
         main=next(iter(results.values())),
-        labelled={IOU_TYPES[iou_type]: result for iou_type, result in results.items()},
+        tide={IOU_TYPES[iou_type]: result.tide for iou_type, result in results.items()},
         numbers=numbers,
         data=data,
         anchors=_anchor_fit(source.cfg, ground_truth),
@@ -130,14 +130,18 @@ def format_points(value: float | None, digits: int = 1) -> str:
     return '–' if value is None or value < 0 else f'{100 * value:.{digits}f}'  # noqa: RUF001
 
 
-def to_json(source: Source, results: Mapping[str, Evaluation], data: DataFacts) -> dict[str, Any]:
+def to_json(
+    source: Source, results: Mapping[str, Evaluation], data: DataFacts, categories: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Returns the numbers of a report as plain dicts and lists."""
     return dict(
         title=source.title,
         command=source.command,
         checkpoint=source.checkpoint,
         data=asdict(data),
+        category_ids=[category['id'] for category in categories],
         image_dir=None if source.image_dir is None else str(source.image_dir),
+        work_dir=None if source.work_dir is None else str(source.work_dir),
         max_detections=source.max_detections,
         config=None if source.cfg is None else source.cfg.pretty_text,
         by_epoch=validates_by_epoch(source.cfg),

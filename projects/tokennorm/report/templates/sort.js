@@ -5,9 +5,11 @@ for (const table of document.querySelectorAll('table.sortable')) {
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener('click', () => {
-      const descending = head.getAttribute('aria-sort') !== 'descending';
-      heads.forEach(other => other.removeAttribute('aria-sort'));
-      head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+      const [usual, other] = column === 0 ? ['ascending', 'descending'] : ['descending', 'ascending'];
+      const order = head.getAttribute('aria-sort') === usual ? other : usual;
+      const descending = order === 'descending';
+      heads.forEach(each => each.removeAttribute('aria-sort'));
+      head.setAttribute('aria-sort', order);
       const key = row => row.cells[column].textContent.trim();
       const compare = (a, b) => {
         const [x, y] = [key(a), key(b)];

@@ -1,0 +1,47 @@
+"""Compares two training runs on one page.
+
+Each run is a work directory with a report, as training and `tokennorm test --report` leave it. The page shows the
+difference in AP with an interval, AP per class, types of errors, curves, and the changes in the config.
+"""
+
+import argparse
+from pathlib import Path
+
+from tokennorm.cli.command import command, make_parser
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    parser.add_argument('first', type=Path, help='work directory of the baseline')
+    parser.add_argument('second', type=Path, help='work directory of the run to compare with it')
+    parser.add_argument('--out', type=Path, default='compare.html', help='the page; default: compare.html')
+    parser.add_argument(
+        '--resamples',
+        type=int,
+        default=200,
+        metavar='N',
+        help='bootstrap samples of the images for the interval of the difference in AP; 0 for none; default: 200',
+    )
+    args = parser.parse_args(argv)
+    if args.resamples < 0:
+        parser.error(f'--resamples {args.resamples}: expected 0 or more')
+    return args
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = parse_args(argv)
+    from tokennorm.report.compare import compare, read_run
+
+    try:
+        differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
+    for iou_type, result in differences.items():
+        interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
+        print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')
+    print(f'The comparison is in {args.out}')
+
+
+if __name__ == '__main__':
+    main()

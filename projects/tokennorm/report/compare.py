@@ -1,0 +1,183 @@
+"""Writes one page about two training runs: what the second changes in AP, per class, in errors, curves and config."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokennorm.engine.detections import Detections
+from tokennorm.engine.scalars import Curve, read_scalars
+from tokennorm.report import figures
+from tokennorm.report.evaluation import run_hotcoco, select_categories
+from tokennorm.report.page import IOU_TYPES, render
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run with a report.
+
+    Args:
+        label: Name on the page.
+        folder: Directory of the report; the work directory, or a folder in it.
+        numbers: Content of `report.json`.
+        scalars: What was logged during training, by name.
+    """
+
+    label: str
+    folder: Path
+    numbers: dict[str, Any]
+    scalars: dict[str, Curve]
+
+    def detections(self, iou_type: str) -> Detections:
+        """Returns the detections of the report."""
+        return Detections.read(self.folder / f'report.{iou_type}.json')
+
+
+@dataclass(frozen=True)
+class Difference:
+    """AP of the second run minus AP of the first one, and its 95 % bootstrap interval over the images.
+
+    Args:
+        value: The difference.
+        low: Lower end of the interval; None if it was not estimated.
+        high: Upper end of the interval; None if it was not estimated.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def read_run(path: str | Path) -> Run:
+    """Reads a work directory with a report.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if `report.json` is not a report's.
+    """
+    path = Path(path)
+    if not (path / 'report.json').is_file():
+        raise FileNotFoundError(
+            f'{path} has no report.json; expected a work directory after training, or after `tokennorm test --report`'
+        )
+    try:
+        numbers = json.loads((path / 'report.json').read_text())
+        numbers['results'], numbers['data']['fingerprint']
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{path / "report.json"} is not a report ({type(error).__name__}: {error})') from None
+    return Run(numbers['title'], path, numbers, read_scalars(numbers['work_dir'] or path))
+
+
+def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
+    """Writes the page.
+
+    Args:
+        first: The baseline.
+        second: The run whose differences from the baseline are shown.
+        path: The page.
+        resamples: Bootstrap samples of the images for the interval of the difference; 0 leaves it out.
+
+    Returns:
+        The difference in AP, by 'bbox' or 'segm'.
+
+    Raises:
+        ValueError: if the two reports have no kind of detection in common, or a file cannot be read.
+    """
+    shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
+    if not shared:
+        raise ValueError(f'{first.folder} and {second.folder} have neither boxes nor masks in common')
+    same_data = first.numbers['data']['fingerprint'] == second.numbers['data']['fingerprint']
+    can_resample = same_data and Path(first.numbers['data']['path']).is_file()
+    differences = {
+        iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
+    }
+    labels = _labels(first, second)
+    page = render(
+        'compare.html.j2',
+        runs=dict(zip(labels, (first, second), strict=True)),
+        differences=differences,
+        same_data=same_data,
+        resamples=resamples if can_resample else 0,
+        classes={iou_type: class_rows(first, second, iou_type) for iou_type in shared},
+        tide={
+            iou_type: figures.draw_tide(
+                {k: r.numbers['results'][iou_type]['tide'] for k, r in zip(labels, (first, second), strict=True)}
+            )
+            for iou_type in shared
+        },
+        curves=curve_figures(dict(zip(labels, (first, second), strict=True))),
+        config_changes=config_changes(first, second),
+    )
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(page)
+    return differences
+
+
+def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Difference:
+    """Returns the difference in AP, with an interval if `resamples` is not 0."""
+    values = [run.numbers['results'][iou_type]['summary']['mAP'] for run in (first, second)]
+    if not resamples:
+        return Difference(values[1] - values[0])
+    import hotcoco
+
+    content = json.loads(Path(first.numbers['data']['path']).read_text())
+    ground_truth = select_categories(content, first.numbers['category_ids'])
+    limit = max(run.numbers['max_detections'] for run in (first, second))
+    evaluations = [run_hotcoco(ground_truth, run.detections(iou_type), iou_type, limit) for run in (first, second)]
+    result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=CONFIDENCE)
+    interval = result['ci']['AP']
+    return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))
+
+
+def class_rows(first: Run, second: Run, iou_type: str) -> list[dict[str, Any]]:
+    """Returns name, objects and both AP of each class that the two runs have in common."""
+    by_name = {entry['name']: entry for entry in second.numbers['results'][iou_type]['classes']}
+    return [
+        dict(name=entry['name'], objects=entry['objects'], first=entry['ap'], second=by_name[entry['name']]['ap'])
+        for entry in first.numbers['results'][iou_type]['classes']
+        if entry['name'] in by_name
+    ]
+
+
+def curve_figures(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Returns figures of AP, loss and learning rate of several runs by caption."""
+    drawn = {}
+    steps = {'epoch' if run.numbers['by_epoch'] else 'iteration' for run in runs.values()}
+    for iou_type, name in IOU_TYPES.items():
+        chosen = _curves(runs, f'{iou_type}_mAP')
+        if chosen:
+            drawn[f'{name.capitalize()} AP on the validation set'] = figures.draw_curves(
+                chosen, ' or '.join(sorted(steps)), 'AP', zero=True, dots=True
+            )
+    for name, caption in (('loss', 'Training loss'), ('lr', 'Learning rate')):
+        chosen = _curves(runs, name)
+        if chosen:
+            drawn[caption] = figures.draw_curves(chosen, 'iteration', caption.lower(), zero=True)
+    return drawn
+
+
+def config_changes(first: Run, second: Run) -> list[str]:
+    """Returns the lines of a unified diff of the two configs, without its file names."""
+    texts = [(run.numbers['config'] or '').splitlines() for run in (first, second)]
+    return list(difflib.unified_diff(*texts, lineterm='', n=2))[2:]
+
+
+def _curves(runs: Mapping[str, Run], suffix: str) -> dict[str, Curve]:
+    return {
+        label: curve
+        for label, run in runs.items()
+        for name, curve in run.scalars.items()
+        if name == suffix or name.endswith(f'/{suffix}')
+    }
+
+
+def _labels(first: Run, second: Run) -> tuple[str, str]:
+    """Two different labels: titles, directories, or titles with a number."""
+    for labels in ((first.label, second.label), (first.folder.name, second.folder.name)):
+        if len(set(labels)) == 2:
+            return labels
+    return f'{first.label} (1)', f'{second.label} (2)'

@@ -1,0 +1,105 @@
+"""The page about two training runs, and the command that writes it."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from tests.test_engine_scalars import write_scalars
+from tests.test_report_evaluation import make_truth, noisy, perfect
+from tests.test_report_page import CONFIG, Balance
+from tokennorm.cli.compare import main
+from tokennorm.engine.detections import Detections
+from tokennorm.report.compare import compare, config_changes, read_run
+from tokennorm.report.page import Source, write_report
+
+
+def make_run(folder, truth, detections, name, cfg=None, best=0.5):
+    folder.mkdir()
+    write_scalars(
+        folder, '20260101_000000', [dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': best, 'step': 1}]
+    )
+    source = Source(name, folder.parent / 'val.json', dict(bbox=detections), work_dir=folder, cfg=cfg)
+    (folder.parent / 'val.json').write_text(json.dumps(truth))
+    write_report(source, folder / 'report.html')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('compare')
+    truth = make_truth()
+    first, second = Config.fromfile(CONFIG), Config.fromfile(CONFIG)
+    second.optim_wrapper.optimizer.lr = 0.125
+    better = perfect(truth).table
+    better[::10, 6] = 2  # every tenth detection is a cat
+    return (
+        make_run(folder / 'a', truth, noisy(truth), 'layer norm', first),
+        make_run(folder / 'b', truth, Detections(better), 'token norm', second),
+    )
+
+
+def test_the_page_has_the_differences(runs, tmp_path, capsys):
+    main([str(run) for run in runs] + ['--out', str(tmp_path / 'page.html'), '--resamples', '50'])
+    first, second = (json.loads((run / 'report.json').read_text())['results']['bbox'] for run in runs)
+    points = 100 * (second['summary']['mAP'] - first['summary']['mAP'])
+    assert points > 10
+    printed = capsys.readouterr().out
+    low, high = map(float, re.search(r'interval \+([\d.]+) to \+([\d.]+)\)', printed).groups())
+    assert printed.startswith(f'bbox AP: +{points:.1f} points')
+    assert low < points < high < points + 20
+    page = Balance()
+    page.feed((tmp_path / 'page.html').read_text())
+    assert page.open == []
+    rows = [row for row in page.rows if len(row) == 5]
+    for entry, other in zip(first['classes'], second['classes'], strict=True):
+        aps = [100 * entry['ap'], 100 * other['ap']]
+        assert [entry['name'], str(entry['objects']), *(f'{ap:.1f}' for ap in aps), f'{aps[1] - aps[0]:+.1f}'] in rows
+    text = (tmp_path / 'page.html').read_text()
+    for part in ('token norm compared with layer norm', 'lr=0.125', 'Training loss', 'Box AP on the validation set'):
+        assert part in text, part
+    assert 'different annotations' not in text
+
+
+def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
+    run = read_run(runs[0])
+    (result,) = compare(run, run, tmp_path / 'a.html', resamples=20).values()
+    assert (result.value, result.low, result.high) == (0, 0, 0)
+    assert config_changes(run, run) == []
+    assert 'layer norm (1)' in (tmp_path / 'a.html').read_text()
+
+
+def test_changes_of_the_config_are_its_diff(runs):
+    changed = [line for line in config_changes(*map(read_run, runs)) if line[0] in '+-']
+    assert len(changed) == 2
+    assert all('lr=' in line for line in changed)
+
+
+def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):
+    truth = make_truth(num_images=5)
+    (tmp_path / 'other').mkdir()
+    other = make_run(tmp_path / 'other' / 'c', truth, noisy(truth), 'other data')
+    (result,) = compare(read_run(runs[0]), read_run(other), tmp_path / 'a.html').values()
+    assert result.low is None
+    assert np.isfinite(result.value)
+    assert 'different annotations' in (tmp_path / 'a.html').read_text()
+
+
+def test_without_the_annotations_there_is_no_interval(runs, tmp_path):
+    pair = [read_run(run) for run in runs]
+    for run in pair:
+        run.numbers['data']['path'] = str(tmp_path / 'gone.json')
+    (result,) = compare(*pair, tmp_path / 'a.html').values()
+    assert result.low is None
+
+
+def test_a_directory_without_a_report_is_named(runs, tmp_path):
+    with pytest.raises(SystemExit, match=rf'error: {tmp_path} has no report.json; expected a work directory'):
+        main([str(runs[0]), str(tmp_path)])
+    (tmp_path / 'report.json').write_text('[]')
+    with pytest.raises(SystemExit, match=r'report\.json is not a report'):
+        main([str(runs[0]), str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main([str(runs[0]), str(runs[1]), '--resamples', '-1'])
