@@ -1,10 +1,11 @@
 """One optimizer step of a detector of each kind: every backbone in every detector with each norm and stem."""
 
+import re
 from copy import deepcopy
 
 import pytest
 import torch
-from mmengine import DefaultScope
+from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 
 from tests.test_backbones_precision import sample_with_two_objects
@@ -41,3 +42,32 @@ def test_a_step_has_a_finite_loss_and_a_gradient_for_every_parameter(detector, b
     assert [name for name in trained if not gradients.get(name, False)] == []
     moved = {name for name, p in trained.items() if not torch.equal(p, before[name])}
     assert {name for name in trained if name.startswith('backbone.')} <= moved
+
+
+GUIDE = (ROOT.parent / 'docs' / 'guides' / 'detectors.md').read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('title', 'text'), re.findall(r'## (.*?)\n\n```python\n(.*?)```', GUIDE, re.DOTALL))
+def test_a_documented_detector_trains_for_a_step(title, text, tmp_path):
+    (tmp_path / 'config.py').write_text(text)
+    cfg = Config.fromfile(tmp_path / 'config.py')
+    cfg.model.backbone.update(init_cfg=None, drop_path_rate=0.0)
+    if 'rcnn' in cfg.model.get('train_cfg', {}) and isinstance(cfg.model.train_cfg.rcnn, dict):
+        cfg.model.train_cfg.rcnn.sampler.num = 32
+    cfg.model.data_preprocessor.pop('batch_augments', None)
+    cfg.optim_wrapper.pop('clip_grad', None)
+    if title == 'DINO-DETR':
+        cfg.model.num_queries = 60  # the image has few tokens
+    model = build_model(cfg).train()
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    sample = sample_with_two_objects()
+    if title == 'RTMDet':
+        del sample.gt_instances.masks
+    data = dict(inputs=[torch.randint(0, 256, (3, 96, 128))] * 2, data_samples=[sample] * 2)
+    before = {name: p.detach().clone() for name, p in model.backbone.named_parameters() if p.requires_grad}
+    losses = model.train_step(data, optim_wrapper)
+    assert all(loss.isfinite() for loss in losses.values()), losses
+    after = dict(model.backbone.named_parameters())
+    assert [name for name, p in before.items() if torch.equal(p, after[name])] == []

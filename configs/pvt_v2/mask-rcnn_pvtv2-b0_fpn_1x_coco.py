@@ -3,7 +3,7 @@
 _base_ = [
     '../_base_/models/mask-rcnn_fpn.py',
     'mmdet::_base_/datasets/coco_instance.py',
-    '../_base_/schedules/pvtv2_1x.py',
+    '../_base_/schedules/pvt_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
 

@@ -3,7 +3,7 @@
 _base_ = [
     '../_base_/models/retinanet_fpn.py',
     'mmdet::_base_/datasets/coco_detection.py',
-    '../_base_/schedules/pvtv2_1x.py',
+    '../_base_/schedules/pvt_1x.py',
     'mmdet::_base_/default_runtime.py',
     'mmdet::retinanet/retinanet_tta.py',
 ]

@@ -1,7 +1,7 @@
-"""12 epochs with AdamW, learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVT paper.
+"""12 epochs with AdamW, learning rate and weight decay 1e-4 for 8 x 2 images, as in the PVT and PVTv2 papers.
 
-What is not the paper's: norms, lambda and positions are not decayed. (The authors' later configs of Mask R-CNN, not
-those of RetinaNet, have a rate of 2e-4.)
+Unlike in the papers, norms, lambda and position embeddings are not decayed. The authors' current Mask R-CNN configs
+have a learning rate of 2e-4.
 """
 
 _base_ = 'mmdet::_base_/schedules/schedule_1x.py'
