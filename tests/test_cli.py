@@ -83,7 +83,7 @@ def test_an_error_is_one_line_and_its_traceback_one_flag_away(capsys, monkeypatc
 def test_configs_show_what_the_metafiles_have():
     (row,) = config_rows('pvt/retinanet_pvt-t-dtn_fpn_1x_coco')
     assert row[:3] == ('pvt/retinanet_pvt-t-dtn_fpn_1x_coco', 'DTN', 'plain')
-    assert row[-2:] == ('38.0', '-')
+    assert row[3:] == ('23.0', '223.3', '38.0', '-')
     (row,) = config_rows('mask-rcnn_pvt-t_fpn_1x_coco')
     assert (row[1], row[-2]) == ('LayerNorm', '36.7 / 35.1')
     assert all('swin' in row[0] for row in config_rows('swin'))

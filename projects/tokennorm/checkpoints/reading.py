@@ -135,10 +135,19 @@ def trained_classes(checkpoint: str | Path) -> list[str] | None:
     Raises:
         FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
     """
+    classes = trained_meta(checkpoint).get('classes')
+    return list(classes) if classes else None
+
+
+def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
+    """The `metainfo` of the dataset that a checkpoint was trained with; {} if it has none.
+
+    Raises:
+        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
+    """
     content = read_checkpoint(checkpoint)
     meta = content.get('meta') if isinstance(content, dict) else None
-    classes = common_meta((meta or {}).get('dataset_meta')).get('classes')
-    return list(classes) if classes else None
+    return common_meta((meta or {}).get('dataset_meta'))
 
 
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:

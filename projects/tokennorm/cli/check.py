@@ -1,6 +1,8 @@
 """Checks a dataset in COCO, YOLO or Pascal VOC format before training, and draws its annotations."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tokennorm.cli.command import command, make_parser
 
@@ -16,7 +18,13 @@ def main(argv: list[str]) -> None:
         help='folder for the contact sheets; default: work_dirs/check_dataset',
     )
     parser.add_argument('--num-images', type=int, default=24, metavar='N', help='images drawn per split')
+    parser.add_argument('--config', help='compare the object sizes with the anchors of this detector config')
+    parser.add_argument(
+        '--image-size', type=int, metavar='S', help='short side in pixels for --config; default: as training chooses'
+    )
     args = parser.parse_args(argv)
+    if args.image_size is not None and args.config is None:
+        raise SystemExit('error: --image-size needs --config')
 
     import cv2
 
@@ -43,6 +51,24 @@ def main(argv: list[str]) -> None:
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
         print(f'{sheet}: images of {split.name} with their annotations')
+    if args.config is not None:
+        print_anchor_fit(args.config, next(iter(splits.values())).content, args.image_size)
+
+
+def print_anchor_fit(config: str, content: Mapping[str, Any], image_size: int | None) -> None:
+    """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
+    from tokennorm.engine.anchor_fit import anchor_fit
+    from tokennorm.engine.runner import read_config
+    from tokennorm.engine.runner.data import choose_image_size
+
+    cfg = read_config(config)
+    try:
+        changes = choose_image_size(cfg, content, image_size)
+        fit = anchor_fit(cfg, content)
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
+    print('\n' + '\n'.join(changes))
+    print(fit if fit is not None else f'{config} has no anchors of fixed sizes')
 
 
 if __name__ == '__main__':

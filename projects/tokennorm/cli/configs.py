@@ -10,7 +10,7 @@ from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import CONFIGS, config_files
 from tokennorm.messages import did_you_mean
 
-PAPER = 'Reported by the DTN paper, not by us'
+PAPER = 'Reported by the DTN paper'
 HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: measured here')
 _METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
 

@@ -34,16 +34,19 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
+    from tokennorm.checkpoints.reading import trained_meta
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
     from tokennorm.engine.distributed import is_first_process
+    from tokennorm.engine.image_size import use_trained_size
     from tokennorm.engine.runner import build_runner, load_config, test
 
     try:
         args.checkpoint = find_checkpoint(args.checkpoint)
-    except FileNotFoundError as error:
+        cfg = load_config(args, needed=())
+        use_trained_size(cfg, trained_meta(args.checkpoint))
+    except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
-    cfg = load_config(args, needed=())
     cfg.load_from = args.checkpoint
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:

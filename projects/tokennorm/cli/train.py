@@ -9,6 +9,28 @@ from tokennorm.engine.arguments import add_runner_arguments
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_runner_arguments(parser)
+    parser.add_argument('--epochs', type=int, metavar='N', help='length of training; every schedule follows it')
+    parser.add_argument('--lr', type=float, help='learning rate; default: as in the config, with --data for its batch')
+    parser.add_argument(
+        '--image-size',
+        type=int,
+        metavar='S',
+        help='short side that images are resized to, in pixels; default: as in the config, with --data less for '
+        'small images',
+    )
+    parser.add_argument('--augment', choices=['strong'], help='strong: Mosaic, large-scale jitter, MixUp')
+    parser.add_argument('--ema', action='store_true', help='validate and save a moving average of the weights')
+    parser.add_argument('--patience', type=int, metavar='N', help='stop after N validations without a better metric')
+    parser.add_argument(
+        '--log',
+        type=lambda text: text.split(','),
+        default=[],
+        metavar='NAMES',
+        help='loggers besides the files in the work directory: tensorboard, wandb, mlflow, clearml, joined by commas',
+    )
+    parser.add_argument(
+        '--workers', type=int, metavar='N', help='processes that load data; default with --data: by the cores, 1 to 4'
+    )
     parser.add_argument('--amp', action='store_true', help='automatic mixed precision')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size')
     parser.add_argument(

@@ -19,6 +19,7 @@ from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import set_num_classes
+from tokennorm.engine.image_size import use_trained_size
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
@@ -40,6 +41,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
         raise CheckpointError(f'{checkpoint} is no runner checkpoint: it has no meta.dataset_meta.classes')
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
+    use_trained_size(cfg, meta)
     with warnings.catch_warnings():  # that it has no weights yet, and so no classes
         warnings.simplefilter('ignore')
         inferencer = DetInferencer(cfg, device=device, show_progress=False)

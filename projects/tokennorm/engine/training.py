@@ -1,7 +1,7 @@
 """`tokennorm.train`: a training run as a Python function."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,14 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.engine.distributed import is_first_process
+from tokennorm.engine.image_size import set_image_size
+from tokennorm.engine.runner import settings
+from tokennorm.engine.runner.augment import augment_strongly
 from tokennorm.engine.runner.build import build_runner
 from tokennorm.engine.runner.config import load_config
+from tokennorm.engine.runner.fit import accumulated, fit_schedule, lr_for_batch, set_lr
+from tokennorm.engine.runner.learning_rate import LearningRate
 from tokennorm.engine.runner.run import train as run_training
 
 
@@ -59,6 +65,14 @@ def run(
     data: str | Path | None = None,
     *,
     work_dir: str | Path | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    image_size: int | None = None,
+    augment: str | None = None,
+    ema: bool = False,
+    patience: int | None = None,
+    log: Sequence[str] = (),
+    workers: int | None = None,
     resume: bool | str | Path = False,
     amp: bool = False,
     auto_scale_lr: bool = False,
@@ -70,38 +84,85 @@ def run(
 
     Args:
         config: Config file, or the name of a config.
-        data: Folder that replaces the data of the config.
+        data: Folder that replaces the data of the config. With it the learning rate follows the total batch, the
+            warm-up is short, training validates at least ten times, and images are not enlarged more than twofold.
         work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
+        epochs: Length of training; every schedule follows it.
+        lr: Learning rate.
+        image_size: Short side that images are resized to in training and testing, in pixels.
+        augment: 'strong' for Mosaic, large-scale jitter and MixUp.
+        ema: Average the weights over training, and validate and save the averages.
+        patience: Stop after so many validations without a better metric.
+        log: Names of `LOGGERS` to log to, besides the files in `work_dir`.
+        workers: Processes that load data.
         resume: A checkpoint to resume from; True for the latest one in the work directory.
         amp: Automatic mixed precision.
         auto_scale_lr: Scale the learning rate from the config's `auto_scale_lr.base_batch_size`, as mmengine does.
-        cfg_options: Entries of the config by the paths of their keys, `a.b.0.c`.
+        cfg_options: Entries of the config by the paths of their keys, `a.b.0.c`. They take precedence over the other
+            arguments.
         launcher: Of a distributed run: none, pytorch, slurm or mpi.
         local_rank: Set by `torch.distributed.launch`.
     """
-    cfg = load_config(
-        Namespace(
-            config=config,
-            data=None if data is None else str(data),
-            work_dir=None if work_dir is None else str(work_dir),
-            cfg_options=cfg_options,
-            launcher=launcher,
-            local_rank=local_rank,
-        )
+    options = dict(cfg_options or {})
+    arguments = Namespace(
+        config=config,
+        data=None if data is None else str(data),
+        image_size=image_size,
+        work_dir=None if work_dir is None else str(work_dir),
+        cfg_options=options,
+        launcher=launcher,
+        local_rank=local_rank,
     )
+    base_batch = 0
+
+    def adjust(cfg: Config) -> None:
+        """Between the data and `--cfg-options`."""
+        nonlocal base_batch
+        base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
+        if epochs is not None:
+            settings.set_epochs(cfg, epochs)
+        if image_size is not None and data is None:
+            _say(set_image_size(cfg, image_size))
+        if augment == 'strong':
+            _say([augment_strongly(cfg)])
+        elif augment is not None:
+            raise ValueError(f"--augment {augment!r} must be 'strong'")
+        if workers is not None or data is not None:
+            settings.set_workers(cfg, settings.default_workers() if workers is None else workers)
+        if ema:
+            settings.average_weights(cfg)
+        if patience is not None:
+            settings.stop_early(cfg, patience)
+        settings.log_to(cfg, log)
+
+    cfg = load_config(arguments, adjust=adjust)
+    if data is not None:
+        _say(settings.validate_often(cfg))
+    settings.keep_the_best(cfg)
     if amp:
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
         cfg.optim_wrapper.loss_scale = 'dynamic'
     if auto_scale_lr:
-        if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+        if not base_batch:
             raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
         cfg.auto_scale_lr.enable = True
     _set_resume(cfg, resume)
     runner = build_runner(cfg, splits=('train', 'val'))
+    by_options = any(key.startswith('param_scheduler') for key in options)
+    fit_schedule(runner, stretch=not by_options, short_warm_up=data is not None)
+    if lr is not None:
+        set_lr(runner, LearningRate(lr, '--lr'))
+    elif data is not None and base_batch and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options:
+        set_lr(runner, lr_for_batch(runner, base_batch))
     last = _LastMetrics()
     runner.register_hook(last)
     run_training(runner, to_go_on='--resume continues from the latest.')
     return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
+
+
+def _say(changes: Sequence[str]) -> None:
+    for change in changes if is_first_process() else ():
+        print(change, flush=True)
 
 
 def _set_resume(cfg: Config, resume: bool | str | Path) -> None:

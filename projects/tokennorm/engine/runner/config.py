@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,17 @@ from tokennorm.engine.runner.options import merge_options
 from tokennorm.engine.runner.report import use_report
 
 
-def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'val')) -> Config:
+def load_config(
+    args: argparse.Namespace,
+    needed: tuple[str, ...] = ('train', 'val'),
+    adjust: Callable[[Config], None] | None = None,
+) -> Config:
     """The config that the arguments name, with their data, their overrides and a work folder.
 
     Args:
         args: Parsed `add_runner_arguments`.
         needed: Splits that the data must have.
+        adjust: Changes the config before `--cfg-options` do; its `ValueError` ends with one line.
 
     Raises:
         SystemExit: with what to do, where the config is not there or cannot be read, an option does not fit it, or the
@@ -31,12 +36,17 @@ def load_config(args: argparse.Namespace, needed: tuple[str, ...] = ('train', 'v
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.data is not None:
-        use_data_folder(cfg, args.data, needed)
+        use_data_folder(cfg, args.data, needed, getattr(args, 'image_size', None), fit_images='train' in needed)
     if is_classifier(cfg):
         use_loader_defaults(cfg)
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     use_report(cfg)
+    if adjust is not None:
+        try:
+            adjust(cfg)
+        except ValueError as error:
+            raise SystemExit(f'error: {error}') from None
     use_options(cfg, args.cfg_options)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']

@@ -1,0 +1,119 @@
+"""How well a detector's anchors fit the objects of a dataset at the image size of the config."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from mmdet.registry import TASK_UTILS
+from mmengine.config import Config
+
+from tokennorm.engine.image_size import test_scale as resize_scale
+
+MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet
+MOST_UNMATCHED = 0.05  # of the boxes, before a warning
+_PIXELS = (8, 16, 32, 64, 128, 256, 512)  # bins of object sizes
+
+
+@dataclass(frozen=True)
+class AnchorFit:
+    """Anchors compared with the boxes of one split.
+
+    Attributes:
+        sizes: (N,) sides of the boxes in the resized image, the root of their areas, in pixels.
+        unmatched: Fraction of boxes with no anchor of an IoU of at least 0.5.
+        key: Path of the config entry that sets the sides of the anchors.
+        value: Its value.
+        better: Other values with the fraction that they leave unmatched, best first; empty where `value` is the best.
+    """
+
+    sizes: np.ndarray
+    unmatched: float
+    key: str
+    value: Any
+    better: tuple[tuple[Any, float], ...]
+
+    def __str__(self) -> str:
+        edges = [0, *_PIXELS, np.inf]
+        counts, _ = np.histogram(self.sizes, edges)
+        names = [f'<{_PIXELS[0]}', *(f'{a}-{b}' for a, b in pairwise(_PIXELS)), f'>{_PIXELS[-1]}']
+        bins = [f'{name}: {count / counts.sum():.0%}' for name, count in zip(names, counts, strict=True) if count]
+        return f'object sizes after resizing, in pixels: {", ".join(bins)}\n{self.summary()}'
+
+    def summary(self) -> str:
+        """One line: the fraction of unmatched boxes, and the values that would match more."""
+        text = f'{self.unmatched:.1%} of the boxes match no anchor at IoU {MATCH} ({self.key}={self.value})'
+        if self.unmatched <= MOST_UNMATCHED or not self.better:
+            return text
+        offers = ', '.join(f'{self.key}={value} would leave {share:.1%}' for value, share in self.better[:3])
+        return f'warning: {text}; {offers}'
+
+
+def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
+    """Compares a detector's anchors with the boxes of a COCO annotation file.
+
+    Args:
+        cfg: Config of a detector.
+        content: Parsed annotation file.
+
+    Returns:
+        None for a detector without anchors of fixed sizes, a config that does not resize, or a file without boxes.
+    """
+    key, generator = _generator(cfg)
+    scale = resize_scale(cfg)
+    sizes = {image['id']: (image['width'], image['height']) for image in content['images']}
+    boxes = [a for a in content['annotations'] if not a.get('iscrowd') and a['image_id'] in sizes]
+    if generator is None or scale is None or not boxes:
+        return None
+    images = np.array([sizes[a['image_id']] for a in boxes], float)
+    factors = np.minimum(max(scale) / images.max(1), min(scale) / images.min(1))[:, None]
+    xywh = np.array([a['bbox'] for a in boxes], float) * factors
+    images = images * factors
+    name = 'octave_base_scale' if generator.get('octave_base_scale') else 'scales'
+    share = unmatched(generator, xywh, images)
+    others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _candidates(name)]
+    better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
+    return AnchorFit(np.sqrt(xywh[:, 2] * xywh[:, 3]), share, f'{key}.{name}', generator.get(name), tuple(better))
+
+
+def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:
+    """Returns the fraction of boxes with no anchor of an IoU of at least 0.5.
+
+    The IoU of a box with anchors of one shape is highest at the grid point nearest to its centre.
+
+    Args:
+        generator: Config of mmdet's anchor generator.
+        boxes: (N, 4) left, top, width and height, in pixels of the resized image.
+        images: (N, 2) widths and heights of the resized images that they are in.
+    """
+    built = TASK_UTILS.build(dict(generator))
+    best = np.zeros(len(boxes))
+    centres = boxes[:, :2] + boxes[:, 2:] / 2
+    for stride, anchors in zip(built.strides, built.base_anchors, strict=True):
+        stride = np.array(stride, float)
+        last = np.ceil(images / stride) - 1
+        for left, top, right, bottom in anchors.tolist():
+            size = np.array([right - left, bottom - top])
+            middle = np.array([left + right, top + bottom]) / 2
+            at = np.clip(np.round((centres - middle) / stride), 0, last) * stride + middle
+            overlap = np.minimum(centres + boxes[:, 2:] / 2, at + size / 2) - np.maximum(boxes[:, :2], at - size / 2)
+            both = np.clip(overlap, 0, None).prod(1)
+            best = np.maximum(best, both / (boxes[:, 2:].prod(1) + size.prod() - both))
+    return float((best < MATCH).mean())
+
+
+def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
+    for head in ('rpn_head', 'bbox_head'):
+        part = cfg.model.get(head)
+        generator = part.get('anchor_generator') if isinstance(part, Mapping) else None
+        if generator and str(generator['type']).endswith('AnchorGenerator') and not generator.get('centers'):
+            return f'model.{head}.anchor_generator', dict(generator)
+    return '', None
+
+
+def _candidates(name: str) -> Sequence[Any]:
+    singles = (1, 1.5, 2, 3, 4, 6, 8)
+    if name == 'octave_base_scale':
+        return singles
+    return [[value] for value in singles] + [[2, 4], [2, 8], [4, 8], [2, 4, 8]]

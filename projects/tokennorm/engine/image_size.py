@@ -1,0 +1,105 @@
+"""The size that images are resized to, in training and in testing."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from mmengine.config import Config
+
+IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
+MOST_ENLARGED = 2  # small images are enlarged by this factor at most
+_SIZES = ('scale', 'scales', 'img_scale', 'crop_size', 'size')
+_STEPS = ('Resize', 'RandomResize', 'RandomChoiceResize', 'RandomCrop', 'Mosaic', 'MixUp', 'Pad', 'FixShapeResize')
+_STEP = 32  # sizes are multiples of it, in pixels
+
+
+def short_side(cfg: Config) -> int | None:
+    """Returns the short side that test images are resized to, in pixels; None where nothing resizes them."""
+    scale = test_scale(cfg)
+    return None if scale is None else min(scale)
+
+
+def test_scale(cfg: Config) -> tuple[int, int] | None:
+    """Returns the `scale` of the step that resizes test images; None where there is no such step."""
+    for step in _steps(cfg, 'test'):
+        if _name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
+            return tuple(step['scale'])
+    return None
+
+
+def set_image_size(cfg: Config, size: int) -> list[str]:
+    """Scales every resize and crop of the pipelines so that test images get a short side of `size` pixels.
+
+    Long sides and the ranges of random sizes keep their ratio to the short side.
+
+    Returns:
+        The changes, one line each.
+
+    Raises:
+        ValueError: for a size below 32, or a config that does not resize its test images.
+    """
+    if size < _STEP:
+        raise ValueError(f'--image-size {size} must be at least {_STEP} pixels')
+    old = short_side(cfg)
+    if old is None:
+        raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')
+    seen: set[int] = set()
+    for split in ('train', 'val', 'test'):
+        for step in _steps(cfg, split):
+            if id(step) not in seen and _name(step) in _STEPS:
+                seen.add(id(step))
+                _scale(step, size / old)
+    return [f'images are resized to a short side of {size} pixels (config: {old})']
+
+
+def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
+    """Sets the image size that a checkpoint was trained with, where its `dataset_meta` names one."""
+    if meta.get(IMAGE_SIZE) and short_side(cfg) not in (None, meta[IMAGE_SIZE]):
+        set_image_size(cfg, meta[IMAGE_SIZE])
+
+
+def fitting_size(cfg: Config, median_short_side: float) -> int | None:
+    """Returns a size for images that the config would enlarge more than twofold; None where it fits.
+
+    Args:
+        cfg: Whole config.
+        median_short_side: Of the images, in pixels.
+    """
+    size = short_side(cfg)
+    most = max(_STEP, round(MOST_ENLARGED * median_short_side / _STEP) * _STEP)
+    return most if size is not None and size > MOST_ENLARGED * median_short_side and most < size else None
+
+
+def _scale(step: MutableMapping[str, Any], factor: float) -> None:
+    for key in _SIZES:
+        if isinstance(step.get(key), list | tuple):
+            step[key] = _scaled(step[key], factor)
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    """Absolute sizes of one or several scales; relative sizes below 1 stay."""
+    if isinstance(value, list | tuple):
+        return type(value)(_scaled(one, factor) for one in value)
+    return round(value * factor) if value > 1 else value
+
+
+def _steps(cfg: Config, split: str) -> Iterator[MutableMapping[str, Any]]:
+    """The steps of a split's pipelines, those inside other steps and dataset wrappers included."""
+    dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}
+    while dataset:
+        yield from _inner_steps(dataset.get('pipeline') or [])
+        inner = dataset.get('dataset') or (dataset.get('datasets') or [None])[0]
+        dataset = inner or {}
+
+
+def _inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
+    for step in pipeline:
+        if isinstance(step, list | tuple):
+            yield from _inner_steps(step)
+        else:
+            yield step
+            yield from _inner_steps(step.get('transforms') or [])
+
+
+def _name(step: MutableMapping[str, Any]) -> str:
+    kind = step['type']
+    return (kind if isinstance(kind, str) else kind.__name__).rpartition('.')[2]

@@ -1,0 +1,54 @@
+"""Strong augmentation for detectors, made of mmdet's transforms.
+
+- Boxes: Mosaic, an affine transform with large-scale jitter (0.1 to 2 times) and MixUp, as in mmdet's YOLOX.
+- Masks, which mmdet's Mosaic and MixUp drop: large-scale jitter and a crop (Ghiasi et al., 2021, arXiv 2012.07177).
+
+Each sample's augmentation is seeded with its number, the other images of Mosaic and MixUp included: all of it resumes
+exactly.
+"""
+
+from mmengine.config import Config
+
+from tokennorm.engine.image_size import test_scale
+
+_JITTER = (0.1, 2.0)
+
+
+def augment_strongly(cfg: Config) -> str:
+    """Replaces the training pipeline between loading and packing.
+
+    Args:
+        cfg: Config of a detector, changed in place. Its image size has to be final.
+
+    Returns:
+        The change, in one line.
+
+    Raises:
+        ValueError: for a config whose pipeline does not load annotations first and pack last.
+    """
+    dataset, scale = cfg.train_dataloader.dataset, test_scale(cfg)
+    pipeline = list(dataset.get('pipeline') or [])
+    loading = [step for step in pipeline if str(step['type']).startswith('Load')]
+    packing = [step for step in pipeline if str(step['type']) == 'PackDetInputs']
+    if scale is None or 'dataset' in dataset or len(loading) < 2 or not packing:
+        raise ValueError('--augment strong: the training pipeline of this config does not load, resize and pack')
+    # mmdet's scales are (width, height) for Mosaic and (long side, short side) for a resize.
+    flip = dict(type='RandomFlip', prob=0.5)
+    keep = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
+    if any(step.get('with_mask') for step in loading):
+        resize = dict(type='RandomResize', scale=scale, ratio_range=_JITTER, keep_ratio=True)
+        crop = dict(type='RandomCrop', crop_size=scale[::-1], recompute_bbox=True, allow_negative_crop=True)
+        dataset['pipeline'] = [*loading, resize, crop, keep, flip, *packing]
+        return '--augment strong: large-scale jitter of 0.1 to 2, and a crop'
+    affine = dict(
+        type='RandomAffine', scaling_ratio_range=_JITTER, border=(-scale[0] // 2, -scale[1] // 2), border_val=(114,) * 3
+    )
+    mixup = dict(type='MixUp', img_scale=scale, ratio_range=(0.8, 1.6), pad_val=114.0)
+    # A mosaic of images without objects would train on nothing.
+    inner = dict(dataset, pipeline=loading, filter_cfg=dict(filter_empty_gt=True, min_size=0))
+    cfg.train_dataloader.dataset = dict(
+        type='MultiImageMixDataset',
+        dataset=inner,
+        pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
+    )
+    return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp'

@@ -1,0 +1,139 @@
+"""Schedules of the learning rate that end with training, whatever its length."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+Scheduler = dict[str, Any]
+
+_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
+_LISTS = ('milestones', 'periods')
+_WARM_UPS = ('LinearLR', 'ConstantLR', 'PolyLR', 'ExponentialLR', 'QuadraticWarmupLR')
+MOST_WARM_UP = 0.05  # of the iterations
+
+
+def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int) -> int | None:
+    """Returns the iteration at which the last scheduler ends; None where none has an end.
+
+    Args:
+        schedulers: Configs of mmengine's parameter schedulers.
+        epoch_length: Iterations per epoch.
+    """
+    ends = [_end(scheduler, epoch_length) for scheduler in schedulers if not is_warm_up(scheduler, schedulers)]
+    return max((end for end in ends if end is not None), default=None)
+
+
+def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a scheduler raises the learning rate from the first iteration on, before another one continues."""
+    return (
+        len(schedulers) > 1
+        and _name(scheduler) in _WARM_UPS
+        and scheduler.get('begin', 0) == 0
+        and 'end' in scheduler
+        and scheduler.get('start_factor', scheduler.get('factor', 0.1)) < scheduler.get('end_factor', 1.0)
+    )
+
+
+def fit_to(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> list[Scheduler]:
+    """Stretches or compresses schedulers to the length of training, and keeps the warm-up short.
+
+    Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
+    scheduler counts iterations instead of epochs.
+
+    Args:
+        schedulers: Configs of mmengine's parameter schedulers.
+        iterations: Iterations of training.
+        epoch_length: Iterations per epoch.
+    """
+    end = schedule_end(schedulers, epoch_length)
+    ratio = 1.0 if end is None else iterations / end
+    fitted = [
+        deepcopy(dict(scheduler)) if is_warm_up(scheduler, schedulers) else _scaled(scheduler, ratio, epoch_length)
+        for scheduler in schedulers
+    ]
+    return _with_short_warm_up(fitted, iterations, epoch_length)
+
+
+def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
+    """Returns one line: the length of training, and what each scheduler does when."""
+    parts = [f'{iterations / epoch_length:g} epochs of {epoch_length} iterations']
+    for scheduler in schedulers:
+        unit = 'epoch' if scheduler.get('by_epoch', True) else 'iteration'
+        if is_warm_up(scheduler, schedulers):
+            parts.append(f'warm-up to {unit} {scheduler["end"]}')
+        elif 'milestones' in scheduler:
+            steps = ' and '.join(map(str, scheduler['milestones']))
+            parts.append(f'learning rate x {scheduler.get("gamma", 0.1):g} at {unit} {steps}')
+        else:
+            end = _end(scheduler, epoch_length)
+            parts.append(_name(scheduler) + ('' if end is None else f' to {unit} {scheduler["end"]}'))
+    return ', '.join(parts)
+
+
+def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
+    """Returns what is wrong where the schedule does not end with training, with both ends, or ''."""
+    end = schedule_end(schedulers, epoch_length)
+    if end is None or end == iterations:
+        return ''
+    ends = f'iteration {end} (epoch {end / epoch_length:g})'
+    training = f'iteration {iterations} (epoch {iterations / epoch_length:g})'
+    return f'the schedule of the learning rate ends at {ends}, training at {training}'
+
+
+def _with_short_warm_up(schedulers: list[Scheduler], iterations: int, epoch_length: int) -> list[Scheduler]:
+    """Warm-up ends after one epoch or 5 % of the iterations at the latest; what began after it begins with training.
+
+    Where that leaves fewer than two iterations there is no warm-up: mmengine's would never end.
+    """
+    most = min(epoch_length, int(MOST_WARM_UP * iterations))
+    for scheduler in [one for one in schedulers if is_warm_up(one, schedulers)]:
+        if _end(scheduler, epoch_length) <= most:
+            continue
+        old_end, was_by_epoch = scheduler['end'], scheduler.get('by_epoch', True)
+        scheduler.update(end=most, by_epoch=False)
+        scheduler.pop('convert_to_iter_based', None)
+        for other in schedulers:
+            if other.get('begin') == old_end and other.get('by_epoch', True) == was_by_epoch:
+                other['begin'] = 0
+                if 'T_max' in other:
+                    other['T_max'] += old_end
+    return [one for one in schedulers if most > 1 or not is_warm_up(one, schedulers)]
+
+
+def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
+    scaled = deepcopy(dict(scheduler))
+    if ratio == 1.0:
+        return scaled
+    unit = 1
+    values = [value * ratio for key in _POINTS if (value := _number(scaled, key)) is not None]
+    values += [value * ratio for key in _LISTS for value in scaled.get(key, ())]
+    by_epoch = scaled.get('by_epoch', True)
+    if by_epoch and any(abs(value - round(value)) > 1e-6 for value in values):
+        unit = epoch_length
+        scaled['by_epoch'] = False
+        scaled.pop('convert_to_iter_based', None)
+    for key in _POINTS:
+        if (value := _number(scaled, key)) is not None:
+            scaled[key] = round(value * ratio * unit)
+    for key in _LISTS:
+        if key in scaled:
+            scaled[key] = [max(1, round(value * ratio * unit)) for value in scaled[key]]
+    return scaled
+
+
+def _number(scheduler: Mapping[str, Any], key: str) -> float | None:
+    value = scheduler.get(key)
+    return value if isinstance(value, int | float) else None
+
+
+def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:
+    """In iterations."""
+    end = scheduler.get('end')
+    if end is None or end >= 10**9:  # mmengine's INF
+        return None
+    return round(end * epoch_length) if scheduler.get('by_epoch', True) else end
+
+
+def _name(scheduler: Mapping[str, Any]) -> str:
+    kind = scheduler['type']
+    return (kind if isinstance(kind, str) else kind.__name__).rpartition('.')[2]

@@ -1,0 +1,160 @@
+"""Additions to the config of a training run: validation, checkpoints, averaging, early stopping, logs, workers."""
+
+import os
+from collections.abc import Mapping, MutableMapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.datasets.image_folder import is_classifier
+from tokennorm.messages import did_you_mean
+
+VALIDATIONS = 10  # in a training run, at least
+KEPT_CHECKPOINTS = 2  # besides the best one
+LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
+EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
+LOGGERS = dict(  # name: visualization backend of mmengine, and what pip installs
+    tensorboard=('TensorboardVisBackend', 'tensorboard'),
+    wandb=('WandbVisBackend', 'wandb'),
+    mlflow=('MLflowVisBackend', 'mlflow'),
+    clearml=('ClearMLVisBackend', 'clearml'),
+)
+
+
+def metric_of(cfg: Config) -> str | None:
+    """Returns the metric that selects the best checkpoint: top-1 accuracy, mask AP where masks are learned, or box AP.
+
+    None where nothing validates, or by other metrics than these.
+    """
+    evaluators = cfg.get('val_evaluator') or []
+    evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
+    for evaluator in evaluators:
+        kind = str(evaluator.get('type')).rpartition('.')[2]
+        if kind == 'CocoMetric':
+            metrics = evaluator.get('metric', 'bbox')
+            metrics = [metrics] if isinstance(metrics, str) else metrics
+            prefix = evaluator.get('prefix', 'coco')
+            return f'{prefix}/segm_mAP' if 'segm' in metrics else f'{prefix}/bbox_mAP'
+        if kind == 'Accuracy' and is_classifier(cfg):
+            return 'accuracy/top1'
+    return None
+
+
+def set_epochs(cfg: Config, epochs: int) -> None:
+    """Sets the length of training.
+
+    Raises:
+        ValueError: for fewer epochs than 1, or a config that counts iterations.
+    """
+    check_epochs(epochs)
+    loop = cfg.get('train_cfg') or {}
+    if 'max_iters' in loop:
+        raise ValueError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
+    loop['max_epochs'] = epochs
+
+
+def check_epochs(epochs: Any) -> None:
+    """Raises `ValueError` for a number of epochs that is not an integer of at least 1."""
+    if not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f'--epochs {epochs} must be an integer of at least 1')
+
+
+def validate_often(cfg: Config) -> list[str]:
+    """Has training by epochs validate, and write a checkpoint, at least ten times: after every epoch of short runs."""
+    loop = cfg.get('train_cfg') or {}
+    if not loop.get('max_epochs') or cfg.get('val_dataloader') is None:
+        return []
+    interval = max(1, loop['max_epochs'] // VALIDATIONS)
+    hook = _checkpoint_hook(cfg)
+    changes = []
+    if loop.get('val_interval', 1) > interval:
+        changes.append(f'validation every {interval} epochs (config: {loop["val_interval"]})')
+        loop['val_interval'] = interval
+    if hook is not None and hook.get('interval', 1) > interval:
+        hook['interval'] = interval
+    return changes
+
+
+def keep_the_best(cfg: Config) -> None:
+    """Has the checkpoint hook keep the best checkpoint, where the config selects none, and at most two others."""
+    hook, metric = _checkpoint_hook(cfg), metric_of(cfg)
+    if hook is None:
+        return
+    hook.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
+    if metric is not None and 'save_best' not in hook:
+        hook.update(save_best=metric, rule='greater')
+
+
+def average_weights(cfg: Config) -> None:
+    """Adds an exponential moving average of the weights, which validation and the saved `state_dict` use."""
+    hook = dict(type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=EMA_MOMENTUM, update_buffers=True)
+    _add_hook(cfg, hook | dict(priority='ABOVE_NORMAL'))
+
+
+def stop_early(cfg: Config, patience: int) -> None:
+    """Stops training after `patience` validations without a better metric.
+
+    Raises:
+        ValueError: for a patience below 1, and where nothing validates.
+    """
+    if patience < 1:
+        raise ValueError(f'--patience {patience} must be at least 1')
+    metric = metric_of(cfg)
+    if metric is None:
+        raise ValueError('--patience needs a validation by COCO AP or accuracy; this config has none')
+    hook = dict(type='tokennorm.EarlyStoppingHook', monitor=metric, rule='greater', patience=patience)
+    _add_hook(cfg, hook | dict(min_delta=LEAST_GAIN))
+
+
+def log_to(cfg: Config, names: Sequence[str]) -> None:
+    """Adds visualization backends of mmengine.
+
+    Args:
+        cfg: Whole config.
+        names: Keys of `LOGGERS`.
+
+    Raises:
+        ValueError: for an unknown name, or a package that is not installed, with what installs it.
+    """
+    for name in names:
+        if name not in LOGGERS:
+            raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')
+        backend, package = LOGGERS[name]
+        if find_spec(package) is None:
+            raise ValueError(f'--log {name}: the package is not installed; run `pip install {package}`')
+        cfg.setdefault('visualizer', dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')]))
+        backends = list(cfg.visualizer.get('vis_backends') or [])
+        if all(entry['type'] != backend for entry in backends):
+            cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
+
+
+def default_workers() -> int:
+    """Returns data workers per rank: the cores of this machine divided among its ranks, less one, from 1 to 4."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    ranks = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
+    return min(4, max(1, cores // ranks - 1))
+
+
+def set_workers(cfg: Config, workers: int) -> None:
+    """Sets the data workers of every loader.
+
+    Raises:
+        ValueError: for a negative number.
+    """
+    if workers < 0:
+        raise ValueError(f'--workers {workers} must be at least 0')
+    for split in ('train', 'val', 'test'):
+        loader = cfg.get(f'{split}_dataloader')
+        if loader:
+            loader.update(num_workers=workers, persistent_workers=workers > 0)
+
+
+def _checkpoint_hook(cfg: Config) -> MutableMapping[str, Any] | None:
+    cfg.setdefault('default_hooks', {})  # which returns a copy
+    cfg.default_hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
+    return cfg.default_hooks.checkpoint
+
+
+def _add_hook(cfg: Config, hook: Mapping[str, Any]) -> None:
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(hook)]

@@ -1,0 +1,116 @@
+"""Schedules end with training, warm-ups are short, and the resulting learning rates are those of the schedulers."""
+
+import math
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import PARAM_SCHEDULERS
+
+from tokennorm.config_paths import config_files
+from tokennorm.engine.runner.learning_rate import scaled_lr
+from tokennorm.engine.runner.schedule import describe, fit_to, mismatch
+
+ONE_X = [
+    dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
+    dict(type='MultiStepLR', by_epoch=True, begin=0, end=12, milestones=[8, 11], gamma=0.1),
+]
+COSINE = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=75),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=0, end=60, convert_to_iter_based=True),
+]
+IMAGENET = [
+    dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', T_max=295, eta_min=1e-5, by_epoch=True, begin=5, end=300),
+]
+POLY = [dict(type='PolyLR', by_epoch=False, begin=0, end=1000, eta_min=0.0, power=1.0)]
+
+
+def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
+    """The learning rate of each iteration."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    built = []
+    for cfg in schedulers:
+        cfg = dict(cfg)
+        convert = cfg.pop('convert_to_iter_based', False)
+        cls = PARAM_SCHEDULERS.get(cfg.pop('type'))
+        make = cls.build_iter_from_epoch if convert else cls
+        built.append(make(optimizer, **cfg, **(dict(epoch_length=epoch_length) if convert else {})))
+    rates = []
+    for i in range(iterations):
+        rates.append(optimizer.param_groups[0]['lr'])
+        for scheduler in built:
+            if not scheduler.by_epoch or (i + 1) % epoch_length == 0:
+                scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize('schedule', [ONE_X, COSINE, IMAGENET, POLY], ids=['1x', 'cosine', 'imagenet', 'poly'])
+@pytest.mark.parametrize('epochs', [1, 4, 20, 50])
+@pytest.mark.parametrize('epoch_length', [13, 300])
+def test_the_learning_rate_falls_to_a_tenth_by_the_last_iteration(schedule, epochs, epoch_length):
+    iterations = epochs * epoch_length
+    fitted = fit_to(schedule, iterations, epoch_length)
+    assert mismatch(fitted, iterations, epoch_length) == ''
+    rates = learning_rates(fitted, iterations, epoch_length)
+    assert max(rates) > 0.8
+    assert rates[-1] <= 0.1 * max(rates) * (1 + 1e-6)
+    if len(schedule) > 1:
+        warm_up = min(epoch_length, int(0.05 * iterations))
+        assert rates[0] == 1 if warm_up < 2 else rates[0] < 0.011
+        assert rates.index(max(rates)) <= warm_up
+
+
+def test_whole_epochs_stay_epochs():
+    first, second = fit_to(ONE_X, 24 * 1000, 1000)
+    assert first == ONE_X[0]  # 500 iterations are less than an epoch, and than 5 %
+    assert second == ONE_X[1] | dict(milestones=[16, 22], end=24)
+    rates = learning_rates([second], 24 * 10, 10)
+    assert rates[159:161] == pytest.approx([1, 0.1])
+    assert rates[219:221] == pytest.approx([0.1, 0.01])
+
+
+def test_points_inside_an_epoch_are_counted_in_iterations():
+    warm_up, steps = fit_to(ONE_X, 5 * 30, 30)
+    assert warm_up == ONE_X[0] | dict(end=7)  # 5 % of 150
+    assert steps == ONE_X[1] | dict(by_epoch=False, milestones=[100, 138], end=150)
+
+
+def test_what_followed_a_shorter_warm_up_begins_with_training():
+    warm_up, cosine = fit_to(IMAGENET, 30 * 20, 20)
+    assert (warm_up['end'], warm_up['by_epoch'], 'convert_to_iter_based' in warm_up) == (20, False, False)
+    assert (cosine['end'] - cosine['begin']) == pytest.approx(cosine['T_max'], abs=1)
+
+
+def test_a_schedule_of_the_same_length_stays_as_it_is():
+    assert fit_to(ONE_X, 12 * 7330, 7330) == ONE_X
+    assert fit_to(ONE_X[1:], 12 * 10, 10) == ONE_X[1:]
+    assert fit_to([dict(type='ConstantLR', factor=1.0)], 100, 10) == [dict(type='ConstantLR', factor=1.0)]
+
+
+def test_a_mismatch_names_both_ends():
+    assert mismatch(ONE_X, 24 * 100, 100) == (
+        'the schedule of the learning rate ends at iteration 1200 (epoch 12), training at iteration 2400 (epoch 24)'
+    )
+    assert describe(ONE_X, 1200, 100) == (
+        '12 epochs of 100 iterations, warm-up to iteration 500, learning rate x 0.1 at epoch 8 and 11'
+    )
+
+
+@pytest.mark.parametrize('path', config_files(), ids=lambda path: path.stem)
+def test_schedules_of_all_configs_end_with_training(path):
+    """From the text of resolved configs of one folder each; the others share their schedules."""
+    if 'demo' not in path.parts and not path.stem.startswith(('retinanet_pvt-t_', 'mask-rcnn_vit-s_', 'pvt-tiny_')):
+        pytest.skip('same schedule as another config of the folder')
+    cfg = Config.fromfile(path)
+    assert mismatch(cfg.param_scheduler, cfg.train_cfg.max_epochs * 10**4, 10**4) == ''
+
+
+@pytest.mark.parametrize(('optimizer', 'power'), [('SGD', 1), ('AdamW', 0.5), ('Adam', 0.5)])
+def test_the_learning_rate_follows_the_batch(optimizer, power):
+    lr = scaled_lr(0.01, optimizer, base_batch=16, total_batch=2)
+    assert lr.value == pytest.approx(0.01 * (1 / 8) ** power)
+    assert '16 images per step, this run has 2' in lr.reason
+    assert ('1706.02677' if power == 1 else '2205.10287') in lr.reason
+    assert scaled_lr(0.01, optimizer, 16, 16).value == 0.01
+    assert math.isclose(scaled_lr(0.01, optimizer, 16, 64).value, 0.01 * 4**power)

@@ -1,0 +1,158 @@
+"""What training gets beyond its config, and `tokennorm.train` with own data: lengths, rates, best checkpoint."""
+
+import json
+import re
+
+import pytest
+from mmengine.config import Config
+
+import tokennorm
+from tests.test_tools import CONFIG, options, tool
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine.arguments import ConfigOptions
+from tokennorm.engine.runner import settings
+
+
+def config(**more):
+    return Config(
+        dict(
+            model=dict(type='A'),
+            default_scope='mmdet',
+            train_cfg=dict(type='EpochBasedTrainLoop', max_epochs=60, val_interval=12),
+            val_dataloader=dict(dataset=dict(type='CocoDataset')),
+            val_evaluator=dict(type='CocoMetric', metric='bbox'),
+        )
+        | more
+    )
+
+
+@pytest.mark.parametrize(
+    ('evaluator', 'metric'),
+    [
+        (dict(type='CocoMetric', metric='bbox'), 'coco/bbox_mAP'),
+        (dict(type='tokennorm.CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP'),
+        ([dict(type='CocoMetric', metric='bbox', prefix='mine')], 'mine/bbox_mAP'),
+        (dict(type='VOCMetric'), None),
+    ],
+)
+def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
+    cfg = config(val_evaluator=evaluator)
+    settings.keep_the_best(cfg)
+    hook = cfg.default_hooks.checkpoint
+    assert hook.max_keep_ckpts == 2
+    assert hook.get('save_best') == metric
+    cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+    settings.keep_the_best(cfg)
+    assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+
+
+@pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])
+def test_training_validates_ten_times(epochs, interval):
+    cfg = config()
+    settings.set_epochs(cfg, epochs)
+    settings.validate_often(cfg)
+    assert (cfg.train_cfg.max_epochs, cfg.train_cfg.val_interval) == (epochs, interval)
+
+
+def test_bad_settings_are_one_line():
+    for epochs in (0, -1, 1.5):
+        with pytest.raises(ValueError, match=rf'--epochs {epochs} must be an integer of at least 1'):
+            settings.set_epochs(config(), epochs)
+    with pytest.raises(ValueError, match=r'this config counts iterations'):
+        settings.set_epochs(config(train_cfg=dict(max_iters=10)), 3)
+    with pytest.raises(ValueError, match=r'--patience needs a validation by COCO AP or accuracy'):
+        settings.stop_early(config(val_evaluator=None), 3)
+    with pytest.raises(ValueError, match=r'--patience 0 must be at least 1'):
+        settings.stop_early(config(), 0)
+    with pytest.raises(ValueError, match=r"no logger 'tensorbord' \(did you mean tensorboard\?\)"):
+        settings.log_to(config(), ['tensorbord'])
+    with pytest.raises(ValueError, match=r'--workers -1 must be at least 0'):
+        settings.set_workers(config(), -1)
+
+
+def test_a_logger_whose_package_is_missing_is_named_with_its_pip_line(monkeypatch):
+    monkeypatch.setattr(settings, 'find_spec', lambda name: None)
+    with pytest.raises(ValueError, match=r'--log wandb: the package is not installed; run `pip install wandb`'):
+        settings.log_to(config(), ['wandb'])
+    monkeypatch.setattr(settings, 'find_spec', lambda name: name)
+    cfg = config(visualizer=dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')]))
+    settings.log_to(cfg, ['tensorboard', 'mlflow'])
+    assert [backend.type for backend in cfg.visualizer.vis_backends] == [
+        'LocalVisBackend',
+        'TensorboardVisBackend',
+        'MLflowVisBackend',
+    ]
+
+
+@pytest.mark.parametrize(('cores', 'ranks', 'workers'), [(1, 1, 1), (2, 1, 1), (4, 1, 3), (32, 1, 4), (8, 4, 1)])
+def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
+    monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(cores)))
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
+    assert settings.default_workers() == workers
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=8, num_val=2, image_size=64)
+
+
+def few(**more):
+    """Options that keep a run small, without those that name the data."""
+    return [
+        one for one in options('x', **more) if not re.search(r'data_root|ann_file|max_epochs|val_interval|ckpt', one)
+    ]
+
+
+def as_dict(words):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
+    return parser.parse_args(['--cfg-options', *words]).cfg_options
+
+
+def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
+    result = tokennorm.train(
+        CONFIG, data, epochs=4, work_dir=tmp_path, ema=True, patience=3, image_size=96, cfg_options=as_dict(few())
+    )
+    scalars = [
+        json.loads(line) for path in tmp_path.glob('*/vis_data/scalars.json') for line in path.read_text().splitlines()
+    ]
+    rates = [entry['lr'] for entry in scalars if 'lr' in entry]
+    assert len(rates) == 4 * 4  # 8 images in batches of 2
+    assert rates[-1] <= 0.1 * max(rates)
+    assert 1e-3 * (2 / 8) ** 0.5 >= max(rates) > 0.4e-3  # the config is for 8 images per step, AdamW
+    assert sum('coco/bbox_mAP' in entry for entry in scalars) == 4
+    assert result.checkpoint.name.startswith('best_coco_bbox_mAP')
+    assert len(list(tmp_path.glob('epoch_*.pth'))) <= 2
+    cfg = Config.fromfile(next(tmp_path.glob('*.py')))
+    assert cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
+    assert cfg.param_scheduler[-1].end == 4
+    assert any(hook.type == 'EMAHook' for hook in cfg.custom_hooks)
+    assert '4 images per step' not in capsys.readouterr().out
+    found = tokennorm.Detector(CONFIG, tmp_path, device='cpu')
+    assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
+
+
+def test_strong_augmentation_trains(data, tmp_path):
+    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=as_dict(few()))
+    cfg = Config.fromfile(next(tmp_path.glob('*.py')))
+    kinds = [step.type for step in cfg.train_dataloader.dataset.pipeline]
+    assert kinds[:3] == ['Mosaic', 'RandomAffine', 'MixUp']
+
+
+def test_mistakes_end_with_one_line(data, tmp_path):
+    for words, message in [
+        (['--epochs', '0'], r'^error: --epochs 0 must be an integer of at least 1$'),
+        (['--log', 'x'], r"^error: --log: no logger 'x'"),
+        (['--image-size', '3'], r'^error: --image-size 3 must be at least 32'),
+    ]:
+        with pytest.raises(SystemExit, match=message):
+            tool('train')([CONFIG, '--work-dir', str(tmp_path), *words])
+
+
+def test_check_compares_objects_with_anchors(data, tmp_path, capsys):
+    tool('check_dataset')([str(data), '--out', str(tmp_path), '--config', CONFIG])
+    out = capsys.readouterr().out
+    assert 'images are resized to a short side of 128 pixels (config: 160)' in out
+    assert re.search(r'\d+\.\d% of the boxes match no anchor at IoU 0.5', out)
