@@ -46,7 +46,7 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--data',
         metavar='DIR',
-        help='folder that replaces the data of the config, with its classes: COCO format for a detector, '
+        help='folder that replaces the data of the config, with its classes: COCO, YOLO or Pascal VOC for a detector, '
         'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
     add_options_argument(parser)
