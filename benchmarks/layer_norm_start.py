@@ -1,4 +1,4 @@
-"""How far `DTN(start='layer_norm')` moves a backbone's maps from those with LayerNorm, for several logits of lambda.
+"""How far `DTN(init='layer_norm')` moves a backbone's maps from those with LayerNorm, for several logits of lambda.
 
     python benchmarks/layer_norm_start.py
 
@@ -22,7 +22,7 @@ def main() -> None:
         torch.manual_seed(0)
         image = torch.randn(2, 3, 224, 320)
         source = kind(arch).eval()
-        model = kind(arch, token_norm_cfg=dict(type='DTN', start='layer_norm', eps=eps)).eval()
+        model = kind(arch, token_norm_cfg=dict(type='DTN', init='layer_norm', eps=eps)).eval()
         model.load_state_dict(source.state_dict(), strict=False)
         expected = source(image)
         row = dict(model=f'{kind.__name__} {arch}')

@@ -149,7 +149,7 @@ def test_drop_path_grows_with_depth(cls):
         (dict(depths=[2, 2]), 'one entry per stage'),
         (dict(num_heads=[1, 3, 4]), 'num_heads=3 must divide embed_dims=16'),
         (dict(mlp_ratios=[4, 4, -2.5]), 'mlp_ratios'),
-        (dict(out_indices=(0, 3)), r'out_indices=\(0, 3\) must lie in 0 to 2'),
+        (dict(out_indices=(0, 3)), r'out_indices=\(0, 3\) must be in 0 to 2'),
         (dict(out_indices=()), 'at least one stage'),
         (dict(token_norm_stages=4), 'token_norm_stages'),
         (dict(frozen_stages=4), 'frozen_stages'),

@@ -36,7 +36,7 @@ def test_maps_are_timms_and_a_start_from_layer_norm_keeps_them(name, tmp_path):
     theirs = timm.create_model(name, **args['timm_args']).eval()
     torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
     args = dict(args, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'timm.pth')))
-    plain, dtn = TimmBackbone(name, **args), TimmBackbone(name, dict(type='DTN', start='layer_norm'), **args)
+    plain, dtn = TimmBackbone(name, **args), TimmBackbone(name, dict(type='DTN', init='layer_norm'), **args)
     x = torch.randn(2, 3, *size)
     indices = list(args.get('out_indices', range(4)))
     expected = theirs.forward_intermediates(x, indices=indices, intermediates_only=True)
@@ -54,7 +54,7 @@ def test_maps_are_timms_and_a_start_from_layer_norm_keeps_them(name, tmp_path):
     torch.save(dict(state_dict={f'backbone.{k}': v for k, v in dtn.state_dict().items()}), tmp_path / 'ours.pth')
     again = TimmBackbone(
         name,
-        dict(type='DTN', start='layer_norm'),
+        dict(type='DTN', init='layer_norm'),
         **dict(args, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'ours.pth'))),
     )
     again.init_weights()
@@ -209,7 +209,7 @@ def test_what_timm_does_not_have_raises():
         TimmBackbone('twins_pcpvt_small', with_cp=True)
     with pytest.raises(ValueError, match='PoolingVisionTransformer has no group_matcher: frozen_stages must be -1'):
         TimmBackbone('pit_ti_224', out_indices=(0, 1), frozen_stages=0)
-    with pytest.raises(ValueError, match=r'frozen_stages=\(3,\) must lie in -1 to 2'):
+    with pytest.raises(ValueError, match=r'frozen_stages=\(3,\) must be in -1 to 2'):
         small('pvt_v2_b0', frozen_stages=3)
 
 

@@ -84,10 +84,10 @@ def test_heads_that_do_not_divide_the_channels():
 
 
 def test_pools():
-    with pytest.raises(ValueError, match=r"DTN: pool='2' must be a whole number"):
+    with pytest.raises(ValueError, match=r"DTN: pool='2' must be an integer"):
         build_norm(dict(type='DTN', pool='2'), 8)
     for pool in ('(4,2)', 'avg', (4, 2, 1)):
-        message = rf'PVT: pool={re.escape(repr(pool))} must be a whole number of tokens, or 2, one for each stage'
+        message = rf'PVT: pool={re.escape(repr(pool))} must be an integer, in tokens, or 2 of them, one per stage'
         with pytest.raises(ValueError, match=message):
             backbones.PVT(ARCHS['PVT'], token_norm_cfg=dict(type='DTN', pool=pool))
 
@@ -113,7 +113,7 @@ def test_nearest_names():
 def test_a_stem_is_as_the_backbone_has_it():
     with pytest.raises(ValueError, match='stem_cfg: embed_dims=7 must be 8, as the backbone has it'):
         backbones.PVT(ARCHS['PVT'], stem_cfg=dict(type='DualPatchEmbed', embed_dims=7))
-    with pytest.raises(ValueError, match='stem_cfg: LayerNorm is no patch embedding'):
+    with pytest.raises(ValueError, match='stem_cfg: LayerNorm is not a patch embedding'):
         build_stem(dict(type='LN'))
     backbones.PVTv2(ARCHS['PVTv2'], stem_cfg=dict(type='DualPatchEmbed', kernel_size=None))
 
@@ -121,15 +121,15 @@ def test_a_stem_is_as_the_backbone_has_it():
 @pytest.mark.parametrize(
     ('cfg', 'message'),
     [
-        (dict(type='LN', eps=-1), 'norm_cfg: eps=-1 must be a number that is not negative'),
+        (dict(type='LN', eps=-1), 'norm_cfg: eps=-1 must be a number of at least 0'),
         (dict(type='DTN', eps='a'), "eps='a' must be a number"),
         (dict(type='RMSNorm', eps=float('nan')), 'eps=nan must be a number'),
         (dict(type='GN', num_groups=3), 'num_groups=3 must divide num_features=8'),
         (dict(type='GN', num_groups='a'), "num_groups='a' must divide"),
-        (dict(type='BN', momentum=2), 'BatchNorm: momentum=2 must lie in 0 to 1'),
-        (dict(type='SN', momentum=-1), 'SwitchableNorm: momentum=-1 must lie in 0 to 1'),
-        (dict(type='PowerNorm', alpha_bkw=2), 'PowerNorm: alpha_bkw=2 must lie in 0 to 1'),
-        (dict(type='PowerNorm', warmup_iters=0.5), 'warmup_iters=0.5 must be a whole number'),
+        (dict(type='BN', momentum=2), 'BatchNorm: momentum=2 must be in 0 to 1'),
+        (dict(type='SN', momentum=-1), 'SwitchableNorm: momentum=-1 must be in 0 to 1'),
+        (dict(type='PowerNorm', alpha_bkw=2), 'PowerNorm: alpha_bkw=2 must be in 0 to 1'),
+        (dict(type='PowerNorm', warmup_iters=0.5), 'warmup_iters=0.5 must be an integer'),
         (dict(type='DyT', alpha_init_value='a'), "alpha_init_value='a' must be a number"),
     ],
 )

@@ -9,7 +9,7 @@ from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN
 
-LN_START = dict(type='DTN', start='layer_norm')
+LN_START = dict(type='DTN', init='layer_norm')
 KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, SWIN, 1e-5), (ViT, VIT, 1e-6)]
 
 
@@ -73,14 +73,14 @@ def test_what_is_no_layer_norm_is_not_taken_for_one(tmp_path, kind):
 
 
 def test_lambda_learns_from_there():
-    norm = DTN(8, 2, start='layer_norm')
+    norm = DTN(8, 2, init='layer_norm')
     norm(torch.randn(2, 5, 6, 8)).square().sum().backward()
     assert (norm.mean_logit.grad != 0).all()
     assert (norm.var_logit.grad != 0).all()
 
 
 def test_wrong_starts():
-    with pytest.raises(ValueError, match="start='warm' must be 'paper' or 'layer_norm'"):
-        DTN(8, 2, start='warm')
+    with pytest.raises(ValueError, match="init='warm' must be 'paper' or 'layer_norm'"):
+        DTN(8, 2, init='warm')
     with pytest.raises(ValueError, match="needs form='paper'"):
-        DTN(8, 2, start='layer_norm', form='published')
+        DTN(8, 2, init='layer_norm', form='published')

@@ -122,7 +122,7 @@ def test_lnstart_differs_from_its_baseline_in_norm_and_the_learning_rate_of_lamb
     rate = 'optim_wrapper.paramwise_cfg.custom_keys.'
     assert {key: value for key, value in start.items() if control.get(key) != value} == {
         'model.backbone.token_norm_cfg.type': 'DTN',
-        'model.backbone.token_norm_cfg.start': 'layer_norm',
+        'model.backbone.token_norm_cfg.init': 'layer_norm',
         'model.backbone.token_norm_cfg.eps': 1e-6,
         **{f'{rate}{logit}.lr_mult': 10 for logit in ('mean_logit', 'var_logit')},
         **{f'{rate}{logit}.decay_mult': 0 for logit in ('mean_logit', 'var_logit')},

@@ -92,7 +92,7 @@ def test_norms_are_those_of_norm_cfg():
         (dict(in_channels=6), 'in_channels=6'),
         (dict(in_channels=[16]), r'in_channels=\[16\]'),
         (dict(num_outs=0), 'num_outs=0'),
-        (dict(start_level=4), 'start_level=4 must lie in 0 to 3'),
+        (dict(start_level=4), 'start_level=4 must be in 0 to 3'),
         (dict(norm_cfg=dict(type='BM')), "no type 'BM'"),
     ],
 )

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from tests.conftest import assert_near
 from tests.reference import dense_dtn, relative_positions
-from tokennorm.ops.dtn import inside_of
+from tokennorm.ops.moments import tokens_inside
 
 pytest.importorskip('triton')
 from tokennorm.ops.dtn_triton import can_use, dtn_triton
@@ -211,7 +211,7 @@ def test_padding_has_no_weight():
         weights = [valid_weights(parameters[-1], 3, 4, v) for v in valid]
         images = [reference(x[b : b + 1], *parameters, positional_weights=weights[b]) for b in range(2)]
         outside = F.layer_norm(x, x.shape[-1:], *parameters[:2])
-        return torch.where(inside_of(valid, 3, 4), torch.cat(images), outside)
+        return torch.where(tokens_inside(x, valid), torch.cat(images), outside)
 
     y, grads = run(tensors, grad_y, valid=valid)
     expected_y, expected_grads = gradients(padded, [t.double() for t in tensors], grad_y.double())

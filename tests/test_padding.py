@@ -1,5 +1,7 @@
 """What is image in a padded batch reaches the normalizers, and padding changes nothing that it need not."""
 
+import warnings
+
 import pytest
 import torch
 from mmdet.structures import DetDataSample
@@ -7,6 +9,7 @@ from torch import nn
 
 from tests.conftest import assert_near
 from tests.test_backbones_pvt import ARCH, randomise
+from tokennorm import padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.padding import image_sizes_of, note_image_sizes, valid_tokens
@@ -156,3 +159,31 @@ def test_recomputed_blocks_see_it_too(kind):
         if hasattr(module, 'with_cp'):
             module.with_cp = True
     assert torch.equal(model(padded)[-1], expected)
+
+
+def test_a_lost_note_is_told_apart_from_no_padding_and_reported_once(monkeypatch):
+    monkeypatch.setattr(padding._LastNote, 'warned', False)
+    monkeypatch.setattr(padding._LastNote, 'batch_shape', None)
+
+    def padded():
+        return note_image_sizes(torch.zeros(2, 3, 64, 96), [(64, 96), (40, 96)])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        valid_tokens(padded(), 4)
+        assert valid_tokens(torch.zeros(2, 3, 64, 96), 4) is None, 'the note above was read: a batch of its own'
+        padded()
+        assert valid_tokens(torch.zeros(2, 3, 32, 96), 4) is None, 'another size'
+        note_image_sizes(torch.zeros(1, 3, 64, 96), [(64, 96)]).half()
+    lost = padded()[:1].half()
+    with pytest.warns(UserWarning, match='64 x 96 pixels now counts as image.* note_image_sizes'):
+        assert valid_tokens(lost, 4) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert valid_tokens(padded().clone(), 4) is None, 'once per process'
+
+
+def test_a_note_can_be_copied():
+    images = note_image_sizes(torch.zeros(2, 3, 64, 96), [(64, 96), (40, 90)])
+    copied = note_image_sizes(images.half(), image_sizes_of(images))
+    assert image_sizes_of(copied).tolist() == [[64, 96], [40, 90]]

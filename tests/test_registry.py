@@ -111,6 +111,8 @@ def test_build_norm_takes_what_is_called_like_a_token_norm_alone(kind):
 
 def test_build_norm_takes_norms_of_others_that_keep_the_contract():
     class Theirs(torch.nn.Module):
+        is_token_norm = True
+
         def __init__(self, num_features):
             super().__init__()
 

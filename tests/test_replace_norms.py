@@ -15,7 +15,7 @@ from tokennorm.norms import DTN
 from tokennorm.padding import note_image_sizes
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
-LAYER_NORM_START = dict(type='DTN', start='layer_norm')
+LAYER_NORM_START = dict(type='DTN', init='layer_norm')
 
 
 def vit(**kwargs):
@@ -344,9 +344,9 @@ def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
         replace_norms(levit, dict(type='DTN'))
     model = vit()
     before = [type(module) for module in model.modules()]
-    with pytest.raises(ValueError, match=r'no LayerNorm with a name like stages\.\*'):
+    with pytest.raises(ValueError, match=r'no LayerNorm with a name that matches stages\.\*'):
         replace_norms(model, dict(type='DTN'), include='stages.*')
-    with pytest.raises(ValueError, match='num_heads=None must say the heads of norm'):
+    with pytest.raises(ValueError, match='num_heads=None must set the heads of norm'):
         replace_norms(model, dict(type='DTN'), include='*norm*')
     with pytest.raises(ValueError, match=r'blocks\.0\.norm1: DTN: num_heads=3 must divide num_features=16'):
         replace_norms(model, dict(type='DTN'), num_heads=3)
@@ -358,7 +358,7 @@ def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
     replace_norms(model, dict(type='DTN'))
     with pytest.raises(ValueError, match='has no LayerNorm'):
         replace_norms(model, dict(type='DTN'))
-    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: grid=None does not say what grid 8 tokens are'):
+    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: grid=None does not give the grid of 8 tokens'):
         model.blocks[0].norm1(torch.randn(1, 8, 16))
-    with pytest.raises(ValueError, match=r'takes? \(B, T, C\) or \(B, H, W, C\)'):
+    with pytest.raises(ValueError, match=r'(takes|expected) \(B, T, C\) or \(B, H, W, C\)'):
         model.blocks[0].norm1(torch.randn(8, 16))

@@ -1,7 +1,7 @@
-"""Registers the normalizers, and builds those and stems from config dicts.
+"""Registers the normalizers, and builds normalizers and stems from config dicts.
 
-Types are resolved with our registry's `get` and called: `build` would switch to the user's default scope, where a plain
-name such as `DTN` does not exist.
+Types are resolved with the `get` of TokenNorm's registry and called. `build` would switch to the user's default scope,
+which has no plain names such as `DTN`.
 """
 
 import inspect
@@ -29,31 +29,34 @@ MODELS.register_module(module=norms.ScaleNorm)
 
 
 def is_token_norm(cls: type) -> bool:
-    """Whether a class keeps the normalizers' contract, `norm(x, valid=None)` on (B, H, W, C).
+    """Returns whether a class is a token normalization layer, called as `norm(x, valid=None)` on (B, H, W, C).
 
-    Torch's and the hosts' norms have no `valid`; most of them also take channels first.
+    Such a class has the attribute `is_token_norm = True`. Torch's and OpenMMLab's norms have no `valid`, and most of
+    them take channels first.
     """
-    return 'valid' in inspect.signature(getattr(cls, 'forward', cls)).parameters
+    return getattr(cls, 'is_token_norm', False)
 
 
 def is_patch_embed(cls: type) -> bool:
-    """Whether a class is built as patch embeddings are, and no backbone."""
-    accepted = inspect.signature(cls).parameters
-    return {'in_channels', 'embed_dims', 'patch_size'} <= set(accepted) and 'arch' not in accepted
+    """Returns whether a class is a patch embedding, built with `in_channels`, `embed_dims` and `patch_size`.
+
+    Such a class has the attribute `is_patch_embed = True`.
+    """
+    return getattr(cls, 'is_patch_embed', False)
 
 
 def resolve_type(
     cfg: Mapping[str, Any], role: str, suits: Callable[[type], bool] = lambda cls: True
 ) -> tuple[type[nn.Module], dict[str, Any]]:
-    """The class that `cfg['type']` names, and the other entries.
+    """Returns the class that `cfg['type']` names, and the other entries.
 
     Args:
-        cfg: A config dict; its `type` is a class, a name in our scope or a name with a scope before it.
-        role: The argument that it came from, for messages.
-        suits: Whether a class is named as one of the choices.
+        cfg: A config dict. Its `type` is a class, a name in TokenNorm's scope, or a name with a scope as prefix.
+        role: The argument that `cfg` came from, for messages.
+        suits: Selects the classes that a message lists as choices.
 
     Raises:
-        ValueError: where `cfg` is no dict, `type` is missing or nothing is registered under it.
+        ValueError: if `cfg` is not a dict, or its `type` is missing or not registered.
     """
     check_cfg(cfg, role)
     kwargs = dict(cfg)
@@ -70,7 +73,7 @@ def resolve_type(
 
 
 def check_cfg(cfg: Any, role: str) -> None:
-    """Raises a ValueError unless `cfg`, which came from the argument `role`, is a dict."""
+    """Raises a ValueError unless `cfg`, the value of the argument `role`, is a dict."""
     if not isinstance(cfg, Mapping):
         raise ValueError(f"{role}={cfg!r} must be a dict, such as dict(type='...')")
 
@@ -91,40 +94,41 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
 def build_norm(
     cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, role: str = 'norm_cfg', **optional
 ) -> nn.Module:
-    """A normalizer of `num_features` channels for blocks of `num_heads` heads.
+    """Builds a normalizer of `num_features` channels for blocks of `num_heads` heads.
 
     Args:
         cfg: Type and arguments, e.g. `dict(type='DTN', eps=1e-5)`.
         num_features: Channels.
         num_heads: Heads of the attention in the same block.
         role: The argument that `cfg` came from, for messages.
-        optional: Defaults for arguments that only some normalizers have, such as `pool`; `cfg` goes before them.
+        optional: Defaults for arguments that only some normalizers have, such as `pool`. `cfg` takes precedence.
 
     Raises:
-        ValueError: for a type that is unknown, or that does not take token grids, such as torch's own; and for
-            arguments that it does not have.
+        ValueError: for an unknown type, for a type that does not take token grids, such as torch's own norms, and for
+            arguments that the type does not have.
     """
     cls, kwargs = resolve_type(cfg, role, is_token_norm)
     if not is_token_norm(cls):
-        raise ValueError(f'{role}: {cls.__name__} does not normalize token grids: no forward(x, valid=None)')
+        raise ValueError(f'{role}: {cls.__name__} does not normalize token grids: it has no is_token_norm = True')
     check_arguments(cls, kwargs, role)
     accepted = inspect.signature(cls).parameters
     eps = kwargs.get('eps', 0)
     if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
-        raise ValueError(f'{role}: eps={eps!r} must be a number that is not negative')
+        raise ValueError(f'{role}: eps={eps!r} must be a number of at least 0')
     given = {name: value for name, value in dict(optional, num_heads=num_heads).items() if name in accepted}
     return cls(num_features, **{**given, **kwargs})
 
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs) -> nn.Module:
-    """The patch embedding of `stem_cfg`; None is the plain one. `kwargs` are what the backbone decides.
+    """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`.
 
     Raises:
-        ValueError: for a type that is unknown or takes no images, and for arguments that it does not have.
+        ValueError: for an unknown type, for a type that is not a patch embedding, and for arguments that it does not
+            have.
     """
     cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', is_patch_embed)
     if not is_patch_embed(cls):
-        raise ValueError(f'stem_cfg: {cls.__name__} is no patch embedding: it has no embed_dims and patch_size')
+        raise ValueError(f'stem_cfg: {cls.__name__} is not a patch embedding: it lacks is_patch_embed = True')
     check_arguments(cls, own, 'stem_cfg')
     for name in ('in_channels', 'embed_dims', 'patch_size'):
         if name in own and own[name] != kwargs.get(name, own[name]):

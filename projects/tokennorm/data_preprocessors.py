@@ -1,4 +1,4 @@
-"""mmdet's data preprocessor, which also tells the backbone what is padding. Registered where mmdet can be imported."""
+"""mmdet's data preprocessor, which also tells the backbone what is padding. Registered if mmdet can be imported."""
 
 from typing import Any
 
@@ -6,22 +6,22 @@ from tokennorm.padding import note_image_sizes
 from tokennorm.registry import MODELS
 
 try:
-    from mmdet.models.data_preprocessors import DetDataPreprocessor as HostDetDataPreprocessor
-except ImportError:  # there are no detectors here, and backbones and norms need none
-    HostDetDataPreprocessor = None
+    from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor
+except ImportError:  # backbones and norms work without mmdet
+    MMDetDataPreprocessor = None
 
-if HostDetDataPreprocessor is not None:
+if MMDetDataPreprocessor is not None:
 
     @MODELS.register_module()
-    class DetDataPreprocessor(HostDetDataPreprocessor):
-        """mmdet's `DetDataPreprocessor`, with the size of each image noted on the padded batch.
+    class DetDataPreprocessor(MMDetDataPreprocessor):
+        """mmdet's `DetDataPreprocessor` that also notes the size of each image on the padded batch.
 
-        With it DTN takes the statistics of each image from that image alone; with mmdet's own it takes those of the
-        padded batch. Arguments as mmdet's.
+        DTN then computes the statistics of each image without the padding. With mmdet's own data preprocessor the
+        padding counts as image. The arguments are mmdet's.
         """
 
         def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-            """Images of (C, H_i, W_i) and their samples to a batch (B, C, H, W), `inputs`, and `data_samples`."""
+            """Images (C, H_i, W_i) and their samples -> `inputs`, a batch (B, C, H, W), and `data_samples`."""
             data = super().forward(data, training)
             if data['data_samples'] is not None:
                 note_image_sizes(data['inputs'], [sample.img_shape[:2] for sample in data['data_samples']])

@@ -1,16 +1,16 @@
-"""Names in messages: the one that was meant, and lists that may be long."""
+"""Parts of messages: the name that was probably meant, and shortened lists."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """' (did you mean X?)' with the nearest of the known names, or '' where none is near.
+    """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near.
 
     Args:
-        name: What was written.
-        known: Names that exist. One of the same letters is nearer than any other.
-        cutoff: Least similarity, from 0 to 1, by `difflib`.
+        name: The name that does not exist.
+        known: Names that exist. A name with the same letters is nearer than any other.
+        cutoff: Minimum similarity, from 0 to 1, as in `difflib`.
     """
     known = list(known)
     same_letters = [candidate for candidate in known if sorted(str(name).lower()) == sorted(candidate.lower())]
@@ -19,6 +19,6 @@ def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str
 
 
 def shorten(names: Sequence[str], most: int = 8) -> str:
-    """The first names, 'a, b, c', and how many more there are than `most`."""
+    """Joins the first `most` names, 'a, b, c', and says how many follow."""
     more = f' and {len(names) - most} more' if len(names) > most else ''
     return ', '.join(names[:most]) + more

@@ -1,37 +1,66 @@
-"""Which part of each image in a padded batch is image, from the data preprocessor to the normalizers.
+"""Sizes of the images in a padded batch, from the data preprocessor to the normalizers.
 
-Detectors batch images of different sizes with zeros at the right and the bottom. Statistics over tokens must not see
-them, so a data preprocessor notes the sizes on the batch itself, a backbone reads them there, and its normalizers get
-the rectangle of each image in their own cells. On the batch, a note cannot outlive it or meet another one. What makes a
-new tensor of it (a cast, `detach`, another memory format) loses the note, and padding is then seen as image.
+Detectors batch images of different sizes by adding zeros at the right and the bottom. Statistics over tokens must
+leave these zeros out. So the data preprocessor notes the image sizes on the batch tensor, the backbone reads them
+there, and its normalizers get the rectangle of each image in tokens. A note on the batch itself cannot outlive the
+batch or reach another one. A new tensor made from the batch (a cast, `detach`, another memory format) has no note; the
+first such batch in a process is reported by a warning.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 
-def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor:
+class _LastNote:
+    """Height and width of the last batch with a note, until a backbone reads it, and whether a warning was given."""
+
+    batch_shape: tuple[int, ...] | None = None
+    warned = False
+
+
+def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor) -> Tensor:
     """Notes the height and width of each image on the batch that holds them, and returns the batch.
 
-    Where every image fills the batch nothing is noted.
+    A batch without padding is marked as such.
 
     Args:
         images: Batch (B, C, H, W).
-        sizes: Height and width of each image, in pixels.
+        sizes: Height and width of each image, in pixels: pairs, or the tensor that `image_sizes_of` returns.
     """
+    sizes = sizes.tolist() if isinstance(sizes, Tensor) else sizes
     if len(sizes) != len(images):
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
-    images.image_sizes = None
+    images.image_sizes = _LastNote.batch_shape = None
     if any(tuple(size) != tuple(images.shape[-2:]) for size in sizes):
         images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)
+        _LastNote.batch_shape = tuple(images.shape[-2:])
     return images
 
 
 def image_sizes_of(images: Tensor) -> Tensor | None:
-    """What `note_image_sizes` noted on a batch, int (B, 2) in pixels; None for a batch without padding."""
-    return getattr(images, 'image_sizes', None)
+    """Returns what `note_image_sizes` noted on a batch, int (B, 2) in pixels; None for a batch without padding.
+
+    A batch without a note counts as unpadded. If it has the height and width of a padded batch whose note nobody read,
+    the note was lost on the way, and the first such batch in a process is reported by a warning.
+    """
+    if hasattr(images, 'image_sizes'):
+        _LastNote.batch_shape = None
+        return images.image_sizes
+    if not torch.compiler.is_compiling() and _LastNote.batch_shape == tuple(images.shape[-2:]):
+        _LastNote.batch_shape = None
+        if not _LastNote.warned:
+            _LastNote.warned = True
+            warnings.warn(
+                f'The padding of a batch of {images.shape[-2]} x {images.shape[-1]} pixels now counts as image: the '
+                'sizes that note_image_sizes noted on it were lost, because a cast, clone or slice made a new tensor. '
+                'Expected the tensor of the data preprocessor. Copy the note with '
+                'note_image_sizes(new, image_sizes_of(old)).',
+                stacklevel=2,
+            )
+    return None
 
 
 def whole_tokens(sizes: Tensor, stride: int) -> Tensor:

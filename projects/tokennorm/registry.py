@@ -1,18 +1,18 @@
-"""Child registries of mmengine's, one a kind, in the scope 'tokennorm'.
+"""Child registries of mmengine's registries, one per kind, in the scope 'tokennorm'.
 
 mmengine imports this module when a config of any scope names a type with the prefix `tokennorm.`, and the locations
-when it looks the type up: no `custom_imports` needed.
+when it looks the type up. Configs need no `custom_imports`.
 """
 
-from mmengine import registry as host
+from mmengine import registry as upstream
 
 from tokennorm.config_paths import support_scope
 
 support_scope()
 
-MODELS = host.Registry(
+MODELS = upstream.Registry(
     'model',
-    parent=host.MODELS,
+    parent=upstream.MODELS,
     scope='tokennorm',
     locations=[
         'tokennorm.builder',
@@ -22,22 +22,30 @@ MODELS = host.Registry(
         'tokennorm.data_preprocessors',
     ],
 )
-DATASETS = host.Registry(
-    'dataset', parent=host.DATASETS, scope='tokennorm', locations=['tokennorm.research.robustness.class_folders']
+DATASETS = upstream.Registry(
+    'dataset',
+    parent=upstream.DATASETS,
+    scope='tokennorm',
+    locations=['tokennorm.research.robustness.class_folders'],
 )
-HOOKS = host.Registry(
-    'hook', parent=host.HOOKS, scope='tokennorm', locations=['tokennorm.engine.hooks', 'tokennorm.report.hook']
+HOOKS = upstream.Registry(
+    'hook',
+    parent=upstream.HOOKS,
+    scope='tokennorm',
+    locations=['tokennorm.engine.hooks', 'tokennorm.report.hook'],
 )
-OPTIM_WRAPPER_CONSTRUCTORS = host.Registry(
+OPTIM_WRAPPER_CONSTRUCTORS = upstream.Registry(
     'optimizer wrapper constructor',
-    parent=host.OPTIM_WRAPPER_CONSTRUCTORS,
+    parent=upstream.OPTIM_WRAPPER_CONSTRUCTORS,
     scope='tokennorm',
     locations=['tokennorm.optim'],
 )
-DATA_SAMPLERS = host.Registry(
+DATA_SAMPLERS = upstream.Registry(
     'data sampler',
-    parent=host.DATA_SAMPLERS,
+    parent=upstream.DATA_SAMPLERS,
     scope='tokennorm',
     locations=['tokennorm.engine.resume.sampler'],
 )
-METRICS = host.Registry('metric', parent=host.METRICS, scope='tokennorm', locations=['tokennorm.engine.coco_metric'])
+METRICS = upstream.Registry(
+    'metric', parent=upstream.METRICS, scope='tokennorm', locations=['tokennorm.engine.coco_metric']
+)

@@ -1,5 +1,4 @@
-"""What the backbones share: checks of their arguments, freezing, loading, the depth of their parameters, and a
-description of their maps."""
+"""Base classes of the backbones: checks of arguments, freezing, loading, layer depths and outputs."""
 
 import math
 import re
@@ -22,7 +21,7 @@ WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, Powe
 
 
 def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
-    """A backbone's forward that computes under autocast where its `autocast_dtype` says so, and returns float32."""
+    """Decorates a backbone's forward: it runs under autocast if `autocast_dtype` is set, and then returns float32."""
 
     @wraps(forward)
     def wrapped(self: Any, x: Tensor) -> tuple[Tensor, ...]:
@@ -36,24 +35,30 @@ def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> C
 
 
 class Backbone(BaseModule):
-    """The arguments, and what a training asks for, that all backbones have in common.
+    """Base class of all backbones: their common arguments, and what training needs.
 
-    A subclass ends its constructor with `_finish`, and has the `reset_parameters` and `_freeze_stages` that this calls.
-    The checkpoints that it takes are in `tokennorm.checkpoints.layouts`.
+    A subclass ends its constructor with `_finish`, which calls the subclass's `reset_parameters` and `_freeze_stages`.
+    `tokennorm.checkpoints.layouts` lists the checkpoints that it loads.
 
     Args:
-        num_stages: Stages, or what stands for them in a backbone without any.
-        out_indices: Stages whose maps are returned; None is all.
-        out_type: 'featmap' or `vector_type`.
-        frozen_stages: Leading stages that are not trained; 0 freezes what stands before them, -1 nothing.
-        norm_eval: Keep norms with running statistics, where there are any, in eval mode.
-        drop_path_rate: Checked here alone.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)`, a file, an address or a work folder, or None.
-            `allow_missing=[...]` in it: names of parameters, with `*` for anything, that may keep their start.
-        autocast_dtype: What `in_autocast_dtype` computes in; None leaves it to the caller's autocast.
+        num_stages: Stages, or blocks in a backbone without stages.
+        out_indices: Stages whose feature maps are returned, for 'featmap'. None is all.
+        out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`; `vector_type` returns one vector per
+            image.
+        frozen_stages: Leading stages that are not trained, together with everything before them. 0 freezes only the
+            first patch embedding, -1 nothing.
+        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm) in eval mode during training.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
+            whose heads do not support these dtypes: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs
+            loss scaling: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` adds it without autocast. None
+            leaves autocast to the caller.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0. Only checked here.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, a URL or a work directory, in one of the
+            layouts of `tokennorm.checkpoints`. `allow_missing=[...]` in it lists names of parameters, with `*` as
+            wildcard, that may keep their initialization. None loads nothing.
 
     Attributes:
-        vector_type: A subclass's other `out_type`, which returns one vector an image.
+        vector_type: The subclass's other `out_type`.
 
     Raises:
         ValueError: for arguments out of range.
@@ -92,16 +97,16 @@ class Backbone(BaseModule):
         self.autocast_dtype = autocast_dtype
 
     def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if there is one. mmengine calls it before training.
+        """Loads the checkpoint of `init_cfg`, if any. mmengine calls it before training.
 
         Raises:
-            RuntimeError: where the checkpoint's parameters are not this model's.
+            RuntimeError: if the checkpoint's parameters do not match this model.
         """
         if self.init_cfg is not None:
             load_from_init_cfg(self, self.init_cfg)
 
     def train(self, mode: bool = True) -> 'Backbone':
-        """As torch's; what is frozen stays in eval mode, and with `norm_eval` so do norms with running statistics."""
+        """Sets the training mode. Frozen stages stay in eval mode, and so do norms that `norm_eval` selects."""
         super().train(mode)
         self._freeze_stages()
         if self.norm_eval:
@@ -111,15 +116,15 @@ class Backbone(BaseModule):
         return self
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """How deep a parameter lies, for learning rates that decay towards the image, in mmpretrain's words.
+        """Returns the depth of a parameter, for learning rates that decay towards the image (mmpretrain's interface).
 
         Args:
-            param_name: Its name in the model that the backbone is a part of.
-            prefix: The backbone's name there, with a dot behind it.
+            param_name: Name of the parameter in the model that contains the backbone.
+            prefix: Name of the backbone in that model, with a trailing dot.
 
         Returns:
-            The depth, and the number of depths: 0 is what stands before the first block, then one for each block, and
-            the last is all that lies behind the blocks: output norms, necks and heads.
+            The depth, and the number of depths. Depth 0 is everything before the first block. Each block has its own
+            depth. The last depth is everything after the blocks: output norms, necks and heads.
         """
         num_layers = self._num_blocks() + 2
         depth = self._layer_depth(param_name.removeprefix(prefix)) if param_name.startswith(prefix) else None
@@ -129,24 +134,27 @@ class Backbone(BaseModule):
         raise NotImplementedError
 
     def _layer_depth(self, name: str) -> int | None:
-        """The depth of a parameter of this name in the backbone; None is the last."""
+        """Depth of the parameter of this name in the backbone; None is the last depth."""
         raise NotImplementedError
 
     def _freeze_stages(self) -> None:
-        """Takes the gradient and the training mode from what `frozen_stages` says."""
+        """Freezes the stages that `frozen_stages` selects: no gradients, eval mode."""
         raise NotImplementedError
 
     def _finish(self, parts: nn.ModuleList) -> None:
-        """The end of a constructor: initial numbers, and no gradient where none can come. `out_indices` counts `parts`,
-        the stages or blocks."""
+        """Ends a constructor: initializes parameters, and freezes those after the last output.
+
+        Args:
+            parts: The stages or blocks that `out_indices` counts.
+        """
         if self.out_type == 'featmap':
-            # Unused, so that a checkpoint fits, and without a gradient, which distributed training would wait for.
+            # They stay, so that checkpoints fit. They get no gradient, which distributed training would wait for.
             parts[max(self.out_indices) + 1 :].requires_grad_(False)
         self.reset_parameters()
         self._freeze_stages()
 
     def _height_and_width(self, name: str, value: int | Sequence[int]) -> tuple[int, int]:
-        """Both, of an argument of that name which is one side, or height and width."""
+        """Height and width of an argument that is one side, or (height, width)."""
         sides = (value,) * 2 if isinstance(value, int) else value
         self._check_range(name, sides, 1)
         if len(sides) != 2:
@@ -159,19 +167,29 @@ class Backbone(BaseModule):
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise ValueError(f'{self._get_name()}: {name}={values!r} must be a list of numbers in {low} to {high}')
         if not all(isinstance(value, kind) for value in values):
-            words = 'whole numbers' if kind is Integral else 'a number'
+            words = 'integers' if kind is Integral else 'a number'
             raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must be {words} in {low} to {high}')
         if not all(low <= value <= high for value in values):
-            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must lie in {low} to {high}')
+            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must be in {low} to {high}')
 
 
 class Pyramid(Backbone):
-    """A backbone of up to four `stages`, of strides 4, 8, 16 and 32, each of which begins with its `patch_embed`.
+    """Base class of backbones with up to four `stages`, of strides 4, 8, 16 and 32, which begin with a `patch_embed`.
 
-    A subclass fills `stages` and ends its constructor with `_finish`.
+    A subclass fills `stages` and ends its constructor with `_finish`. All subclasses take these arguments:
+
+    - `arch`: The name of a size, or a dict with one list per entry, one number per stage.
+    - `in_channels`: Channels of the image.
+    - `token_norm_cfg`: The norms in the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`. DTN
+      pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1). A `pool` in this
+      dict, one number or one per stage, takes precedence. None is `norm_cfg`.
+    - `token_norm_stages`: Leading stages that use `token_norm_cfg`.
+    - `stem_cfg`: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
+    - `norm_cfg`: All other norms, except the first norm of Dual PatchNorm. None is as published.
+    - `with_cp`: Activation checkpointing: recompute blocks in the backward pass, to save memory.
 
     Args:
-        arch: What `resolve_arch` returns.
+        arch: The result of `resolve_arch`.
         kwargs: The other arguments of `Backbone`.
 
     Raises:
@@ -185,19 +203,19 @@ class Pyramid(Backbone):
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
-        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
+        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each output, with timm's keys."""
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
         return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
 
     def valid_tokens(self, images: Tensor) -> list[Tensor | None]:
-        """For each stage, height and width in tokens of what is image, (B, 2); None where all is."""
+        """Height and width, in tokens, of what is image, for each stage, (B, 2); None if all tokens are image."""
         return [valid_tokens(images, 4 * 2**i) for i in range(len(self.stages))]
 
     def _num_blocks(self) -> int:
         return sum(len(stage.blocks) for stage in self.stages)
 
     def _layer_depth(self, name: str) -> int | None:
-        """A stage's embeddings lie as deep as the block before them, and so does the norm behind it."""
+        """The embeddings of a stage have the depth of the block before them, and its norm that of its last block."""
         match = re.match(r'stages\.(\d+)\.(\w+)\.?(\d*)', name)
         if match is None:
             return None
@@ -214,10 +232,10 @@ class Pyramid(Backbone):
         num_heads: Sequence[int],
         token_norm_stages: int,
     ) -> list[Callable[[], nn.Module]]:
-        """For each stage, what builds the norms inside its blocks.
+        """For each stage, a function that builds one norm of its blocks.
 
         The first `token_norm_stages` stages have `token_norm_cfg`, with the DTN paper's pools of 4, 2, 1 and 1 (B.1)
-        unless its `pool` says otherwise; the others have `norm_cfg`.
+        unless its `pool` sets others. The other stages have `norm_cfg`.
         """
         num_stages = len(self.embed_dims)
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
@@ -228,8 +246,8 @@ class Pyramid(Backbone):
         pools = [pools] * num_stages if isinstance(pools, int) else pools
         if not isinstance(pools, list | tuple) or len(pools) != num_stages:
             raise ValueError(
-                f'{self._get_name()}: pool={pools!r} must be a whole number of tokens, '
-                f'or {num_stages}, one for each stage'
+                f'{self._get_name()}: pool={pools!r} must be an integer, in tokens, '
+                f'or {num_stages} of them, one per stage'
             )
         return [
             partial(

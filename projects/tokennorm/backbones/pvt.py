@@ -2,8 +2,8 @@
 without Convolutions", 2021), with Dynamic Token Normalization and Dual PatchNorm as options.
 
 With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
-classifier (`out_type='cls_token'`, without its linear head). Two things are wider than there: sides that 32 does not
-divide are padded rather than cut, and maps smaller than the reduction of their keys are padded to one key.
+classifier (`out_type='cls_token'`, without its linear head). Two cases differ: images whose sides 32 does not divide
+are padded instead of cut, and feature maps smaller than the spatial reduction are padded to one key.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class SpatialReductionAttention(nn.Module):
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
 
     def reduce(self, x: Tensor) -> Tensor:
-        """The tokens that keys and values are made from: (B, H, W, C) -> (B, H // sr_ratio, W // sr_ratio, C)."""
+        """Spatial reduction of the tokens for keys and values: (B, H, W, C) -> (B, H // sr_ratio, W // sr_ratio, C)."""
         if self.sr_ratio == 1:
             return x
         height, width = x.shape[1:3]
@@ -73,12 +73,12 @@ class Stage(nn.Module):
     """Patch embedding, position embedding and blocks.
 
     Args:
-        patch_embed: Image or map (B, C', H', W') to grid (B, H, W, C).
+        patch_embed: Image or feature map (B, C', H', W') to grid (B, H, W, C).
         blocks: Blocks of C channels.
         pos_shape: Height and width of the position embedding, in tokens.
         dims: Channels C.
-        cls_token: A class token joins in this stage; the position embedding then begins with its row.
-        with_cp: Recompute the blocks in the backward pass.
+        cls_token: Whether a class token joins in this stage. The position embedding then begins with its row.
+        with_cp: Activation checkpointing of the blocks.
     """
 
     pos_mode = 'bilinear'
@@ -107,13 +107,13 @@ class Stage(nn.Module):
         if self.cls_token is not None:
             cls_token = (self.cls_token + self.pos_embed[:, :1]).expand(x.shape[0], -1, -1)
             x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
-            valid = None  # no grid any more
+            valid = None  # the tokens are no longer a grid
         for block in self.blocks:
             x = run_block(block, x, valid, recompute=self.with_cp and self.training)
         return x
 
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
-        """The position embedding of the grid, bilinear for other sizes than that of pretraining: (1, H, W, C)."""
+        """Position embedding of the grid, (1, H, W, C), resized bilinearly if the grid is not that of pretraining."""
         grid = self.pos_embed[:, int(self.cls_token is not None) :].unflatten(1, self.pos_shape)
         return resize_positions(grid, (height, width), self.pos_mode)
 
@@ -122,36 +122,24 @@ class Stage(nn.Module):
 class PVT(Pyramid):
     """Pyramid Vision Transformer for detectors and classifiers.
 
+    `Backbone` and `Pyramid` document the arguments that are not listed here.
+
     Args:
         arch: 'tiny', 'small', 'medium', 'large', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and
             `sr_ratios`, each with one entry per stage. 'tiny-dtn', 'small-dtn', 'medium-dtn' and 'large-dtn' have the
             heads (4, 4, 5, 8) of the DTN authors' code, where PVT has (1, 2, 5, 8). The DTN paper does not state the
             heads of the PVT in its tables.
-        in_channels: Channels of the image.
-        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
-            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
-            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
         token_norm_stages: Leading stages that use `token_norm_cfg`. None is all up to the third (DTN paper, A.1).
-        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
-        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5
-            in patch embeddings and behind the reduction of keys (mmdet's PVT has 1e-6 there too).
+        norm_cfg: None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5 in patch
+            embeddings and after the spatial reduction (mmdet's PVT has 1e-6 there too).
         pretrain_img_size: Side, or height and width, of the images that the position embeddings are made for, in
             pixels.
-        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
-        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'cls_token'
-            returns the class token (B, C), which joins in the last stage, alone.
-        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
-        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
-        with_cp: Recompute blocks in the backward pass, for less memory.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
-            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
-            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
-        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
-            layout, mmdet's or ours.
+        out_type: 'featmap' returns feature maps of strides 4, 8, 16 and 32. 'cls_token' returns the class token (B, C),
+            which joins in the last stage.
+        init_cfg: Loads checkpoints in the layout of PVT's authors, mmdet or TokenNorm.
 
     Raises:
-        ValueError: for arguments that do not fit together.
+        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'cls_token'
@@ -192,7 +180,7 @@ class PVT(Pyramid):
         ):
             raise ValueError(
                 "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
-                'the class token of the last stage has no place in a grid'
+                'the class token of the last stage has no position in a grid'
             )
 
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
@@ -229,7 +217,7 @@ class PVT(Pyramid):
         self._finish(self.stages)
 
     def reset_parameters(self) -> None:
-        """The published start: linear layers, class token and positions truncated normal with deviation 0.02."""
+        """Published initialization: linear layers, class token and position embeddings truncated normal, std 0.02."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -241,7 +229,7 @@ class PVT(Pyramid):
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
+        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
         outs = []
         valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):

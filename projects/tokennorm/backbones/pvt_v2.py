@@ -2,9 +2,9 @@
 Normalization and Dual PatchNorm as options.
 
 With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
-classifier (`out_type='avg_featmap'`, without its linear head), at every image size: a map has ceil(side / stride) cells
-a side there too. Maps smaller than the reduction of their keys, at which the published code stops, are padded to one
-key.
+classifier (`out_type='avg_featmap'`, without its linear head), at every image size: feature maps have
+ceil(side / stride) tokens per side there too. Feature maps smaller than the spatial reduction, which the published code
+rejects, are padded to one key.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,13 +49,13 @@ class LinearSpatialReductionAttention(SpatialReductionAttention):
         self.norm = build_norm(norm_cfg, dims)
 
     def reduce(self, x: Tensor) -> Tensor:
-        """The tokens that keys and values are made from: (B, H, W, C) -> (B, 7, 7, C)."""
+        """Spatial reduction of the tokens for keys and values: (B, H, W, C) -> (B, 7, 7, C)."""
         x = self.sr(F.adaptive_avg_pool2d(rearrange(x, 'b h w c -> b c h w'), 7))
         return F.gelu(self.norm(rearrange(x, 'b c h w -> b h w c')))
 
 
 class ConvMlp(nn.Module):
-    """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution tells tokens where they are.
+    """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution encodes positions.
 
     Args:
         dims: Channels C of the input and the output.
@@ -79,13 +79,13 @@ class ConvMlp(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch embedding, blocks and a norm. The next stage goes on from the normalized map.
+    """Patch embedding, blocks and a norm. The next stage continues from the normalized feature map.
 
     Args:
-        patch_embed: Image or map (B, C', H', W') to grid (B, H, W, C).
+        patch_embed: Image or feature map (B, C', H', W') to grid (B, H, W, C).
         blocks: Blocks of C channels.
         norm: Norm of C channels.
-        with_cp: Recompute the blocks in the backward pass.
+        with_cp: Activation checkpointing of the blocks.
     """
 
     def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, with_cp: bool) -> None:
@@ -107,35 +107,23 @@ class Stage(nn.Module):
 class PVTv2(Pyramid):
     """PVTv2 for detectors and classifiers.
 
+    `Backbone` and `Pyramid` document the arguments that are not listed here.
+
     Args:
         arch: 'b0' to 'b5', 'b2-li', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and `sr_ratios`,
-            each with one entry a stage. With `linear=True` in it, as in 'b2-li', keys are averages over a 7 x 7 grid,
+            each with one entry per stage. With `linear=True` in it, as in 'b2-li', keys are averages over a 7 x 7 grid,
             whatever the `sr_ratios`.
-        in_channels: Channels of the image.
-        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
-            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
-            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
-        token_norm_stages: Leading stages that use `token_norm_cfg`. None is all: there is no class token, which is what
-            keeps DTN out of the last stage of PVT (DTN paper, A.1; of PVTv2 it does not say).
-        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one. Both get windows
-            of 7 x 7 at a stride of 4.
-        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-6 in blocks and behind stages, and 1e-5
-            in patch embeddings and behind the reduction of keys (mmdet's PVTv2 has 1e-6 there too).
-        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
-        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32. 'avg_featmap'
-            returns the mean of the last one, (B, C), alone.
-        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing.
-        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
-        with_cp: Recompute blocks in the backward pass, for less memory.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
-            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
-            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
-        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
-            layout, timm's, mmdet's or ours.
+        token_norm_stages: Leading stages that use `token_norm_cfg`. None is all: PVTv2 has no class token, which keeps
+            DTN out of the last stage of PVT (DTN paper, A.1; the paper does not mention PVTv2 there).
+        stem_cfg: The plain and the Dual PatchNorm stem both use windows of 7 x 7 at a stride of 4.
+        norm_cfg: None is as published: LayerNorm with eps 1e-6 in blocks and after stages, and 1e-5 in patch embeddings
+            and after the spatial reduction (mmdet's PVTv2 has 1e-6 there too).
+        out_type: 'featmap' returns feature maps of strides 4, 8, 16 and 32. 'avg_featmap' returns the mean of the last
+            one, (B, C).
+        init_cfg: Loads checkpoints in the layout of PVTv2's authors, timm, mmdet or TokenNorm.
 
     Raises:
-        ValueError: for arguments that do not fit together.
+        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'avg_featmap'
@@ -198,7 +186,7 @@ class PVTv2(Pyramid):
         self._finish(self.stages)
 
     def reset_parameters(self) -> None:
-        """The published start: linear layers truncated normal with deviation 0.02, convolutions normal by fan-out."""
+        """Published initialization: linear layers truncated normal, std 0.02; convolutions normal by fan-out."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -210,7 +198,7 @@ class PVTv2(Pyramid):
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
+        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
         outs = []
         valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):

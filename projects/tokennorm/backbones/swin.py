@@ -2,10 +2,10 @@
 Dynamic Token Normalization and Dual PatchNorm as options.
 
 With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
-classifier (`out_type='avg_featmap'`, without its linear head). The two differ in windows: the detection backbone shifts
-every second block's, the classifier only along sides that are longer than one window, at 224 x 224 not in the last
-stage. Maps that the window does not divide are padded with zeros before the shift, as in the published detection code
-and in mmdet; timm pads after it, and gives other numbers at such sizes.
+classifier (`out_type='avg_featmap'`, without its linear head). The detection backbone shifts every second block's
+windows. The classifier shifts only along sides longer than one window: at 224 x 224 not in the last stage. Feature maps
+that the window does not divide are padded with zeros before the shift, as in the published detection code and in mmdet.
+timm pads after the shift and gives other numbers at such sizes.
 """
 
 import re
@@ -43,9 +43,9 @@ ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 def relative_positions(window: int) -> Tensor:
-    """For queries and keys in a window, the row of the bias table for their offset, (window^2, window^2).
+    """Row of the bias table for each query and key in a window, (window^2, window^2).
 
-    Row (dy + window - 1) * (2 window - 1) + dx + window - 1 is that of a query dy below and dx right of its key.
+    A query dy below and dx right of its key has the row (dy + window - 1) * (2 window - 1) + dx + window - 1.
     """
     y, x = (axis.flatten() for axis in torch.meshgrid(torch.arange(window), torch.arange(window), indexing='ij'))
     dy, dx = y[:, None] - y, x[:, None] - x
@@ -53,16 +53,16 @@ def relative_positions(window: int) -> Tensor:
 
 
 def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
-    """Keeps tokens apart that only the cyclic shift has brought into one window.
+    """Mask that separates tokens which only the cyclic shift has brought into one window.
 
     Args:
         grid: Height and width in tokens, multiples of `window`.
         window: Side of a window, in tokens.
         shift: Rows and columns that were moved from the start of the grid to its end.
-        like: A tensor of the device and dtype that the mask is for.
+        like: A tensor with the device and dtype of the mask.
 
     Returns:
-        0 for tokens that may see each other and -inf for others, (windows, window^2, window^2).
+        0 for tokens that may attend to each other and -inf for others, (windows, window^2, window^2).
     """
     moved_y, moved_x = (torch.arange(size, device=like.device) >= size - s for size, s in zip(grid, shift, strict=True))
     region = 2 * moved_y[:, None] + moved_x
@@ -86,7 +86,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        `mask`, that of `shift_mask`, comes with a shift that is not zero.
+        `mask` is the result of `shift_mask`, or None without a shift.
         """
         batch_size, height, width = x.shape[:3]
         x = pad_to_multiple(x, self.window, channels_last=True)
@@ -102,7 +102,7 @@ class WindowAttention(nn.Module):
         return x[:, :height, :width]
 
     def bias(self, mask: Tensor | None) -> Tensor:
-        """The bias of each offset, with the shift mask: (windows, N, T, T), or (1, N, T, T) without one."""
+        """Bias of each offset plus the shift mask: (windows, N, T, T), or (1, N, T, T) without one."""
         bias = self.relative_position_bias_table[self.relative_position_index]
         bias = rearrange(bias, 'query key n -> 1 n query key').contiguous()
         return bias if mask is None else bias + mask[:, None]
@@ -123,15 +123,15 @@ class PatchMerging(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch embedding or merging, and blocks, of which every second one shifts its windows by half of one.
+    """Patch embedding or merging, and blocks. Every second block shifts its windows by half a window.
 
     Args:
         patch_embed: Image (B, C', H', W'), or grid (B, H', W', C') of the stage before, to grid (B, H, W, C).
         blocks: Blocks of C channels.
-        norm: Norm of C channels for the output. The next stage goes on from the grid before it.
+        norm: Norm of C channels for the output. The next stage continues from the grid before this norm.
         window: Side of a window, in tokens.
-        shift_single_windows: Shift also along sides that are no longer than one window.
-        with_cp: Recompute the blocks in the backward pass.
+        shift_single_windows: Whether to shift along sides that are not longer than one window too.
+        with_cp: Activation checkpointing of the blocks.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Stage(nn.Module):
         return x
 
     def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
-        """The shift of every second block for a grid (B, H, W, C), and its mask, which these blocks share."""
+        """Returns the shift of every second block for a grid (B, H, W, C), and the mask that these blocks share."""
         shift = tuple(
             self.window // 2 if self.shift_single_windows or size > self.window else 0 for size in x.shape[1:3]
         )
@@ -175,34 +175,22 @@ class Stage(nn.Module):
 class Swin(Pyramid):
     """Swin Transformer for detectors and classifiers.
 
+    `Backbone` and `Pyramid` document the arguments that are not listed here.
+
     Args:
         arch: 'tiny', 'small', 'base', 'large', or a dict of `embed_dims`, `depths`, `num_heads` and `mlp_ratios`, each
-            with one entry a stage.
-        in_channels: Channels of the image.
+            with one entry per stage.
         window_size: Side of the attention's windows, in tokens.
-        token_norm_cfg: The norms inside the blocks of the first `token_norm_stages` stages, e.g. `dict(type='DTN')`.
-            DTN pools its inter-token statistics over 4, 2, 1 and 1 tokens in the four stages (DTN paper, B.1); a `pool`
-            in this dict, one number or one a stage, goes before that. None is `norm_cfg`.
         token_norm_stages: Leading stages that use `token_norm_cfg`. None is all (DTN paper, A.1).
-        stem_cfg: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
-        norm_cfg: All other norms. None is as published: LayerNorm with eps 1e-5.
-        out_indices: Stages whose maps are returned, for 'featmap'. None is all.
-        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, of strides 4, 8, 16 and 32, each behind its
-            own norm. 'avg_featmap' returns the mean of the normalized last one, (B, C), alone.
-        frozen_stages: Leading stages that are not trained; 0 freezes the first patch embedding, -1 nothing. (In mmdet
-            the patch merging behind the last frozen blocks is frozen too.)
-        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
-        with_cp: Recompute blocks in the backward pass, for less memory.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
-            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
-            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
-        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the published
-            layout, timm's, mmdet's, mmpretrain's or ours. Output norms, which a classifier has not, then keep weight 1
-            and bias 0. Bias tables of another window are resized.
+        norm_cfg: None is as published: LayerNorm with eps 1e-5.
+        out_type: 'featmap' returns feature maps of strides 4, 8, 16 and 32, each after its own norm. 'avg_featmap'
+            returns the mean of the normalized last one, (B, C).
+        frozen_stages: As in `Backbone`. (mmdet also freezes the patch merging after the last frozen blocks.)
+        init_cfg: Loads checkpoints in the layout of Swin's authors, timm, mmdet, mmpretrain or TokenNorm. Output norms,
+            which a classifier does not have, keep weight 1 and bias 0. Bias tables of another window are resized.
 
     Raises:
-        ValueError: for arguments that do not fit together.
+        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'avg_featmap'
@@ -274,11 +262,11 @@ class Swin(Pyramid):
         self._finish(self.stages)
 
     def _layer_depth(self, name: str) -> int | None:
-        """As in `Pyramid`, but its norms behind stages feed necks and heads alone, and start anew in detectors."""
+        """As in `Pyramid`, but norms after stages have the last depth: only necks and heads use them."""
         return None if re.match(r'stages\.\d+\.norm\.', name) else super()._layer_depth(name)
 
     def reset_parameters(self) -> None:
-        """The published start: linear layers and bias tables truncated normal with deviation 0.02."""
+        """Published initialization: linear layers and bias tables truncated normal, std 0.02."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -289,7 +277,7 @@ class Swin(Pyramid):
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C_i, H_i, W_i), or the mean of the last (B, C)."""
+        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
         outs = []
         valid = self.valid_tokens(x)
         for i, stage in enumerate(self.stages):

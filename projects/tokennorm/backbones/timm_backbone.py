@@ -17,18 +17,18 @@ from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 
 def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
-    """The depth of every parameter of a model of timm, as its `group_matcher` has it.
+    """Depth of every parameter of a timm model, by its `group_matcher`.
 
     Args:
         model: The model.
-        coarse: Count stages where the finer grouping counts blocks, and give the depths of modules as well.
+        coarse: Count stages instead of blocks, and return the depths of modules as well.
 
     Returns:
-        Names to depths: 0 is the stem, then one for each stage or block, and the last, which has the name '' in any
-        case, is all that lies behind them.
+        Names to depths: 0 is the stem, then one per stage or block. The last depth, which the name '' always has, is
+        everything after them.
 
     Raises:
-        ValueError: where the model has no `group_matcher`.
+        ValueError: if the model has no `group_matcher`.
     """
     from timm.models._manipulate import group_with_matcher
 
@@ -43,38 +43,37 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
 
 @MODELS.register_module()
 class TimmBackbone(Backbone):
-    """Feature maps of one of timm's models, with token normalizers and Dual PatchNorm.
+    """Feature maps of one of timm's models, with token normalization layers and Dual PatchNorm as options.
 
-    Nothing is downloaded: weights come from `init_cfg` alone, and without it timm's own start stays. Whether a model
-    takes images of any size is timm's to say: `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` for ViTs,
-    `dict(strict_img_size=False)` for Swin; PVTv2 does. The final norm of a ViT is not applied.
+    Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. Each model
+    decides whether it takes images of any size: ViTs do with `timm_args=dict(dynamic_img_size=True,
+    dynamic_img_pad=True)`, Swin with `dict(strict_img_size=False)`, PVTv2 always. The final norm of a ViT is skipped.
 
-    What belongs to which stage or block, to freeze it and for learning rates that decay with depth, is what the model's
-    `group_matcher` says: blocks in ViT and Swin, whole stages in PVTv2.
+    The model's `group_matcher` assigns parameters to stages or blocks, for freezing and for learning rates that decay
+    with depth: blocks in ViT and Swin, whole stages in PVTv2.
+
+    `Backbone` documents the arguments that are not listed here.
 
     Args:
         model_name: The name in timm, e.g. 'pvt_v2_b0'.
-        token_norm_cfg: The type of the norms inside the blocks; None is the model's LayerNorm.
-        stem_cfg: The type of the first patch embedding; None is the model's.
-        out_indices: Stages of a pyramid, or blocks of a ViT, whose maps are returned; negative ones count from the
-            end. What lies behind the last one is left out.
+        token_norm_cfg: The norms inside the blocks; None is the model's LayerNorm.
+        stem_cfg: The first patch embedding; None is the model's own.
+        out_indices: Stages of a pyramid, or blocks of a ViT, whose feature maps are returned. Negative indices count
+            from the end. Parts after the last one are left out.
         norm_args: Further arguments of `replace_norms`, e.g. `dict(exclude='blocks.1[01].*')`.
         timm_args: Further arguments of `timm.create_model`.
-        frozen_stages: Leading stages of a pyramid, or blocks of a ViT, that are not trained, with what stands before
-            them, which 0 freezes alone; -1 freezes nothing. (Blocks also where the `group_matcher` has no stages.)
-        norm_eval: Keep norms with running statistics, where there are any, in eval mode.
-        with_cp: Recompute in the backward pass what timm's `set_grad_checkpointing` says, for less memory.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)`, a file with timm's state dict of the model or one of ours,
-            or None.
+        frozen_stages: As in `Backbone`, in stages of a pyramid or blocks of a ViT. (In blocks also if the
+            `group_matcher` has no stages.)
+        with_cp: Activation checkpointing, as in timm's `set_grad_checkpointing`.
+        init_cfg: Loads timm's state dict of the model, or one of this backbone.
 
     Raises:
-        ValueError: for a model that timm does not have, or that gives no maps or no such ones, for `with_cp` and
-            `frozen_stages` where it cannot do them, and as `replace_norms` and `replace_stem`.
-        ImportError: where timm is not installed.
+        ValueError: for a model that timm does not have or that returns no such feature maps, for `with_cp` and
+            `frozen_stages` if the model does not support them, and as `replace_norms` and `replace_stem`.
+        ImportError: if timm is not installed.
     """
 
-    vector_type = 'featmap'  # none
+    vector_type = 'featmap'  # it has no other `out_type`
 
     def __init__(
         self,
@@ -100,10 +99,12 @@ class TimmBackbone(Backbone):
             net = create(features_only=True, feature_cls='getter', out_indices=list(out_indices))
         except (AssertionError, TypeError, IndexError) as error:
             raise ValueError(
-                f'TimmBackbone: out_indices={out_indices} and timm_args={timm_args} do not suit {model_name}: {error}'
+                f'TimmBackbone: out_indices={out_indices} and timm_args={timm_args} do not fit {model_name}: {error}'
             ) from error
         if not hasattr(net.model, 'forward_intermediates'):
-            raise ValueError(f'TimmBackbone: model_name={model_name!r} gives no maps: no forward_intermediates')
+            raise ValueError(
+                f'TimmBackbone: model_name={model_name!r} returns no feature maps: it has no forward_intermediates'
+            )
         num_stages = max(net.out_indices) + 1
         super().__init__(
             num_stages=num_stages,
@@ -129,21 +130,21 @@ class TimmBackbone(Backbone):
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
-        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each map, in timm's words."""
+        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each feature map, with timm's keys."""
         return self.net.feature_info.get_dicts()
 
     def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if there is one; timm's own initialisation stays otherwise.
+        """Loads the checkpoint of `init_cfg`, if any; otherwise timm's own initialization stays.
 
         Raises:
-            RuntimeError: where the checkpoint's parameters are not this model's.
+            RuntimeError: if the checkpoint's parameters do not match this model.
         """
         if self.init_cfg is not None:
             load_from_init_cfg(self, self.init_cfg, self._convert)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, 3, H, W) -> maps (B, C, H', W')."""
+        """(B, 3, H, W) -> feature maps (B, C, H', W')."""
         return tuple(self.net(x))
 
     @cached_property
@@ -168,7 +169,7 @@ class TimmBackbone(Backbone):
                     part.eval()
 
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's state dict of the whole model, or one of ours, to our keys."""
+        """timm's state dict of the whole model, or one of this backbone, to this backbone's keys."""
         if any(key.startswith('net.') for key in state_dict):
             return state_dict
         left_out = set(self._create().state_dict()) - self.names_in_timm

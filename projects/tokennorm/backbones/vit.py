@@ -2,11 +2,11 @@
 data-efficient image transformers", 2021), with Dynamic Token Normalization and Dual PatchNorm as options.
 
 With `token_norm_cfg=None` and `stem_cfg=None` the classifier (`out_type='cls_token'`, without its linear head) is DeiT,
-and timm's ViT. With DTN in the first `l_dtn` blocks the class token, which has no place in a grid, joins behind them
-(DTN paper, A.1). For detectors (`out_type='featmap'`) there is none, and most blocks attend within windows (Li et al.,
-"Exploring Plain Vision Transformer Backbones for Object Detection", ViTDet, 2022). DTN's statistics are always those of
-the whole grid: norms come before the windows. Relative positions in the attention, decomposed into rows and columns (Li
-et al., "MViTv2", 2021), are as in ViTDet's published code.
+and timm's ViT. With DTN in the first `l_dtn` blocks, the class token, which has no position in a grid, joins after them
+(DTN paper, A.1). Detectors (`out_type='featmap'`) have no class token, and most blocks attend within windows (Li et
+al., "Exploring Plain Vision Transformer Backbones for Object Detection", ViTDet, 2022). DTN's statistics are always
+computed over the whole grid: norms come before the windows. Relative positions in the attention, decomposed into rows
+and columns (Li et al., "MViTv2", 2021), follow ViTDet's published code.
 """
 
 import re
@@ -30,7 +30,7 @@ from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
-# The starred ones are the DTN paper's, of more heads, in square numbers (Table 1).
+# The starred archs are the DTN paper's (Table 1). They have more heads, in square numbers.
 ARCHS: dict[str, dict[str, float]] = {
     'tiny': dict(embed_dims=192, depths=12, num_heads=3, mlp_ratios=4),
     'small': dict(embed_dims=384, depths=12, num_heads=6, mlp_ratios=4),
@@ -44,10 +44,9 @@ REL_POS = ('rel_pos_h', 'rel_pos_w')
 
 
 def rows_of_offsets(table: Tensor, size: int) -> Tensor:
-    """What a table (2 n - 1, D) of positions has for the offset of each query to each key, (size, size, D).
+    """Rows of a table of relative positions (2 n - 1, D) for each query and key, (size, size, D).
 
-    Row n - 1 + i is that of a query i tokens behind its key. For another `size` than n the table is resized linearly,
-    as in ViTDet.
+    A query i tokens after its key has row n - 1 + i. If `size` is not n, the table is resized linearly, as in ViTDet.
     """
     if len(table) != 2 * size - 1:
         table = F.interpolate(table.float().mT[None], size=2 * size - 1, mode='linear')[0].mT.to(table.dtype)
@@ -56,10 +55,10 @@ def rows_of_offsets(table: Tensor, size: int) -> Tensor:
 
 
 def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[int, int]) -> Tensor:
-    """What queries (B, N, H * W, D) give each key of a grid of H x W for its row and its column, (B, N, H * W, H * W).
+    """Bias of queries (B, N, H * W, D) for the keys of a grid of H x W, (B, N, H * W, H * W).
 
-    The query's product with the position of the offset in height plus that with the one in width. It is added to the
-    logits, and other than them it is not divided by the root of D.
+    It is the product of the query with the relative position in height, plus the product with the relative position in
+    width. It is added to the logits, and unlike them it is not divided by the root of D.
     """
     q = q.unflatten(2, grid)
     of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(rel_pos_h, grid[0]))
@@ -73,8 +72,8 @@ class Attention(nn.Module):
     Args:
         dims: Channels C.
         num_heads: Heads N; divides C.
-        rel_pos: Height and width, in tokens, of the grid that the tables of relative positions are made for, with
-            ViTDet's names; None is none.
+        rel_pos: Height and width, in tokens, of the grid that the tables of relative positions are made for. None is no
+            relative positions.
     """
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
@@ -96,7 +95,7 @@ class Attention(nn.Module):
 
 
 class WindowAttention(Attention):
-    """Attention within windows, which do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
+    """Attention within windows that do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
 
     def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool = False) -> None:
         super().__init__(dims, num_heads, (window, window) if rel_pos else None)
@@ -117,43 +116,39 @@ class WindowAttention(Attention):
 class ViT(Backbone):
     """Vision Transformer for detectors and classifiers.
 
+    `Backbone` documents the arguments that are not listed here.
+
     Args:
         arch: 'tiny', 'small', 'base', the DTN paper's 'tiny*', 'small*', 'base*', or a dict of `embed_dims`,
             `depths`, `num_heads` and `mlp_ratios`, each one number. `depth` and `mlp_ratio` are taken as well.
         in_channels: Channels of the image.
-        patch_size: Side of a patch, the stride of the maps, in pixels.
-        token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (In the
-            DTN authors' classifiers their eps is 1e-5.)
-        l_dtn: Leading blocks that use `token_norm_cfg`; the class token joins behind them. None is 10 (DTN paper, A.1),
-            and 0, for DeiT's class token, without `token_norm_cfg`.
+        patch_size: Side of a patch and stride of the feature maps, in pixels.
+        token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (The DTN
+            authors' classifiers use eps 1e-5.)
+        l_dtn: Leading blocks that use `token_norm_cfg`; the class token joins after them. None is 10 (DTN paper, A.1);
+            without `token_norm_cfg` it is 0, as in DeiT.
         stem_cfg: The patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one, without a norm.
-        norm_cfg: All other norms but those of the stem, which `stem_cfg` may hold. None is as published: LayerNorm with
-            eps 1e-6. (In the DTN authors' classifiers it is 1e-5.)
+        norm_cfg: All other norms, except those of the stem, which `stem_cfg` may set. None is as published: LayerNorm
+            with eps 1e-6. (The DTN authors' classifiers use 1e-5.)
         pretrain_img_size: Side, or height and width, of the images that the position embedding is made for, in pixels.
-            For others it is resized, bicubic with antialiasing as in timm.
+            For other images it is resized, bicubic with antialiasing as in timm.
         window_size: Side of the attention's windows, in tokens, for 'featmap'.
-        global_indices: Blocks that attend to the whole grid, for 'featmap'. None is the last one of each quarter, as in
-            ViTDet. A classifier's blocks all do.
+        global_indices: Blocks that attend to the whole grid, for 'featmap'. None is the last block of each quarter, as
+            in ViTDet. All blocks of a classifier do.
         rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
-            of the grid that those of blocks with global attention are made for (64 in ViTDet). For other grids they are
-            resized. Those of windows are made for windows. They start at 0, also beside a checkpoint that has none.
-            None is none.
-        out_indices: Blocks whose maps are returned, for 'featmap'. None is the last.
-        out_type: 'featmap' returns the maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet, without
-            a norm: for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C) alone.
-        frozen_stages: Leading blocks that are not trained, with what stands before them, which 0 freezes alone; -1
-            freezes nothing.
-        norm_eval: Keep norms with running statistics (BN, SN, PowerNorm), where there are any, in eval mode.
-        with_cp: Recompute blocks in the backward pass, for less memory.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
-            whose heads cannot take those: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs its loss
-            scaled: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` does that alone.
-        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, an address or a work folder, in the layout of
-            DeiT, of the DTN authors, of timm, of mmpretrain or of ours. Positions of another image size are resized.
+            of the grid that the tables of blocks with global attention are made for (64 in ViTDet). They are resized
+            for other grids. Tables of window attention fit the windows. All are initialized to 0, also if the
+            checkpoint has none. None is no relative positions.
+        out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
+        out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
+            without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
+        frozen_stages: As in `Backbone`, in blocks.
+        with_cp: Activation checkpointing: recompute blocks in the backward pass, to save memory.
+        init_cfg: Loads checkpoints in the layout of DeiT, the DTN authors, timm, mmpretrain or TokenNorm. Position
+            embeddings of another image size are resized.
 
     Raises:
-        ValueError: for arguments that do not fit together.
+        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'cls_token'
@@ -249,14 +244,14 @@ class ViT(Backbone):
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
-        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each entry of the output, in timm's words."""
+        """Channels (`num_chs`) and stride (`reduction`, in pixels) of each output, with timm's keys."""
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.blocks) - 1]
         return [dict(num_chs=self.embed_dims, reduction=self.patch_size, module=f'blocks.{i}') for i in returned]
 
     def reset_parameters(self) -> None:
-        """DeiT's start: linear layers, class token and positions truncated normal with deviation 0.02.
+        """DeiT's initialization: linear layers, class token and position embedding truncated normal, std 0.02.
 
-        Relative positions start at 0, as in ViTDet.
+        Relative positions are initialized to 0, as in ViTDet.
         """
         for name, p in self.named_parameters():
             if name.endswith(REL_POS):
@@ -271,7 +266,7 @@ class ViT(Backbone):
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> the maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
+        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
         valid = valid_tokens(x, self.patch_size)
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
@@ -287,13 +282,13 @@ class ViT(Backbone):
         return (self.norm(x)[:, 0, 0],)
 
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
-        """The position embedding of the grid, (1, H, W, C)."""
+        """Position embedding of the grid, (1, H, W, C)."""
         cls_rows = self.pos_embed.shape[1] - self.pos_shape[0] * self.pos_shape[1]
         grid = self.pos_embed[:, cls_rows:].unflatten(1, self.pos_shape)
         return resize_positions(grid, (height, width), self.pos_mode)
 
     def prepend_class_token(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position of its own only where it is there from the start."""
+        """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position embedding only if it joins before the first block."""
         cls_token = self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
         return torch.cat([cls_token.expand(len(x), -1, -1), x.flatten(1, 2)], dim=1)[:, None]
 
@@ -301,7 +296,7 @@ class ViT(Backbone):
         return len(self.blocks)
 
     def _layer_depth(self, name: str) -> int | None:
-        """The class token lies as deep as the block behind which it joins."""
+        """The class token has the depth of the block after which it joins."""
         if name == 'cls_token':
             return self.l_dtn
         if match := re.match(r'blocks\.(\d+)\.', name):

@@ -46,6 +46,8 @@ class DualPatchEmbed(nn.Module):
             before the projection.
     """
 
+    is_patch_embed = True
+
     def __init__(
         self,
         in_channels: int = 3,

@@ -1,5 +1,5 @@
-"""The plain patch embedding (Dosovitskiy et al., 2020), with a norm behind it (PVT, Wang et al., 2021) and with
-overlapping patches (PVTv2, Wang et al., 2021)."""
+"""The plain patch embedding (Dosovitskiy et al., 2020), optionally followed by a norm (PVT, Wang et al., 2021) and
+with overlapping patches (PVTv2, Wang et al., 2021)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,20 +13,20 @@ from tokennorm.registry import MODELS
 
 
 def check_sizes(owner: str, **sizes: Any) -> None:
-    """Raises a ValueError for an argument that is no whole number of at least 1; `kernel_size` may be None."""
+    """Raises a ValueError unless every argument is an integer of at least 1; `kernel_size` may also be None."""
     for name, size in sizes.items():
         if not (size is None and name == 'kernel_size') and (not isinstance(size, int) or size < 1):
-            raise ValueError(f'{owner}: {name}={size!r} must be a whole number of at least 1')
+            raise ValueError(f'{owner}: {name}={size!r} must be an integer of at least 1')
 
 
 def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
-    """Zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
+    """Width of the zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
 
-    None where the windows are the patches. Larger windows are centred on the first pixel of each patch, as in PVTv2,
-    and there is one for each patch, the last partial ones included.
+    It is 0 if the windows are the patches. Larger windows are centred on the first pixel of each patch, as in PVTv2,
+    and every patch has one, including the last partial patches.
 
     Raises:
-        ValueError: for windows that are smaller than a patch, or have no central pixel.
+        ValueError: for windows that are smaller than a patch or have no central pixel.
     """
     if kernel_size is None or kernel_size == patch_size:
         return 0
@@ -43,9 +43,11 @@ class PatchEmbed(nn.Module):
         in_channels: Channels of the image or feature map.
         embed_dims: Channels of a token.
         patch_size: Stride between patches, in pixels.
-        norm_cfg: The norm behind the projection; None for none.
+        norm_cfg: The norm after the projection; None is no norm.
         kernel_size: Side of the convolution, in pixels; None is `patch_size`, without overlap.
     """
+
+    is_patch_embed = True
 
     def __init__(
         self,

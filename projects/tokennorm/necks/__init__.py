@@ -1,4 +1,4 @@
-"""Necks: a backbone's feature maps to those that a detector's heads see. They need torch, einops and mmengine."""
+"""Necks, between the feature maps of a backbone and the heads of a detector. They need torch, einops and mmengine."""
 
 from tokennorm.necks.simple_feature_pyramid import SimpleFeaturePyramid
 

@@ -1,5 +1,5 @@
 """The simple feature pyramid of ViTDet (Li et al., "Exploring Plain Vision Transformer Backbones for Object Detection",
-2022, Sec. 3): all levels from the last map of a plain backbone."""
+2022, Sec. 3): all levels from the last feature map of a plain backbone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,29 +12,28 @@ from torch import Tensor, nn
 from tokennorm.builder import build_norm
 from tokennorm.registry import MODELS
 
-_LAST_OWN_LEVEL = 3  # of stride 32; those behind it are pooled
+_LAST_OWN_LEVEL = 3  # stride 32; later levels are pooled from it
 
 
 @MODELS.register_module()
 class SimpleFeaturePyramid(BaseModule):
-    """Levels of strides 4, 8, 16, 32, 64 and so on, from one map of stride 16.
+    """Levels of strides 4, 8, 16, 32, 64 and so on, from one feature map of stride 16.
 
-    Two transposed convolutions with a norm and a GELU between them lead to stride 4, one to stride 8, a maximum over
-    2 x 2 to stride 32, each with a 1 x 1 and a 3 x 3 convolution behind, which end in a norm each. Every second cell of
-    the level before makes those from stride 64 on, as in torchvision's and detectron2's pyramids. Sides that 2 does not
-    divide are rounded up, where the authors' code asks for images that 32 divides.
+    The level of stride 4 is made by two transposed convolutions with a norm and a GELU between them, stride 8 by one,
+    stride 32 by 2 x 2 max pooling. A 1 x 1 and a 3 x 3 convolution follow on each level, each with a norm. Levels from
+    stride 64 on take every second position of the level before, as in torchvision and detectron2. Sides that 2 does not
+    divide are rounded up; the authors' code requires images that 32 divides.
 
     Args:
-        in_channels: Channels of the map, a multiple of 4.
+        in_channels: Channels of the feature map, a multiple of 4.
         out_channels: Channels of every level.
-        num_outs: Levels.
-        start_level: The first level, in the words of mmdet's FPN: 0 is that of stride 4, 1 that of stride 8, 2 that of
-            stride 16, 3 that of stride 32.
+        num_outs: Number of levels.
+        start_level: The first level, as in mmdet's FPN: 0 has stride 4, 1 stride 8, 2 stride 16, 3 stride 32.
         norm_cfg: The norms. None is as published: LayerNorm over channels with eps 1e-6.
-        init_cfg: mmengine's.
+        init_cfg: As in mmengine.
 
     Raises:
-        ValueError: for arguments out of range, and for other than one map.
+        ValueError: for arguments out of range, and unless it gets exactly one feature map.
     """
 
     def __init__(
@@ -48,12 +47,12 @@ class SimpleFeaturePyramid(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         if not isinstance(in_channels, int) or in_channels % 4 or in_channels < 4:
-            raise ValueError(f'SimpleFeaturePyramid: in_channels={in_channels} must be one number that 4 divides')
+            raise ValueError(f'SimpleFeaturePyramid: in_channels={in_channels} must be one integer that 4 divides')
         for name, value in dict(out_channels=out_channels, num_outs=num_outs).items():
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f'SimpleFeaturePyramid: {name}={value!r} must be a whole number, at least 1')
+                raise ValueError(f'SimpleFeaturePyramid: {name}={value!r} must be an integer of at least 1')
         if not isinstance(start_level, int) or not 0 <= start_level <= _LAST_OWN_LEVEL:
-            raise ValueError(f'SimpleFeaturePyramid: start_level={start_level} must lie in 0 to {_LAST_OWN_LEVEL}')
+            raise ValueError(f'SimpleFeaturePyramid: start_level={start_level} must be in 0 to {_LAST_OWN_LEVEL}')
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         own_levels = range(start_level, min(start_level + num_outs, _LAST_OWN_LEVEL + 1))
         self.num_outs = num_outs
@@ -62,7 +61,7 @@ class SimpleFeaturePyramid(BaseModule):
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """((B, in_channels, H, W),) -> for each level (B, out_channels, H_i, W_i)."""
         if len(inputs) != 1:
-            raise ValueError(f'SimpleFeaturePyramid takes one map, got {len(inputs)}')
+            raise ValueError(f'SimpleFeaturePyramid takes one feature map, got {len(inputs)}')
         outs = [level(inputs[0]) for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], kernel_size=1, stride=2))
@@ -70,7 +69,7 @@ class SimpleFeaturePyramid(BaseModule):
 
 
 def _level(level: int, in_channels: int, out_channels: int, norm_cfg: Mapping[str, Any]) -> nn.Sequential:
-    """What leads from the map of stride 16 to one of stride 4 * 2**level."""
+    """The layers from the feature map of stride 16 to the level of stride 4 * 2**level."""
     halved, quartered = in_channels // 2, in_channels // 4
     resize, channels = {
         0: (
@@ -96,7 +95,7 @@ def _level(level: int, in_channels: int, out_channels: int, norm_cfg: Mapping[st
 
 
 def _norm(norm_cfg: Mapping[str, Any], channels: int) -> nn.Sequential:
-    """A norm of token grids for a map (B, C, H, W)."""
+    """A norm of token grids, applied to a feature map (B, C, H, W)."""
     return nn.Sequential(
         Rearrange('b c h w -> b h w c'), build_norm(norm_cfg, channels), Rearrange('b h w c -> b c h w')
     )

@@ -1,4 +1,4 @@
-"""Normalizers of token grids (B, H, W, C). They need torch and einops alone."""
+"""Normalizers of token grids (B, H, W, C). They need only torch and einops."""
 
 from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm
 from tokennorm.norms.dtn import DTN

@@ -14,37 +14,39 @@ from tokennorm.ops.precision import in_float32
 class BatchNorm(nn.Module):
     """Normalizes each channel by its mean and variance over all tokens of the batch; in eval mode by running ones.
 
-    Torch's own norm does it, inside, with channels first: what looks for batch norms in a model (`norm_eval`,
-    `norm_decay_mult`) finds it, and what replaces them (torch's and mmengine's `convert_sync_batchnorm`, mmengine's
-    `revert_sync_batchnorm`) puts another one in its place, which works.
+    The class holds torch's own batch norm, called with channels first. So code that looks for batch norms in a model
+    (`norm_eval`, `norm_decay_mult`) finds it, and code that replaces them (torch's and mmengine's
+    `convert_sync_batchnorm`, mmengine's `revert_sync_batchnorm`) can replace it.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
         momentum: Weight of a batch in the running statistics; None averages over all batches.
     """
+
+    is_token_norm = True
 
     bn_type: type[nn.modules.batchnorm._BatchNorm] = nn.BatchNorm2d
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__()
         if momentum is not None and (not isinstance(momentum, int | float) or not 0 <= momentum <= 1):
-            raise ValueError(f'{type(self).__name__}: momentum={momentum!r} must lie in 0 to 1, or be None')
+            raise ValueError(f'{type(self).__name__}: momentum={momentum!r} must be in 0 to 1, or None')
         self.bn = self.bn_type(num_features, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        In training the statistics are over the rectangles `valid`, the height and width in tokens of what is image in
-        each grid, int (B, 2); tokens outside are normalized by the running ones.
+        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. In training the
+        statistics are computed over that part; the tokens outside are normalized by the running statistics.
         """
         check_grid(type(self).__name__, x, self.bn.num_features, valid)
         inside = tokens_inside(x, valid) if self.bn.training else None
         return in_float32(self._normalize, x, inside)
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
-        x = x.to(self.bn.weight.dtype)  # torch's takes no wider tokens than its weight; its statistics are float32
+        x = x.to(self.bn.weight.dtype)  # torch needs the dtype of its weight; it computes in float32
         if inside is None:
             return rearrange(self.bn(rearrange(x, 'b h w c -> b c h w')), 'b c h w -> b h w c')
         inside = inside[..., 0]
@@ -56,6 +58,6 @@ class BatchNorm(nn.Module):
 
 
 class SyncBatchNorm(BatchNorm):
-    """Batch normalization with one mean and variance for the batches of all processes of a distributed training."""
+    """Batch normalization with one mean and variance for the batches of all ranks of distributed training."""
 
     bn_type = nn.SyncBatchNorm

@@ -1,23 +1,27 @@
 """Dynamic Token Normalization (Shao et al., 2021, Algorithm 1) as a module."""
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from tokennorm.norms.grid import check_valid
 from tokennorm.ops.dtn import dtn
 
-# lambda = 0.9997. benchmarks/layer_norm_start.py: at a random start PVT, PVTv2 and Swin keep their maps to 4e-4 of the
-# largest entry; with 7 to 9e-4, which leaves nothing for weights that are trained, and with 6 not to 1e-3.
+# lambda = 0.9997. benchmarks/layer_norm_start.py: with this logit, PVT, PVTv2 and Swin of random weights keep their
+# feature maps to 4e-4 of the largest entry. With 7 it is 9e-4, which leaves no margin for trained weights.
 LAYER_NORM_LOGIT = 8.0
 
 
 def attention_centres(num_heads: int) -> Tensor:
-    """Eq. 7: the offset Delta = (x, y) that each head's weights P start centred on, in tokens.
+    """Eq. 7: the offset Delta = (x, y), in tokens, on which the weights P of each head are initially centred.
 
-    With s = floor(sqrt(num_heads)), head iy + s * ix looks at (ix, iy) - (s - 1) / 2: the s x s neighbourhood around
-    the token, between tokens where s is even. Heads beyond s * s look at the token itself.
+    With s = floor(sqrt(num_heads)), head iy + s * ix is centred on (ix, iy) - (s - 1) / 2. Together the heads cover the
+    s x s neighbourhood of the token; for even s the centres lie between tokens. Heads beyond s * s are centred on the
+    token itself.
 
     Returns:
         Offsets (num_heads, 2).
@@ -30,36 +34,45 @@ def attention_centres(num_heads: int) -> Tensor:
 
 
 class DTN(nn.LayerNorm):
-    """Normalizes tokens by statistics within each token and across its neighbours, mixed by a learned ratio a head.
+    """Normalizes tokens by statistics within each token and across its neighbours, mixed by lambda, learned per head.
 
-    A drop-in for LayerNorm in vision transformer blocks. It takes a grid (B, H, W, C) and returns the same shape. A
-    tensor of rank 3 raises unless `grid` says what it means: read as one row of tokens it would silently get
+    DTN replaces LayerNorm in the blocks of vision transformers. It takes a grid (B, H, W, C) and returns the same
+    shape. A tensor of rank 3 raises unless `grid` says how to read it: as one row of tokens it would silently get
     one-dimensional statistics.
 
-    The statistics are those of one image, in training and in evaluation alike: processes that train together have
-    nothing to synchronise here, and there is no SyncDTN as there is a SyncBatchNorm.
+    Each image has its own statistics, in training and in evaluation. Distributed training has nothing to synchronize,
+    so there is no SyncDTN as there is a SyncBatchNorm.
 
     Args:
         num_features: Channels C.
-        num_heads: Heads N of the attention behind this norm; divides C. Each has its own P and its own ratios.
+        num_heads: Heads N of the attention after this norm; divides C. Each head has its own P and lambda.
         eps: Added to the variance.
-        pool: Side, in tokens, of the cells that the inter-token statistics are averaged over (paper, B.1).
+        pool: Side, in tokens, of the windows over which the inter-token statistics are pooled (paper, B.1).
         form: 'paper' is Algorithm 1. 'published' is the arithmetic of the authors' code, for their checkpoints: each
             head of x is first divided by its root mean square, and the intra-token variance is unbiased.
-        only_var: Take the intra-token mean alone; there is then no `mean_logit`.
-        start: 'paper' starts with lambda = 0.5. 'layer_norm' starts with lambda so close to 1 that a network trained
-            with LayerNorm goes on where it was; with the same `eps` its maps stay within 1e-3. lambda then moves
+        only_var: Use the intra-token mean only; there is then no `mean_logit`.
+        init: 'paper' initializes lambda to 0.5. 'layer_norm' initializes lambda so close to 1 that a network trained
+            with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
             slowly: give its logits a higher learning rate.
-        grid: What a rank-3 input is: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
+        grid: Layout of a rank-3 input: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
+        fixed_lambda: lambda of mean and variance, or (mean, variance), if it is not learned: 0 to 1, None is learned
+            (paper, Table 5). 0 is purely inter-token, 1 is LayerNorm.
+        position_weights: Initialization of P and whether it is learned. 'eq7' is Eq. 7, 'trunc_normal' a truncated
+            normal with standard deviation 0.02 (paper, B.4); both are learned. 'frozen' is Eq. 7 and 'uniform' is
+            P = 1 / T (paper, Table 5); both are not learned.
+        start: Former name of `init`.
 
     Attributes:
         weight, bias: gamma and beta (C,).
-        mean_logit, var_logit: Logits of lambda for mean and variance, (N,); zero at the paper's start, lambda = 0.5.
-        position: [a1, a2, a3] of Eq. 6, the factors of dx^2 + dy^2, dx and dy, (N, 3); Eq. 7 at the start.
+        mean_logit, var_logit: Logits of lambda for mean and variance (N,). Buffers that are not in the state dict if
+            `fixed_lambda` sets them.
+        position: [a1, a2, a3] of Eq. 6, the factors of dx^2 + dy^2, dx and dy, (N, 3).
 
     Raises:
         ValueError: for arguments out of range, and for an input whose shape does not fit.
     """
+
+    is_token_norm = True
 
     def __init__(
         self,
@@ -69,49 +82,77 @@ class DTN(nn.LayerNorm):
         pool: int = 1,
         form: Literal['paper', 'published'] = 'paper',
         only_var: bool = False,
-        start: Literal['paper', 'layer_norm'] = 'paper',
+        init: Literal['paper', 'layer_norm'] = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
+        fixed_lambda: float | Sequence[float | None] | None = None,
+        position_weights: Literal['eq7', 'trunc_normal', 'frozen', 'uniform'] = 'eq7',
+        start: Literal['paper', 'layer_norm'] | None = None,
     ) -> None:
+        if start is not None:
+            warnings.warn(f'DTN: start={start!r} is now called init={start!r}', DeprecationWarning, stacklevel=2)
+            init = start
         if not isinstance(num_heads, int) or num_heads < 1 or num_features % num_heads:
             raise ValueError(f'DTN: num_heads={num_heads!r} must divide num_features={num_features}')
         if not isinstance(pool, int) or pool < 1:
-            raise ValueError(f'DTN: pool={pool!r} must be a whole number of tokens, at least 1')
+            raise ValueError(f'DTN: pool={pool!r} must be an integer of at least 1, in tokens')
         if form not in ('paper', 'published'):
             raise ValueError(f"DTN: form={form!r} must be 'paper' or 'published'")
-        if start not in ('paper', 'layer_norm'):
-            raise ValueError(f"DTN: start={start!r} must be 'paper' or 'layer_norm'")
-        if start == 'layer_norm' and form != 'paper':
+        if init not in ('paper', 'layer_norm'):
+            raise ValueError(f"DTN: init={init!r} must be 'paper' or 'layer_norm'")
+        if init == 'layer_norm' and form != 'paper':
             raise ValueError(
-                "DTN: start='layer_norm' needs form='paper': the published form divides tokens by their RMS"
+                "DTN: init='layer_norm' needs form='paper': the published form divides tokens by their RMS"
             )
+        if init == 'layer_norm' and fixed_lambda is not None:
+            raise ValueError(f"DTN: fixed_lambda={fixed_lambda} must be None with init='layer_norm', which sets lambda")
         if form == 'published' and num_features == 1:
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
             raise ValueError(f"DTN: grid={grid!r} must be (height, width), 'sequence' or None")
+        if position_weights not in ('eq7', 'trunc_normal', 'frozen', 'uniform'):
+            raise ValueError(
+                f"DTN: position_weights={position_weights!r} must be 'eq7', 'trunc_normal', 'frozen' or 'uniform'"
+            )
         super().__init__(num_features, eps=eps)
         self.num_heads = num_heads
         self.pool = pool
         self.form = form
-        self.start = start
+        self.init = init
         self.grid = grid
-        self.register_parameter('mean_logit', None if only_var else nn.Parameter(torch.empty(num_heads)))
-        self.var_logit = nn.Parameter(torch.empty(num_heads))
-        self.position = nn.Parameter(torch.empty(num_heads, 3))
+        self.fixed_lambda = _mean_and_var(fixed_lambda)
+        self.position_weights = position_weights
+        for name, value in zip(('mean_logit', 'var_logit'), self.fixed_lambda, strict=True):
+            if value is None or (only_var and name == 'mean_logit'):
+                empty = None if only_var and name == 'mean_logit' else nn.Parameter(torch.empty(num_heads))
+                self.register_parameter(name, empty)
+            else:
+                self.register_buffer(name, torch.empty(num_heads), persistent=False)
+        self.position = nn.Parameter(torch.empty(num_heads, 3), position_weights in ('eq7', 'trunc_normal'))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """LayerNorm's gamma and beta, lambda as `start` says, and Eq. 7 for the positions.
+        """Sets LayerNorm's gamma and beta, lambda by `init` or `fixed_lambda`, and P by `position_weights`.
 
-        Heads beyond a square number, of which the paper says nothing, start at [-1, 0, 0]; in the published form at a
-        truncated normal with standard deviation 0.02, as in the authors' code. (A random a1 > 0 would fix the head on a
-        far corner of a detector's grid.)
+        Eq. 7 does not cover heads beyond a square number. They are initialized to [-1, 0, 0], and in the published form
+        to a truncated normal with standard deviation 0.02, as in the authors' code. (In the paper form a random a1 > 0
+        would fix the head on a far corner of a detector's grid.)
         """
         super().reset_parameters()
         if not hasattr(self, 'position'):
             return  # called by nn.LayerNorm's constructor, before the other parameters exist
-        for logit in (self.mean_logit, self.var_logit):
-            if logit is not None:
-                nn.init.constant_(logit, LAYER_NORM_LOGIT if self.start == 'layer_norm' else 0.0)
+        for logit, value in zip((self.mean_logit, self.var_logit), self.fixed_lambda, strict=True):
+            if logit is None:
+                continue
+            if value is not None:
+                nn.init.constant_(logit, torch.tensor(float(value)).logit().item())
+            else:
+                nn.init.constant_(logit, LAYER_NORM_LOGIT if self.init == 'layer_norm' else 0.0)
+        if self.position_weights == 'uniform':
+            nn.init.zeros_(self.position)
+            return
+        if self.position_weights == 'trunc_normal':
+            nn.init.trunc_normal_(self.position, std=0.02)
+            return
         with torch.no_grad():
             self.position[:, 0] = -1
             self.position[:, 1:] = 2 * attention_centres(self.num_heads)
@@ -122,14 +163,10 @@ class DTN(nn.LayerNorm):
         """(B, H, W, C) -> (B, H, W, C), or rank 3 as `grid` says.
 
         `valid`, an int tensor (B, 2), is the height and width, in tokens, of the rectangle at the top left of each
-        image's grid that is image and not padding: the tokens inside are normalized as if the image were alone, those
-        outside by their own statistics. The published form has no such thing and ignores it.
+        image's grid that is image and not padding. The tokens inside are normalized as if the image were alone, the
+        others by their own statistics. The published form ignores it.
         """
-        if valid is not None and (valid.shape != (x.shape[0], 2) or valid.is_floating_point()):
-            raise ValueError(
-                f'DTN: valid of shape {tuple(valid.shape)} and {valid.dtype} must be whole numbers (B, 2), a height '
-                f'and a width in tokens for each of the {x.shape[0]} images'
-            )
+        check_valid('DTN', x, valid)
         out = dtn(
             self._as_grid(x),
             self.weight,
@@ -139,7 +176,7 @@ class DTN(nn.LayerNorm):
             self.position,
             eps=self.eps,
             pool=self.pool,
-            published=self.form == 'published',
+            form=self.form,
             valid=valid if self.form == 'paper' else None,
         )
         return out.view(x.shape)
@@ -161,9 +198,19 @@ class DTN(nn.LayerNorm):
 
     def extra_repr(self) -> str:
         only_var = ', only_var=True' if self.mean_logit is None else ''
-        start = f', start={self.start!r}' if self.start != 'paper' else ''
+        init = f', init={self.init!r}' if self.init != 'paper' else ''
         grid = f', grid={self.grid!r}' if self.grid is not None else ''
+        fixed = f', fixed_lambda={self.fixed_lambda}' if self.fixed_lambda != (None, None) else ''
+        weights = f', position_weights={self.position_weights!r}' if self.position_weights != 'eq7' else ''
         return (
             f'{self.normalized_shape[0]}, num_heads={self.num_heads}, eps={self.eps}, pool={self.pool}, '
-            f'form={self.form!r}{only_var}{start}{grid}'
+            f'form={self.form!r}{only_var}{init}{grid}{fixed}{weights}'
         )
+
+
+def _mean_and_var(fixed_lambda: float | Sequence[float | None] | None) -> tuple[float | None, float | None]:
+    """lambda of mean and variance, each None if it is learned."""
+    pair = tuple(fixed_lambda) if isinstance(fixed_lambda, Sequence) else (fixed_lambda, fixed_lambda)
+    if len(pair) != 2 or not all(v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in pair):
+        raise ValueError(f'DTN: fixed_lambda={fixed_lambda!r} must be 0 to 1, one number or (mean, variance), or None')
+    return pair

@@ -7,18 +7,20 @@ from tokennorm.ops.precision import in_float32
 
 
 class DynamicTanh(nn.LayerNorm):
-    """weight * tanh(alpha * x) + bias, for each value, of tensors (..., C): no statistics at all.
+    """weight * tanh(alpha * x) + bias for each value of tensors (..., C), without any statistics.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used, as is `eps`: places for them in the signature that token normalizers share.
-        eps: Not used.
-        alpha_init_value: alpha at the start.
+        num_heads: Unused, like `eps`; they keep the signature shared by all normalizers.
+        eps: Unused.
+        alpha_init_value: Initial alpha.
 
     Attributes:
         alpha: (1,).
         weight, bias: gamma and beta (C,).
     """
+
+    is_token_norm = True
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
         if not isinstance(alpha_init_value, int | float):
@@ -29,13 +31,13 @@ class DynamicTanh(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """alpha as given, weight 1 and bias 0."""
+        """Sets alpha to `alpha_init_value`, weight to 1 and bias to 0."""
         super().reset_parameters()
-        if hasattr(self, 'alpha'):  # nn.LayerNorm's constructor calls before it exists
+        if hasattr(self, 'alpha'):  # nn.LayerNorm's constructor calls this before alpha exists
             nn.init.constant_(self.alpha, self.alpha_init_value)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter."""
+        """(..., C) -> (..., C). `valid` is unused."""
         return in_float32(self._normalize, x)
 
     def _normalize(self, x: Tensor) -> Tensor:

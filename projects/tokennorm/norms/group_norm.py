@@ -12,13 +12,15 @@ class GroupNorm(nn.GroupNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
         num_groups: Groups of consecutive channels; divides C.
 
     Raises:
-        ValueError: where `num_groups` does not divide C.
+        ValueError: if `num_groups` does not divide C.
     """
+
+    is_token_norm = True
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, num_groups: int = 32) -> None:
         if not isinstance(num_groups, int) or num_groups < 1 or num_features % num_groups:
@@ -28,8 +30,8 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
-        (B, 2); tokens outside are normalized by them too.
+        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
+        are computed over that part; the tokens outside are normalized by them too.
         """
         check_grid('GroupNorm', x, self.num_channels, valid)
         return in_float32(self._normalize, x, valid)

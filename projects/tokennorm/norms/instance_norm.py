@@ -11,13 +11,15 @@ from tokennorm.ops.precision import in_float32
 class InstanceNorm(nn.InstanceNorm2d):
     """Normalizes each channel of an image by its mean and variance over the image's tokens.
 
-    With weight and bias, unlike torch's default. A grid of one token gives the bias.
+    It has weight and bias, unlike torch's default. For a grid of one token the output is the bias.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
     """
+
+    is_token_norm = True
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, affine=True)
@@ -25,8 +27,8 @@ class InstanceNorm(nn.InstanceNorm2d):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
-        (B, 2); tokens outside are normalized by them too.
+        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
+        are computed over that part; the tokens outside are normalized by them too.
         """
         check_grid('InstanceNorm', x, self.num_features, valid)
         return in_float32(self._normalize, x, valid)

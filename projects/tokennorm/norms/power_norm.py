@@ -12,24 +12,24 @@ from tokennorm.ops.precision import in_float32
 
 
 def batch_mean(x: Tensor, inside: Tensor | None) -> Tensor:
-    """The mean of (B, H, W, C) over the tokens of the batch that are `inside`, (C,)."""
+    """Mean of (B, H, W, C) over the tokens of the batch that are `inside`, (C,)."""
     if inside is None:
         return x.mean(dim=(0, 1, 2))
     return (x * inside).sum(dim=(0, 1, 2)) / inside.sum()
 
 
 class DivideByPower(torch.autograd.Function):
-    """z = x / psi, whose backward pass stands in for the derivative through the running psi.
+    """z = x / psi, with a custom backward that approximates the derivative through the running psi.
 
-    A batch's own psi has the gradient (g - mean(g z) z) / psi. A running one has only g / psi, which lets the gradient
-    grow along z; the paper takes (g - nu z) / psi with a running nu of mean(g z).
+    With the batch's own psi the gradient is (g - mean(g z) z) / psi. With a running psi it is only g / psi, which lets
+    the gradient grow along z. The paper uses (g - nu z) / psi, where nu is a running mean of mean(g z).
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, psi: Tensor, nu: Tensor, alpha: float, inside: Tensor | None) -> Tensor:
         """(B, H, W, C), psi and nu (C,). The backward pass updates nu in place, with a weight of 1 - alpha.
 
-        Gradients that are not finite, as those of the steps that loss scaling leaves out, do not change nu.
+        Non-finite gradients do not change nu: loss scaling skips the steps that have them.
         """
         z = x / psi
         ctx.save_for_backward(z, psi, inside)
@@ -47,16 +47,17 @@ class DivideByPower(torch.autograd.Function):
 
 
 class PowerNorm(nn.LayerNorm):
-    """Divides each channel by the root of its running quadratic mean over the batches' tokens, in training too.
+    """Divides each channel by the root of its running quadratic mean over the tokens of the batches, also in training.
 
-    As in the authors' code, tokens are first divided by their root mean square, and during a warm-up channels are by
-    the batch's own quadratic mean. The backward pass is the paper's approximate one, divided by the psi of the forward
-    pass (the authors' code divides by the batch's). Statistics are each process's own. Blocks that are recomputed
-    (`with_cp`) count every iteration twice, and their backward pass has the quadratic mean of after the forward pass.
+    As in the authors' code, each token is first divided by its root mean square, and during a warm-up each channel is
+    divided by the batch's own quadratic mean. The backward pass is the paper's approximation, divided by the psi of the
+    forward pass; the authors' code divides by the batch's psi. Each rank has its own statistics. With activation
+    checkpointing (`with_cp`) every iteration counts twice, and the backward pass uses the quadratic mean as it is after
+    the forward pass.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to quadratic means.
         alpha_fwd: Weight of the past in the running quadratic mean.
         alpha_bkw: Weight of the past in the running statistic of the backward pass.
@@ -69,6 +70,8 @@ class PowerNorm(nn.LayerNorm):
         iters: Training iterations so far.
     """
 
+    is_token_norm = True
+
     def __init__(
         self,
         num_features: int,
@@ -80,9 +83,9 @@ class PowerNorm(nn.LayerNorm):
     ) -> None:
         for name, alpha in dict(alpha_fwd=alpha_fwd, alpha_bkw=alpha_bkw).items():
             if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
-                raise ValueError(f'PowerNorm: {name}={alpha!r} must lie in 0 to 1')
+                raise ValueError(f'PowerNorm: {name}={alpha!r} must be in 0 to 1')
         if not isinstance(warmup_iters, int) or warmup_iters < 0:
-            raise ValueError(f'PowerNorm: warmup_iters={warmup_iters!r} must be a whole number of at least 0')
+            raise ValueError(f'PowerNorm: warmup_iters={warmup_iters!r} must be an integer of at least 0')
         super().__init__(num_features, eps=eps)
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw
@@ -93,7 +96,7 @@ class PowerNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weight 1 and bias 0; running statistics, and their count, as before any training."""
+        """Sets weight to 1, bias to 0, and the running statistics and their count to the values before training."""
         super().reset_parameters()
         if not hasattr(self, 'iters'):
             return  # called by nn.LayerNorm's constructor, before the rest exists
@@ -104,8 +107,8 @@ class PowerNorm(nn.LayerNorm):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
-        (B, 2); tokens outside are normalized by them too.
+        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
+        are computed over that part; the tokens outside are normalized by them too.
         """
         check_grid('PowerNorm', x, self.normalized_shape[0], valid)
         return in_float32(self._normalize, x, valid)
@@ -119,7 +122,7 @@ class PowerNorm(nn.LayerNorm):
         return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias
 
     def _next_psi(self, phi: Tensor) -> Tensor:
-        """What a batch of the quadratic mean `phi` is divided by; the running one then takes it in."""
+        """Returns the divisor of a batch with quadratic mean `phi`, and updates the running mean with `phi`."""
         self.iters += 1
         in_warmup = self.iters <= self.warmup_iters
         psi = torch.where(in_warmup, phi, self.running_phi).add(self.eps).sqrt()

@@ -11,15 +11,17 @@ class RMSNorm(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the mean of the squares.
     """
+
+    is_token_norm = True
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, bias=False)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter to statistics within tokens."""
+        """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
         return in_float32(self._normalize, x)
 
     def _normalize(self, x: Tensor) -> Tensor:

@@ -7,16 +7,18 @@ from tokennorm.ops.precision import in_float32
 
 
 class ScaleNorm(nn.LayerNorm):
-    """g * x / |x|, for each token: one learned length for all, of tensors (..., C).
+    """g * x / |x| for each token of tensors (..., C), with one learned length g for all tokens.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
-        eps: The least |x| that is divided by.
+        num_heads: Unused; keeps the signature shared by all normalizers.
+        eps: Lower bound of the divisor |x|.
 
     Attributes:
-        weight: g (1,); sqrt(C) at the start.
+        weight: g (1,), initially sqrt(C).
     """
+
+    is_token_norm = True
 
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, elementwise_affine=False)
@@ -24,12 +26,12 @@ class ScaleNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """g = sqrt(C), the length of a token of unit variance."""
-        if self.weight is not None:  # as it is in nn.LayerNorm's constructor
+        """Sets g to sqrt(C), the length of a token of unit variance."""
+        if self.weight is not None:  # nn.LayerNorm's constructor calls this before g exists
             nn.init.constant_(self.weight, self.normalized_shape[0] ** 0.5)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid`, the image's part of a grid, does not matter to statistics within tokens."""
+        """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
         return in_float32(self._normalize, x)
 
     def _normalize(self, x: Tensor) -> Tensor:

@@ -12,25 +12,27 @@ from tokennorm.ops.precision import in_float32
 class SwitchableNorm(nn.LayerNorm):
     """Normalizes by a learned mixture of the statistics of instance, layer and batch normalization (Eqs. 3 to 5).
 
-    Layer normalization's are the paper's: over all tokens and channels of an image. In eval mode those of batch
-    normalization are moving averages over the training, as in the authors' code (the paper's batch average takes the
-    mean over some batches with frozen weights instead). They are each process's own.
+    The statistics of layer normalization are the paper's, over all tokens and channels of an image. In eval mode the
+    statistics of batch normalization are moving averages over training, as in the authors' code. (The paper averages
+    over some batches with frozen weights instead.) Each rank has its own moving averages.
 
     Args:
         num_features: Channels C.
-        num_heads: Not used: a place for it in the signature that token normalizers share.
+        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
         momentum: Weight of a batch in the moving averages.
 
     Attributes:
         weight, bias: gamma and beta (C,).
-        mean_weight, var_weight: Logits of the three, in the order above, (3,); equal at the start.
+        mean_weight, var_weight: Logits of the mixture, in the order above, (3,); initially equal.
         running_mean, running_var: Moving averages of the batches' mean and (biased) variance, (C,).
     """
 
+    is_token_norm = True
+
     def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
-            raise ValueError(f'SwitchableNorm: momentum={momentum!r} must lie in 0 to 1')
+            raise ValueError(f'SwitchableNorm: momentum={momentum!r} must be in 0 to 1')
         super().__init__(num_features, eps=eps)
         self.momentum = momentum
         self.mean_weight = nn.Parameter(torch.empty(3))
@@ -40,7 +42,7 @@ class SwitchableNorm(nn.LayerNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weight 1, bias 0 and equal shares; moving averages as before any training."""
+        """Sets weight to 1, bias to 0, an equal mixture, and the moving averages to the values before training."""
         super().reset_parameters()
         if not hasattr(self, 'running_var'):
             return  # called by nn.LayerNorm's constructor, before the rest exists
@@ -52,8 +54,8 @@ class SwitchableNorm(nn.LayerNorm):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C).
 
-        Statistics are over the rectangles `valid`, the height and width in tokens of what is image in each grid, int
-        (B, 2); tokens outside are normalized by them too.
+        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
+        are computed over that part; the tokens outside are normalized by them too.
         """
         check_grid('SwitchableNorm', x, self.normalized_shape[0], valid)
         return in_float32(self._normalize, x, valid)

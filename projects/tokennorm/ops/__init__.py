@@ -1,1 +1,1 @@
-"""The arithmetic of the normalizers: pure functions on tensors, one concept a file."""
+"""The arithmetic of the normalizers: pure functions on tensors, one concept per file."""

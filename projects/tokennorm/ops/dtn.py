@@ -13,6 +13,8 @@ number of times, in any precision, on any device, under compilers and exporters.
 C++ for CPUs, and `tokennorm.ops.dtn_triton` for GPUs.
 """
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
@@ -22,6 +24,7 @@ from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_cpu import dtn_cpu
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
+from tokennorm.ops.moments import tokens_inside
 from tokennorm.ops.precision import without_autocast
 
 
@@ -34,7 +37,7 @@ def dtn(
     position: Tensor,
     eps: float = 1e-5,
     pool: int = 1,
-    published: bool = False,
+    form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
     """Algorithm 1 of the paper. Statistics are float32 (float64 for float64 tokens), whatever the dtype and autocast.
@@ -48,8 +51,8 @@ def dtn(
         position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
         eps: Added to the variance.
         pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
-        published: Follow the authors' code where it differs from Algorithm 1: every head of x is first divided by its
-            root mean square, and the intra-token variance is unbiased.
+        form: 'paper' is Algorithm 1. 'published' follows the authors' code where it differs: every head of x is first
+            divided by its root mean square, and the intra-token variance is unbiased.
         valid: Height and width, in tokens, of the rectangle at the top left of each image's grid that is image and not
             padding, int (B, 2), at least 1. The tokens inside are normalized as if the image were alone: P runs over
             them only. Those outside have no neighbours and are normalized by their own statistics, lambda = 1. None is
@@ -59,13 +62,13 @@ def dtn(
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
-    if not published and not traced and x.numel() > 0:
+    if form == 'paper' and not traced and x.numel() > 0:
         arguments = (x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
         if can_use_triton(x):
             return dtn_triton(*arguments)
         if can_use_cpu(x, position, pool, (weight, bias, mean_logit, var_logit, valid)):
             return dtn_cpu(*arguments)
-    return eager_dtn(x, weight, bias, mean_logit, var_logit, position, eps, pool, published, valid)
+    return eager_dtn(x, weight, bias, mean_logit, var_logit, position, eps, pool, form, valid)
 
 
 def eager_dtn(
@@ -77,7 +80,7 @@ def eager_dtn(
     position: Tensor,
     eps: float = 1e-5,
     pool: int = 1,
-    published: bool = False,
+    form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
     """`dtn` in torch operations. Arguments and result are those of `dtn`."""
@@ -88,7 +91,7 @@ def eager_dtn(
         x, weight, bias, var_ratio, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
         var_ratio = var_ratio.sigmoid()
         mean_ratio = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
-        return algorithm_1(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, published, valid).to(out_dtype)
+        return algorithm_1(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, form, valid).to(out_dtype)
 
 
 def algorithm_1(
@@ -100,29 +103,22 @@ def algorithm_1(
     position: Tensor,
     eps: float = 1e-5,
     pool: int = 1,
-    published: bool = False,
+    form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
     """Algorithm 1 in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
     num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
-    if published:
+    if form == 'published':
         x = _divide_by_head_rms(x, num_heads, eps)
-    own_mean, own_var = mean, var = intra_token_stats(x, unbiased=published)
+    own_mean, own_var = mean, var = intra_token_stats(x, unbiased=form == 'published')
     inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
     if mean_ratio is not None:
         mean = torch.lerp(inter_mean, mean, mean_ratio.repeat_interleave(head_dim))
     var = torch.lerp(inter_var, var, var_ratio.repeat_interleave(head_dim))
     if valid is not None:
-        inside = inside_of(valid, *x.shape[1:3])
+        inside = tokens_inside(x, valid)
         mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
     return (x - mean) * (var + eps).rsqrt() * weight + bias
-
-
-def inside_of(valid: Tensor, height: int, width: int) -> Tensor:
-    """Which tokens of each image's grid lie in its rectangle at the top left, (B, 2) -> bool (B, H, W, 1)."""
-    rows = torch.arange(height, device=valid.device) < valid[:, :1].clamp(min=1)
-    columns = torch.arange(width, device=valid.device) < valid[:, 1:].clamp(min=1)
-    return (rows[:, :, None] & columns[:, None])[..., None]
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
@@ -153,7 +149,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     counts = (None, None)
     if valid is not None:
         valid = valid.long().clamp(min=1).minimum(valid.new_tensor([height, width], dtype=torch.long))
-        inside = inside_of(valid, height, width)
+        inside = tokens_inside(x, valid)
         x = x.where(inside, 0)
     if pool > 1:
         x = _average_cells(x, pool)
@@ -203,7 +199,7 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     """
     index = torch.arange(size, dtype=square.dtype, device=square.device)
     offset = index[None, :] - index[:, None]
-    exponent = square[:, None, None] * offset**2 + linear[:, None, None] * offset
+    exponent = square[:, None, None] * (offset * offset) + linear[:, None, None] * offset
     if valid is not None:
         exponent = exponent.where(index < valid[:, None, None, None], float('-inf'))
     return exponent.softmax(dim=-1)

@@ -33,9 +33,9 @@ def image_moments(x: Tensor, inside: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def merge_moments(mean: Tensor, var: Tensor, dim: int, share: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and variance of sets together, from those of each along `dim`, which is kept with length 1.
+    """Mean and variance of the union of several sets, from the moments of each set along `dim`, kept with length 1.
 
-    `share`, of each set in the whole, sums to 1 along `dim`; None is sets of equal size.
+    `share` is the fraction of the whole in each set and sums to 1 along `dim`; None is sets of equal size.
     """
     share = 1 / mean.shape[dim] if share is None else share
     merged = (mean * share).sum(dim, keepdim=True)
@@ -44,5 +44,5 @@ def merge_moments(mean: Tensor, var: Tensor, dim: int, share: Tensor | None = No
 
 
 def normalize(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor) -> Tensor:
-    """(x - mean) / sqrt(var + eps) * weight + bias, with moments that are smaller than x and broadcast to it."""
+    """(x - mean) / sqrt(var + eps) * weight + bias, where the moments broadcast to x."""
     return (x - mean) * (torch.rsqrt(var + eps) * weight) + bias

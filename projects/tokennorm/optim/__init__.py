@@ -1,4 +1,4 @@
-"""Which learning rate and weight decay each parameter gets. It needs torch and mmengine."""
+"""Learning rate and weight decay of each parameter. It needs torch and mmengine."""
 
 from tokennorm.optim.layer_decay import LayerDecayOptimWrapperConstructor
 

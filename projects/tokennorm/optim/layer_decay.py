@@ -1,5 +1,5 @@
 """Learning rates that decay from a detector's or classifier's heads towards the image (Clark et al., "ELECTRA", 2020;
-Bao et al., "BEiT", 2021; Li et al., "ViTDet", 2022), for every backbone of ours in any model."""
+Bao et al., "BEiT", 2021; Li et al., "ViTDet", 2022), for every TokenNorm backbone in any model."""
 
 from typing import Any
 
@@ -25,20 +25,21 @@ _RULES = {
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """mmengine's constructor, with a learning rate of lr * decay_rate ** (num_layers - 1 - depth) in our backbones.
+    """mmengine's constructor, with learning rates lr * decay_rate ** (num_layers - 1 - depth) in TokenNorm backbones.
 
-    A backbone's `get_layer_depth` says the depth of a parameter and how many depths there are: 0 is its stem, the last
-    is what lies behind its blocks. All parameters outside the backbone have that last depth, and the whole lr. Position
-    embeddings, class tokens, bias tables and the positions and ratios of token normalizers have no weight decay.
+    A backbone's `get_layer_depth` returns the depth of a parameter and the number of depths. The stem has depth 0,
+    everything after the blocks the last depth. All parameters outside the backbone have the last depth and the full lr.
+    Position embeddings, class tokens, bias tables, and lambda and `position` of token normalization layers have no
+    weight decay.
 
     Args:
         optim_wrapper_cfg: The optimizer wrapper's config, with an `optimizer` that has an `lr`.
         paramwise_cfg: `decay_rate`, above 0 and at most 1, and mmengine's rules: `norm_decay_mult`, `bias_decay_mult`,
-            `flat_decay_mult`, `custom_keys` and the others. An `lr_mult` multiplies with the decay, and what
-            `custom_keys` names has the weight decay that is said there.
+            `flat_decay_mult`, `custom_keys` and the others. An `lr_mult` multiplies with the decay. The weight decay of
+            a parameter in `custom_keys` is the one set there.
 
     Raises:
-        ValueError: for other rules, without a `decay_rate` or an `lr`, and for a model without a backbone of ours.
+        ValueError: for other rules, without a `decay_rate` or an `lr`, and for a model without a TokenNorm backbone.
 
     Example:
         >>> optim_wrapper = dict(
@@ -50,12 +51,14 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
         if unknown := set(self.paramwise_cfg) - _RULES:
-            raise ValueError(f'paramwise_cfg has the rules {sorted(unknown)}, it may have {", ".join(sorted(_RULES))}')
+            raise ValueError(
+                f'paramwise_cfg has the rules {sorted(unknown)}, expected some of {", ".join(sorted(_RULES))}'
+            )
         decay_rate = self.paramwise_cfg.get('decay_rate')
         if decay_rate is None or not 0 < decay_rate <= 1:
-            raise ValueError(f'paramwise_cfg: decay_rate={decay_rate} must lie above 0 and be at most 1')
+            raise ValueError(f'paramwise_cfg: decay_rate={decay_rate} must be above 0 and at most 1')
         if self.base_lr is None:
-            raise ValueError('optimizer: lr=None must be given, for decay_rate to be of something')
+            raise ValueError('optimizer: lr=None must be a number, which decay_rate then scales')
 
     def add_params(
         self,
@@ -64,13 +67,13 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         prefix: str = '',
         is_dcn_module: bool | float | None = None,
     ) -> None:
-        """Adds a group for each parameter of the module to `params`; mmengine calls it for children, with a prefix."""
+        """Adds a group for each parameter of the module to `params`. mmengine calls it for children with a prefix."""
         super().add_params(params, module, prefix, is_dcn_module)
         if prefix == '':
             self._decay(params, module)
 
     def _decay(self, params: list[dict[str, Any]], model: nn.Module) -> None:
-        """Multiplies the groups' learning rates, and takes the weight decay from those that it is not for."""
+        """Scales the learning rates of the groups, and sets the weight decay of undecayed parameters to 0."""
         backbones = {f'{name}.' if name else '': m for name, m in model.named_modules() if isinstance(m, Backbone)}
         if not backbones:
             raise ValueError(f'LayerDecayOptimWrapperConstructor: {type(model).__name__} has no backbone of tokennorm')

@@ -1,4 +1,4 @@
-"""Token normalizers and Dual PatchNorm in models that others built. It needs torch, einops and mmengine."""
+"""Token normalization layers and Dual PatchNorm in third-party models. It needs torch, einops and mmengine."""
 
 from tokennorm.replace.replace_norms import replace_norms
 from tokennorm.replace.replace_stem import replace_stem

@@ -1,4 +1,4 @@
-"""A token normalizer in the place of a LayerNorm, for whatever layout the model around it has."""
+"""Adapts a token normalization layer to the layout of the LayerNorm that it replaces."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,29 +13,30 @@ Grid = tuple[int, int] | Literal['sequence'] | None
 
 
 def affine_of(norm: nn.Module) -> tuple[nn.Parameter | None, nn.Parameter | None]:
-    """Weight and bias of a normalizer (those of batch norms are one level down), None where it has none."""
+    """Weight and bias of a normalizer (batch norms hold them one level down); None if it has none."""
     norm = getattr(norm, 'bn', norm)
     return getattr(norm, 'weight', None), getattr(norm, 'bias', None)
 
 
 def shape_of(norm: nn.LayerNorm | nn.BatchNorm1d) -> tuple[int, ...]:
-    """What a norm has a weight for: (C,)."""
+    """Shape of a norm's weight: (C,)."""
     return tuple(norm.normalized_shape) if isinstance(norm, nn.LayerNorm) else (norm.num_features,)
 
 
 class GridNormAdapter(nn.Module):
-    """Gives a normalizer of grids its (B, H, W, C), and prefix tokens LayerNorm with the same weight and bias.
+    """Calls a normalizer of grids with (B, H, W, C), and applies LayerNorm with its weight and bias to prefix tokens.
 
     Args:
-        norm: The normalizer, with the weight and bias of the norm that it stands for.
-        name: The place in the model, for messages.
+        norm: The normalizer, with the weight and bias of the norm that it replaces.
+        name: The name of that norm in the model, for messages.
         old: That norm, for its channels and eps.
-        grid: What (B, T, C) is behind the prefix tokens: (H, W), 'sequence' for 1 x T, None for what `record` says.
+        grid: Layout of (B, T, C) after the prefix tokens: (H, W), 'sequence' for 1 x T, or None to look it up in
+            `record`.
         num_prefix_tokens: The numbers of prefix tokens that a sequence may begin with, the likeliest first.
         record: The grids of the forward pass.
 
     Raises:
-        ValueError: for a `grid` that is none, and for a sequence whose grid is not known or does not fit.
+        ValueError: for an invalid `grid`, and for a sequence whose grid is unknown or does not fit.
     """
 
     def __init__(
@@ -54,23 +55,23 @@ class GridNormAdapter(nn.Module):
         self.name = name
         self.normalized_shape = shape_of(old)
         self.eps = old.eps
-        self.channels_first = type(old).__name__.endswith('2d')  # timm's and mmpretrain's LayerNorm of maps
+        self.channels_first = type(old).__name__.endswith('2d')  # the LayerNorm2d of timm and mmpretrain
         self.grid = tuple(grid) if isinstance(grid, list) else grid
         self.num_prefix_tokens = tuple(num_prefix_tokens)
         self.record = record
 
     @property
     def weight(self) -> nn.Parameter | None:
-        """The normalizer's, for code that reads it of a LayerNorm; None where it has none."""
+        """Weight of the normalizer, for code that reads it from a LayerNorm; None if it has none."""
         return affine_of(self.norm)[0]
 
     @property
     def bias(self) -> nn.Parameter | None:
-        """The normalizer's, likewise."""
+        """Bias of the normalizer; None if it has none."""
         return affine_of(self.norm)[1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C), (B, H, W, C), (B, C, H, W) where the LayerNorm took that, or (B * T, C), to the same shape."""
+        """(B, T, C), (B, H, W, C), (B, C, H, W) if the LayerNorm took that, or (B * T, C), to the same shape."""
         if self.channels_first:
             return self._of_grid(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         if x.ndim == 4:
@@ -79,7 +80,7 @@ class GridNormAdapter(nn.Module):
         if x.ndim == 2 and self.record.image is not None:  # the tokens of all images, for a batch norm
             return self(x.unflatten(0, (self.record.batch, -1))).flatten(0, 1)
         if x.ndim != 3:
-            raise ValueError(f'{self.name} got {tuple(x.shape)}; token norms take (B, T, C) or (B, H, W, C)')
+            raise ValueError(f'{self.name} got {tuple(x.shape)}, expected (B, T, C) or (B, H, W, C)')
         prefix, grid = self._find_grid(x)
         tokens = self._of_grid(x[:, prefix:].unflatten(1, grid)).flatten(1, 2)
         return torch.cat([self._of_prefix(x[:, :prefix]).to(tokens.dtype), tokens], dim=1) if prefix else tokens
@@ -98,9 +99,9 @@ class GridNormAdapter(nn.Module):
                     return prefix, self.grid
         seen = ', '.join(f'{height} x {width}' for height, width in self.record.grids.values()) or 'none'
         raise ValueError(
-            f'{self.name}: grid={self.grid!r} does not say what grid {num_tokens} tokens are, with '
-            f'{" or ".join(map(str, self.num_prefix_tokens))} prefix tokens; the forward pass has seen {seen}. Give '
-            "replace_norms grid=(height, width) or 'sequence', or num_prefix_tokens"
+            f'{self.name}: grid={self.grid!r} does not give the grid of {num_tokens} tokens with '
+            f'{" or ".join(map(str, self.num_prefix_tokens))} prefix tokens; the forward pass had the grids {seen}. '
+            "Set grid=(height, width) or 'sequence', or num_prefix_tokens, in replace_norms"
         )
 
     def _of_grid(self, x: Tensor) -> Tensor:

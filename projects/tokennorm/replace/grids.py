@@ -1,4 +1,4 @@
-"""Which grid a sequence of tokens is, in models that do not say."""
+"""Finds the grid of a sequence of tokens in models that do not pass it on."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:
-    """Windows in a column and in a row of (B, C, H, W)."""
+    """Number of windows in a column and in a row of (B, C, H, W)."""
     options = (_pair(value) for value in (unfold.kernel_size, unfold.stride, unfold.padding, unfold.dilation))
     sides = zip(x.shape[-2:], *options, strict=True)
     return [
@@ -26,12 +26,12 @@ def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:
 
 
 class GridRecord:
-    """The grids that came up in the current forward pass of a model, by their number of tokens and their batch.
+    """The grids of the current forward pass of a model, by number of tokens and batch size.
 
-    They are those of convolutions, unfoldings, poolings, our stems and replaced norms, and pairs (H, W) that blocks
-    are called with. Of two grids with one number of tokens the later is right, as in pyramids, where maps of one size
-    are of one shape. Activation checkpoints recompute with the record of the last forward pass: run two with images of
-    different shapes before a backward pass, and 14 x 16 tokens may be taken for 16 x 14.
+    They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
+    arguments of blocks. Of two grids with the same number of tokens the later one counts. That is right in pyramids,
+    where feature maps of one size have one shape. Activation checkpointing recomputes with the record of the last
+    forward pass: after two forward passes with images of different shapes, 14 x 16 tokens may be taken for 16 x 14.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class GridRecord:
         self.image_sizes: Tensor | None = None
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-        """Follows the forward passes of a model, and of the blocks in it, by hooks."""
+        """Registers hooks that follow the forward passes of a model and of its blocks."""
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         for module in model.modules():
             if isinstance(module, WINDOWED):
@@ -50,11 +50,11 @@ class GridRecord:
             block.register_forward_pre_hook(self._before_block, with_kwargs=True)
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
-        """Remembers a grid; None stands for any batch."""
+        """Remembers a grid. A batch size of None matches any batch."""
         self.grids[height * width, batch] = height, width
 
     def valid(self, grid: tuple[int, int], batch: int) -> Tensor | None:
-        """The part of each image's grid that is image and not padding, int (B, 2); None where all is, or unknown.
+        """The part of each image's grid that is image and not padding, int (B, 2); None if all is, or if unknown.
 
         Sizes noted on the batch (`tokennorm.padding`) are scaled to the grid and rounded down.
         """
@@ -82,11 +82,11 @@ class GridRecord:
                 self.note(*value)
 
     def find(self, tokens: int, batch: int, num_prefix_tokens: Sequence[int]) -> tuple[int, tuple[int, int]] | None:
-        """The prefix tokens and the grid of a sequence: a recorded grid, else a square; None where it is neither.
+        """Number of prefix tokens and grid of a sequence: a recorded grid, else a square; None if it is neither.
 
         Args:
             tokens: Length of the sequence.
-            batch: Number of sequences: the pixels of each patch, as in TNT, are none of the image's grids.
+            batch: Number of sequences. It tells the pixels of each patch, as in TNT, from the grids of the image.
             num_prefix_tokens: The numbers of prefix tokens that it may begin with, the likeliest first.
         """
         for prefix in num_prefix_tokens:

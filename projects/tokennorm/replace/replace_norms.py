@@ -1,4 +1,4 @@
-"""Token normalizers in the place of LayerNorm, in models that others built."""
+"""Replaces LayerNorms of third-party models by token normalization layers."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ from tokennorm.replace.grids import GridRecord
 Value = TypeVar('Value')
 Patterns = str | Sequence[str]
 ATTENTION_NAMES = ('attn', 'attention', 'msa')
-PREFIX_COUNTS = ('num_prefix_tokens', 'num_extra_tokens')  # timm's word and mmpretrain's
+PREFIX_COUNTS = ('num_prefix_tokens', 'num_extra_tokens')  # in timm and in mmpretrain
 PREFIX_TOKENS = ('cls_token', 'dist_token')
 
 
@@ -27,34 +27,36 @@ def replace_norms(
     grid: Grid | Mapping[str, Grid] = None,
     num_prefix_tokens: int | None = None,
 ) -> list[str]:
-    """Puts a token normalizer in the place of LayerNorms of a model, which it changes.
+    """Replaces LayerNorms of a model by token normalization layers. It changes the model in place.
 
-    Those inside the blocks, by default: every LayerNorm that has an attention beside it, in the same module. What
-    stands in the stem, inside an attention, between stages and at the end stays. Weight and bias are kept, as is eps
-    unless `token_norm_cfg` has one, so that `DTN(start='layer_norm')` goes on where the model was.
+    By default these are the norms inside the blocks: every LayerNorm with an attention in the same module. The norms in
+    the stem, inside an attention, between stages and at the end stay. Weight and bias are kept, and eps too unless
+    `token_norm_cfg` has one, so that with `DTN(init='layer_norm')` the model keeps its outputs.
 
-    The normalizer of `blocks.0.norm1` is then `blocks.0.norm1.norm`: load LayerNorm's checkpoints before.
+    The new layer of `blocks.0.norm1` is then `blocks.0.norm1.norm`. So load LayerNorm checkpoints before.
 
     Args:
         model: Any model whose tokens are (B, T, C), (B, H, W, C), (B, C, H, W) in timm's LayerNorm2d, or (B * T, C) in
             a BatchNorm1d.
-        token_norm_cfg: Type and arguments of a normalizer of ours, e.g. `dict(type='DTN')`.
-        include: Names to replace instead of the default, with `*` for anything: 'blocks.*.norm1'. It alone reaches the
-            BatchNorm1d of tokens too: 'stages.*.bn' in timm's LeViT, which has no LayerNorm.
-        exclude: Names that stay, in the same way; the last blocks, in which the paper has LayerNorm: 'blocks.1[01].*'.
-        num_heads: Heads of the normalizers, for all or by such a pattern; None or no match: of the attention beside.
-        grid: What (B, T, C) is: (H, W), 'sequence', for all or by such a pattern; None or no match: of the forward
-            pass. Found are the shapes that convolutions, unfoldings, poolings and the arguments of the blocks show;
-            what matches none of them is taken for a square.
-        num_prefix_tokens: Class and other tokens that stand before the grid and are normalized as by LayerNorm. None
-            asks the model; a sequence may then also be without them.
+        token_norm_cfg: Type and arguments of a TokenNorm normalizer, e.g. `dict(type='DTN')`.
+        include: Names to replace instead of the default, with `*` as wildcard: 'blocks.*.norm1'. Only `include` reaches
+            the BatchNorm1d of tokens too: 'stages.*.bn' in timm's LeViT, which has no LayerNorm.
+        exclude: Names that stay, with the same wildcard, e.g. 'blocks.1[01].*' for the last blocks, in which the paper
+            has LayerNorm.
+        num_heads: Heads of the new layers, one number or a dict by such patterns. None, or no match, takes the heads of
+            the attention in the same module.
+        grid: Layout of (B, T, C): (H, W) or 'sequence', one value or a dict by such patterns. None, or no match, takes
+            the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
+            the blocks. A sequence that matches none of them is taken for a square.
+        num_prefix_tokens: Class and other tokens before the grid, which are normalized as by LayerNorm. None asks the
+            model; a sequence may then also be without them.
 
     Returns:
-        The names of the norms that were replaced.
+        The names of the replaced norms.
 
     Raises:
-        ValueError: where there is none to replace, and where the heads of one are not known or do not divide its
-            channels. The model is then as it was. A forward pass raises where a grid is not known.
+        ValueError: if there is no norm to replace, or if the heads of a norm are unknown or do not divide its channels.
+            The model is then unchanged. A forward pass raises if a grid is unknown.
     """
     include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
     replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
@@ -63,7 +65,7 @@ def replace_norms(
         for name, module in model.named_modules()
         if isinstance(module, replaceable)
         and not is_token_norm(type(module))
-        and (_attention_beside(model, name) if include is None else _matches(name, include))
+        and (_sibling_attention(model, name) if include is None else _matches(name, include))
         and not _matches(name, exclude)
     ]
     if not names:
@@ -86,14 +88,14 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
-    """The value itself, or that of the first pattern that fits the name."""
+    """The value itself, or the value of the first pattern that matches the name."""
     if not isinstance(value, Mapping):
         return value
     return next((of_pattern for pattern, of_pattern in value.items() if fnmatchcase(name, pattern)), None)
 
 
 def _is_attention(name: str) -> bool:
-    """Whether a module of this name is one. What pools tokens by attention into a classifier's vector is not meant."""
+    """Whether a module of this name is an attention. Attention pooling at the end of a classifier does not count."""
     own = name.rpartition('.')[2].lower()
     return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool')
 
@@ -103,10 +105,10 @@ def _heads_inside(module: nn.Module) -> int | None:
     return next((number for number in heads if isinstance(number, int)), None)
 
 
-def _attention_beside(model: nn.Module, name: str) -> nn.Module | None:
-    """The attention that a norm of this name belongs to: right behind it, else the last before it, else the first.
+def _sibling_attention(model: nn.Module, name: str) -> nn.Module | None:
+    """The attention that a norm belongs to: the sibling right after it, else the last before it, else the first.
 
-    None for norms inside an attention, and for those of a projection between two streams of tokens (TNT).
+    None for norms inside an attention, and for the norm of a projection between two streams of tokens (TNT).
     """
     parent, _, own = name.rpartition('.')
     if _is_attention(parent) or own.endswith('proj'):
@@ -124,16 +126,18 @@ def _attention_beside(model: nn.Module, name: str) -> nn.Module | None:
 
 def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | None) -> int:
     given = _of(name, num_heads)
-    attention = _attention_beside(model, name)
+    attention = _sibling_attention(model, name)
     if given is None and attention is None:
-        raise ValueError(f'replace_norms: num_heads={num_heads} must say the heads of {name}: no attention beside it')
+        raise ValueError(
+            f'replace_norms: num_heads={num_heads} must set the heads of {name}: its module has no attention'
+        )
     return _heads_inside(attention) if given is None else given
 
 
 def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
-    """A normalizer with a norm's weight, bias, eps, device, dtype and mode."""
+    """Builds a normalizer with the weight, bias, eps, device, dtype and mode of a norm."""
     if len(shape_of(old)) != 1:
-        raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, more than channels')
+        raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, not only channels')
     try:
         norm = build_norm(cfg, shape_of(old)[0], num_heads, 'token_norm_cfg', eps=old.eps)
     except ValueError as error:
@@ -148,7 +152,7 @@ def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, 
 
 
 def _count_prefix_tokens(model: nn.Module) -> int:
-    """What the model, or the first part of it that knows, says; else its class and distillation tokens."""
+    """The number that the model, or the first module that has one, states; else its class and distillation tokens."""
     for module in model.modules():
         for attribute in PREFIX_COUNTS:
             if isinstance(getattr(module, attribute, None), int):
@@ -158,10 +162,12 @@ def _count_prefix_tokens(model: nn.Module) -> int:
 
 def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
     norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
-    where = 'with an attention beside it' if include is None else f'with a name like {", ".join(include)}'
+    where = (
+        'with an attention in the same module' if include is None else f'with a name that matches {", ".join(include)}'
+    )
     kinds = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
     return (
         f'replace_norms: {type(model).__name__} has no LayerNorm {where}'
-        + (f', {", ".join(exclude)} left out' if exclude else '')
+        + (f', without {", ".join(exclude)}' if exclude else '')
         + f'. Its norms are {", ".join(kinds) or "none"}; its LayerNorms {", ".join(norms[:8]) or "none"}'
     )

@@ -1,4 +1,4 @@
-"""Dual PatchNorm in the place of the patch embedding, in models that others built."""
+"""Replaces the patch embedding of third-party models by Dual PatchNorm."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,27 +11,27 @@ from tokennorm.builder import build_stem
 from tokennorm.replace.grids import GridRecord
 from tokennorm.replace.stem_projection import StemProjection
 
-PROJECTIONS = ('proj', 'projection')  # timm's word and OpenMMLab's
+PROJECTIONS = ('proj', 'projection')  # in timm and in OpenMMLab
 
 
 def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None = None) -> str:
-    """Puts a stem of ours in the place of the projection of a model's patch embedding, and changes the model.
+    """Replaces the projection in a model's patch embedding by a TokenNorm stem. It changes the model in place.
 
-    What stands around it, padding, flattening and positions, stays. A LayerNorm that follows in the patch embedding
-    (Swin, PVT) becomes the stem's second norm, with its weight, bias and eps. The projection's weights are kept. With
-    a norm in front the model is still another one: it has to be trained.
+    The rest of the patch embedding stays: padding, flattening and positions. A LayerNorm after the projection (Swin,
+    PVT) becomes the stem's second norm, with its weight, bias and eps. The weights of the projection are kept. The norm
+    before it changes the model's outputs, so the model has to be trained.
 
     Args:
-        model: A model with a patch embedding in the manner of timm or OpenMMLab: a `Conv2d` named `proj` or
-            `projection` over square patches, perhaps with a `norm` beside it.
-        stem_cfg: Type and arguments of a stem of ours, e.g. `dict(type='DualPatchEmbed')`.
+        model: A model with a patch embedding as in timm or OpenMMLab: a `Conv2d` named `proj` or `projection` over
+            square patches, optionally with a sibling `norm`.
+        stem_cfg: Type and arguments of a TokenNorm stem, e.g. `dict(type='DualPatchEmbed')`.
         name: Name of the patch embedding; None is the first.
 
     Returns:
         The name of the patch embedding.
 
     Raises:
-        ValueError: where the model has no such patch embedding. The model is then as it was.
+        ValueError: if the model has no such patch embedding. The model is then unchanged.
     """
     found = {
         path: projection
@@ -62,12 +62,12 @@ def _is_patch_projection(module: nn.Module | None) -> bool:
 
 
 def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.Module, bool]:
-    """A stem with the shape and the weights of a convolution, and whether its patches overlap."""
+    """Returns a stem with the shape and the weights of a convolution, and whether its patches overlap."""
     kernel, stride = conv.kernel_size, conv.stride
     overlaps = kernel != stride
     padding = (kernel[0] // 2,) * 2 if overlaps else (0, 0)
     if kernel[0] != kernel[1] or stride[0] != stride[1] or conv.groups != 1 or conv.padding != padding:
-        raise ValueError(f'replace_stem: {name}: {conv} is no projection of square patches, centred where they overlap')
+        raise ValueError(f'replace_stem: {name}: {conv} is not a projection of square patches, centred if they overlap')
     stem = build_stem(
         cfg,
         in_channels=conv.in_channels,
@@ -85,7 +85,7 @@ def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.M
 
 
 def _take_norm(stem: nn.Module, patch_embed: nn.Module) -> None:
-    """Moves the norm behind a projection into a stem that has one."""
+    """Moves the norm after the projection into the stem, if the stem has one there."""
     norm = getattr(patch_embed, 'norm', None)
     if not isinstance(norm, nn.LayerNorm) or not isinstance(stem.norm, nn.LayerNorm):
         return

@@ -1,16 +1,16 @@
-"""A stem of ours in the place of a convolution, for patch embeddings of others."""
+"""A TokenNorm stem that replaces a convolution, in the patch embedding of a third-party model."""
 
 from einops import rearrange
 from torch import Tensor, nn
 
 
 class StemProjection(nn.Module):
-    """A stem of ours in the place of a patch embedding's convolution: pixels that fill no patch are left out, as there.
+    """A TokenNorm stem that replaces the convolution of a patch embedding. Like it, it drops pixels that fill no patch.
 
     Args:
         stem: The stem, from images (B, C, H, W) to grids (B, H / p, W / p, D).
         patch_size: p, in pixels.
-        overlaps: Whether it pads images itself, as convolutions over overlapping patches do.
+        overlaps: Whether the patches overlap; the stem then pads the image itself.
     """
 
     def __init__(self, stem: nn.Module, patch_size: int, overlaps: bool) -> None:
