@@ -203,7 +203,7 @@ def test_what_timm_does_not_have_raises():
         TimmBackbone('pvt_v9')
     with pytest.raises(ValueError, match='has no LayerNorm'):
         TimmBackbone('levit_128s', dict(type='DTN'), out_indices=(0, 1))
-    with pytest.raises(ValueError, match=r'out_indices=\(0, 4\) and .* do not suit pvt_v2_b0: .*out of range'):
+    with pytest.raises(ValueError, match=r'out_indices=\(0, 4\) and .* do not fit pvt_v2_b0: .*out of range'):
         TimmBackbone('pvt_v2_b0', out_indices=(0, 4))
     with pytest.raises(ValueError, match='with_cp=True of twins_pcpvt_small: gradient checkpointing not supported'):
         TimmBackbone('twins_pcpvt_small', with_cp=True)

@@ -150,5 +150,5 @@ def test_necks(name, value):
 )
 def test_what_timm_refuses(mistake):
     pytest.importorskip('timm')
-    with pytest.raises(ValueError, match=r'TimmBackbone: out_indices=.* do not suit pvt_v2_b0: '):
+    with pytest.raises(ValueError, match=r'TimmBackbone: out_indices=.* do not fit pvt_v2_b0: '):
         backbones.TimmBackbone('pvt_v2_b0', **mistake)

@@ -200,6 +200,9 @@ def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    names = [name for name, _ in model.named_parameters()]
+    for key in cfg.optim_wrapper.paramwise_cfg.get('custom_keys', {}):
+        assert any(key in name for name in names), f'custom_keys: {key} matches no parameter'
     decayed = {name for name, p in model.named_parameters() if decay.get(id(p), 0) > 0}
     parts = ['norm', 'pos_embed', 'cls_token', 'mean_logit', 'var_logit', 'position', 'bias_table', '.gn.', '.bn.']
     if path not in COCO:

@@ -102,7 +102,7 @@ def test_arguments_that_do_not_fit_are_named(kwargs, message):
 
 
 def test_it_takes_one_map():
-    with pytest.raises(ValueError, match='takes one map, got 2'):
+    with pytest.raises(ValueError, match='takes one feature map, got 2'):
         SimpleFeaturePyramid(16)((torch.randn(1, 16, 2, 2),) * 2)
 
 

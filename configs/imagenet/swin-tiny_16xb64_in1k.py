@@ -16,5 +16,8 @@ model = dict(
     head=dict(num_classes=1000, in_channels=768, cal_acc=False),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )
-optim_wrapper = dict(clip_grad=dict(max_norm=5.0))
+optim_wrapper = dict(
+    clip_grad=dict(max_norm=5.0),
+    paramwise_cfg=dict(custom_keys=dict(_delete_=True, relative_position_bias_table=dict(decay_mult=0.0))),
+)
 default_hooks = dict(checkpoint=dict(max_keep_ckpts=3))
