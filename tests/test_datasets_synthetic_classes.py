@@ -1,18 +1,15 @@
 """Shape classes: an ImageFolder with each class alike, one seed gives the same bytes, the shape has its surface."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
+from tests.helpers.commands import tool
 from tokennorm.datasets import SHAPE_CLASSES, make_shape_classes_dataset
 from tokennorm.datasets.synthetic import shape_classes as synthetic_classes
 
-TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
 SMALL = dict(num_train=26, num_val=12, image_size=64, seed=3)
 
 
@@ -88,14 +85,13 @@ def test_a_dataset_that_lacks_images_is_not_taken_for_whole(tmp_path):
         make_shape_classes_dataset(out, 12, 12)
 
 
-def test_the_tool_makes_it(tmp_path):
-    def tool(*arguments):
-        command = [sys.executable, TOOL, tmp_path / 'out', '--classes', '--num-train', '12', *arguments]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    done = tool('--num-val', '12', '--image-size', '48')
-    assert done.returncode == 0, done.stderr
+def test_the_tool_makes_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr('signal.signal', lambda *_: None)
+    make_dataset = tool('make_dataset')
+    arguments = [str(tmp_path / 'out'), '--classes', '--num-train', '12', '--num-val', '12']
+    make_dataset([*arguments, '--image-size', '48'])
     assert len(list((tmp_path / 'out').rglob('*.jpg'))) == 24
-    refused = tool('--num-val', '12', '--preview', 'sheet.png')
-    assert refused.returncode == 2
-    assert '--preview' in refused.stderr
+    with pytest.raises(SystemExit) as ended:
+        make_dataset([*arguments, '--preview', 'sheet.png'])
+    assert ended.value.code == 2
+    assert '--preview' in capsys.readouterr().err

@@ -121,6 +121,7 @@ def check_one_writer(work_dir):
     assert [path.name for path in work_dir.glob('epoch_*')] == ['epoch_1.pth']
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_the_total_batch(data, tmp_path):
     one, two = tmp_path / 'one', tmp_path / 'two'
     process = launch('dist_train.sh', write_config(tmp_path, data, 2), 2, '--work-dir', two)

@@ -12,6 +12,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS
 from torch import nn
 
+from tests.helpers.cases import fast_first
 from tests.test_engine_resume_state import EPOCHS as FOUR_EPOCHS
 from tests.test_engine_resume_state import ITERATIONS, collect_garbage, train  # noqa: F401 - a fixture
 
@@ -169,7 +170,7 @@ def batches(
     return Witness.seen
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', fast_first(CASES, 'multi-scale', 'mixed', 'aspect ratios', 'sources'))
 def test_the_images_go_on_byte_for_byte(tmp_path, folder, name):
     """Stopped in the middle of an epoch of four batches or more, and at its end; each part with other workers."""
     whole = batches(tmp_path / 'whole', folder, **CASES[name])

@@ -17,6 +17,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
+from tests.helpers.cases import fast_first
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
 
@@ -186,7 +187,7 @@ def collect_garbage():
     gc.collect()
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', fast_first(CASES, 'epochs', 'accumulating', 'iterations', 'averaged'))
 def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
     """Stopped five times: after an epoch, in its middle, before and after a checkpoint."""
     case = CASES[name]

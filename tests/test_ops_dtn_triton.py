@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.conftest import assert_near
+from tests.helpers.cases import slow
 from tests.reference import dense_dtn, relative_positions
 from tokennorm.ops.moments import tokens_inside
 
@@ -34,17 +35,17 @@ GRADIENTS = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: BFLOAT16}
 # batch, height, width, channels, heads, pool: why
 CASES = [
     (1, 2, 3, 8, 4, 1),  # Eq. 7's square neighbourhood
-    (1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
-    (2, 2, 1, 9, 3, 1),  # heads that form no square
-    (1, 33, 1, 3, 1, 1),  # one column, two blocks of cells, more than one step of the band
+    slow(1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
+    slow(2, 2, 1, 9, 3, 1),  # heads that form no square
+    slow(1, 33, 1, 3, 1, 1),  # one column, two blocks of cells, more than one step of the band
     (1, 1, 1, 6, 1, 1),  # one token
     (2, 3, 5, 4, 1, 2),  # pooled, partial cells at both edges
-    (1, 3, 9, 4, 1, 4),  # pooled by more than the height
-    pytest.param(1, 1, 40, 3, 1, 1, marks=pytest.mark.slow),  # one row
-    pytest.param(2, 5, 19, 48, 1, 1, marks=pytest.mark.slow),  # 48 channels a head
-    pytest.param(1, 19, 7, 72, 2, 1, marks=pytest.mark.slow),  # 36 channels a head
-    pytest.param(1, 9, 10, 5, 5, 2, marks=pytest.mark.slow),  # one channel a head
-    pytest.param(1, 2, 2, 1024, 16, 1, marks=pytest.mark.slow),  # the widest models
+    slow(1, 3, 9, 4, 1, 4),  # pooled by more than the height
+    slow(1, 1, 40, 3, 1, 1),  # one row
+    slow(2, 5, 19, 48, 1, 1),  # 48 channels a head
+    slow(1, 19, 7, 72, 2, 1),  # 36 channels a head
+    slow(1, 9, 10, 5, 5, 2),  # one channel a head
+    slow(1, 2, 2, 1024, 16, 1),  # the widest models
 ]
 
 
@@ -104,7 +105,7 @@ def test_equals_the_dense_transcription(batch, height, width, channels, heads, p
     assert_gradients_near(grads, expected_grads)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('dtype', [slow(torch.float16), torch.bfloat16])
 def test_statistics_are_float32_for_every_dtype(dtype):
     """y is as near as rounding the exact result allows, which statistics in 16 bits would not give."""
     tensors, grad_y = inputs(1, 3, 4, 8, 2, dtype=dtype)
@@ -130,9 +131,10 @@ def test_parameters_may_have_the_dtype_of_the_tokens():
 @pytest.mark.parametrize(
     ('a1', 'grid'),
     [
-        *((a1, (18, 1)) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1)),
-        *((a1, (1, 18)) for a1 in (-100, -0.02, 0.1)),
-        *(pytest.param(a1, (1, 18), marks=pytest.mark.slow) for a1 in (-1, 0, 0.02)),
+        (-0.02, (18, 1)),
+        (0.1, (1, 18)),
+        *(slow(a1, (18, 1)) for a1 in (-100, -1, 0, 0.02, 0.1)),
+        *(slow(a1, (1, 18)) for a1 in (-100, -1, -0.02, 0, 0.02)),
     ],
 )
 def test_every_sign_and_size_of_a1(a1, grid):
@@ -158,7 +160,7 @@ def test_every_sign_and_size_of_a1_on_both_axes(a1):
         assert_near(f'gradient of {name}', a, e, 'backward')
 
 
-@pytest.mark.parametrize('pool', [1, 2])
+@pytest.mark.parametrize('pool', [slow(1), 2])
 def test_only_var_takes_the_mean_of_the_token(pool):
     tensors, grad_y = inputs(1, 3, 4, 4, 2, only_var=True)
     y, grads = run(tensors, grad_y, pool=pool)
@@ -168,7 +170,7 @@ def test_only_var_takes_the_mean_of_the_token(pool):
     assert_gradients_near(grads, expected_grads)
 
 
-@pytest.mark.parametrize('pool', [1, 2])
+@pytest.mark.parametrize('pool', [1, slow(2)])
 def test_a_large_common_offset_keeps_its_digits(pool):
     tensors, grad_y = inputs(1, 4, 4, 2, 1)
     tensors[0] = tensors[0] + 1e4
@@ -183,7 +185,7 @@ def test_a_large_common_offset_keeps_its_digits(pool):
     assert error < 1e-3, f'{error:.1e}'
 
 
-@pytest.mark.parametrize('value', [0.0, 7.3])
+@pytest.mark.parametrize('value', [slow(0.0), 7.3])
 def test_constant_tokens_stay_finite(value):
     """All variances are zero or rounded to less, where the gradient of the clamp is zero."""
     tensors, grad_y = inputs(1, 2, 3, 4, 2)
@@ -219,7 +221,7 @@ def test_padding_has_no_weight():
     assert_gradients_near(grads, expected_grads)
 
 
-@pytest.mark.parametrize('pool', [1, 2, 4])
+@pytest.mark.parametrize('pool', [slow(1), 2, slow(4)])
 def test_the_valid_part_is_what_it_is_alone(pool):
     """Cells at its edge average the valid tokens that they hold; what the padding holds does not matter."""
     height, width = 5, 3

@@ -8,43 +8,38 @@ import torch
 from mmengine import DefaultScope
 from mmengine.registry import MODELS as ROOT
 
+from tests.helpers.cases import slow
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.registry import MODELS
 
 BUILD = """
-from mmengine import DefaultScope
-from {package}.registry import MODELS
 import sys
-assert 'tokennorm' not in sys.modules
-scope = {scope!r}
-DefaultScope.get_instance('test', scope_name=scope) if scope else None
-cfg = dict(
-    type='tokennorm.PVT',
-    arch=dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 4], mlp_ratios=[2, 2], sr_ratios=[2, 1]),
-    token_norm_cfg=dict(type='DTN'),
-    stem_cfg=dict(type='DualPatchEmbed'),
-    pretrain_img_size=32,
-    out_indices=(0, 1),
-    token_norm_stages=2,
-)
-model = MODELS.build(cfg)
-kinds = [type(m).__name__ for m in model.modules()]
-assert kinds.count('DTN') == 4, kinds
-assert kinds.count('DualPatchEmbed') == 1, kinds
+from importlib import import_module
+from mmengine import DefaultScope
+
+def build(package, scope=None):
+    assert 'tokennorm' not in sys.modules
+    DefaultScope.get_instance('test', scope_name=scope) if scope else None
+    cfg = dict(
+        type='tokennorm.PVT',
+        arch=dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 4], mlp_ratios=[2, 2], sr_ratios=[2, 1]),
+        token_norm_cfg=dict(type='DTN'),
+        stem_cfg=dict(type='DualPatchEmbed'),
+        pretrain_img_size=32,
+        out_indices=(0, 1),
+        token_norm_stages=2,
+    )
+    model = import_module(package + '.registry').MODELS.build(cfg)
+    kinds = [type(m).__name__ for m in model.modules()]
+    assert kinds.count('DTN') == 4, kinds
+    assert kinds.count('DualPatchEmbed') == 1, kinds
+
+build(*sys.argv[1:])
 """
 
-
-@pytest.mark.parametrize(('package', 'scope'), [('mmengine', None), ('mmdet', 'mmdet'), ('mmpretrain', 'mmpretrain')])
-def test_a_config_of_any_scope_builds_our_backbone(package, scope):
-    code = BUILD.format(package=package, scope=scope)
-    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-
-
-def test_norms_need_torch_alone():
-    code = """
+WITHOUT_OTHERS = """
 import sys
 for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'timm'):
     sys.modules[name] = None
@@ -52,36 +47,30 @@ import tokennorm
 from tokennorm.norms import DTN
 import torch
 DTN(8, 2)(torch.randn(1, 3, 4, 8))
-"""
-    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
 
-
-def test_backbones_need_no_mmcv():
-    code = """
-import sys
-for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
-    sys.modules[name] = None
+del sys.modules['mmengine']
 from tokennorm.backbones import PVT
-import torch
 PVT('tiny', token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
-"""
-    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
 
-
-def test_replacing_needs_neither_mmcv_nor_timm():
-    code = """
-import sys
-for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
-    sys.modules[name] = None
 from tokennorm import replace_norms, replace_stem
 from torch import nn
 layer = nn.TransformerEncoderLayer(8, 2, 16)
 assert replace_norms(layer, dict(type='DTN'), grid='sequence') == ['norm1', 'norm2']
 """
-    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+
+
+def run(code, *arguments):
+    done = subprocess.run([sys.executable, '-c', code, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('scope', [('mmdet', 'mmdet'), slow(('mmpretrain', 'mmpretrain')), slow(('mmengine',))])
+def test_a_config_of_any_scope_builds_our_backbone(scope):
+    run(BUILD, *scope)
+
+
+def test_norms_need_torch_only_and_backbones_and_replacing_mmengine_too():
+    run(WITHOUT_OTHERS)
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmpretrain', 'mmengine'])

@@ -17,15 +17,13 @@ from mmdet.apis import DetInferencer
 from pycocotools.coco import COCO
 
 from tests.full_disk import files_of_at_most
+from tests.helpers.cases import slow
+from tests.helpers.commands import tool
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.runner import train
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py')
-
-
-def tool(name):
-    return runpy.run_path(str(ROOT / 'tools' / f'{name}.py'))['main']
 
 
 def options(data, **more):
@@ -308,7 +306,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('analysis')(['flops', 'none.py'])
 
 
-@pytest.mark.parametrize('name', ['train', 'test', 'predict', 'robustness'])
+@pytest.mark.parametrize('name', ['train', 'test', 'predict', slow('robustness')])
 def test_help_has_no_warnings(name):
     ended = subprocess.run(
         [sys.executable, ROOT / 'tools' / f'{name}.py', '--help'], capture_output=True, text=True, check=True
