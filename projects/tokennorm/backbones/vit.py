@@ -48,7 +48,7 @@ def rows_of_offsets(table: Tensor, size: int) -> Tensor:
 
     A query i tokens after its key has row n - 1 + i. If `size` is not n, the table is resized linearly, as in ViTDet.
     """
-    if len(table) != 2 * size - 1:
+    if torch.compiler.is_exporting() or len(table) != 2 * size - 1:  # a comparison would fix an exported side
         table = F.interpolate(table.float().mT[None], size=2 * size - 1, mode='linear')[0].mT.to(table.dtype)
     at = torch.arange(size, device=table.device)
     return table[at[:, None] - at + size - 1]

@@ -23,7 +23,8 @@ def resize_positions(
     Returns:
         (1, H, W, C) of the same dtype; `positions` itself if the grid already has this shape.
     """
-    if tuple(positions.shape[1:3]) == tuple(shape):
+    # A comparison would fix the sides of an exported graph. Resizing to the same size changes nothing.
+    if not torch.compiler.is_exporting() and tuple(positions.shape[1:3]) == tuple(shape):
         return positions
     resized = rearrange(positions.float(), 'b h w c -> b c h w')
     resized = F.interpolate(resized, size=shape, mode=mode, antialias=mode == 'bicubic')

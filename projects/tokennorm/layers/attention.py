@@ -22,6 +22,6 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         logits = (q * q.shape[-1] ** -0.5) @ k.mT
         logits = (logits.unflatten(0, (-1, len(bias))) + bias).flatten(0, 1)
         return logits.softmax(dim=-1).to(v.dtype) @ v
-    if len(bias) > 1:
-        bias = bias.repeat(len(q) // len(bias), 1, 1, 1)
+    if bias.shape[0] != 1:  # len() would fix the sides of an exported graph
+        bias = bias.repeat(q.shape[0] // bias.shape[0], 1, 1, 1)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))

@@ -148,7 +148,8 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     num_heads = position.shape[0]
     counts = (None, None)
     if valid is not None:
-        valid = valid.long().clamp(min=1).minimum(valid.new_tensor([height, width], dtype=torch.long))
+        # Not a tensor of both sides: torch.export would fix them at those of its example.
+        valid = torch.stack([valid[:, 0].clamp(1, height), valid[:, 1].clamp(1, width)], dim=1).long()
         inside = tokens_inside(x, valid)
         x = x.where(inside, 0)
     if pool > 1:

@@ -1,0 +1,119 @@
+"""Decoding of one-stage heads and region proposals for a whole batch, with shapes that do not depend on the data.
+
+Letters of the shapes: B images, P priors (anchors or points) of one level, C classes, K candidates.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from mmdet.models.dense_heads import RPNHead
+from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
+from torch import Tensor, nn
+
+from tokennorm.export.nms import clip, kept_and_ranked, take
+
+Detections = tuple[Tensor, Tensor, Tensor]
+
+
+class UnsupportedError(ValueError):
+    """A part of a detector that cannot be exported."""
+
+
+def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
+    """Returns the overlap of a `test_cfg` with plain non-maximum suppression.
+
+    Raises:
+        UnsupportedError: for other kinds of suppression.
+    """
+    nms = dict(cfg.get('nms') or {})
+    unknown = set(nms) - {'type', 'iou_threshold', 'split_thr', 'max_num'}
+    if nms.get('type') not in ('nms', None) or 'iou_threshold' not in nms or unknown:
+        raise UnsupportedError(
+            f"{owner}: test_cfg.nms={nms} cannot be exported; supported is dict(type='nms', iou_threshold=...)"
+        )
+    return float(nms['iou_threshold'])
+
+
+def check_dense_head(head: nn.Module) -> None:
+    """Checks that a head decodes its outputs as mmdet's base class for dense heads does.
+
+    Raises:
+        UnsupportedError: with the name of the head, for one that decodes in its own way.
+    """
+    name = type(head).__name__
+    base = RPNHead if isinstance(head, RPNHead) else BaseDenseHead
+    if not isinstance(head, BaseDenseHead) or any(
+        getattr(type(head), method) is not getattr(base, method)
+        for method in ('predict_by_feat', '_predict_by_feat_single', '_bbox_post_process')
+    ):
+        raise UnsupportedError(
+            f'{name} cannot be exported: it decodes boxes in its own way. Supported are RetinaHead and the other heads '
+            'that use the decoding of mmdet.models.dense_heads.BaseDenseHead'
+        )
+    if getattr(head.loss_cls, 'custom_cls_channels', False):
+        raise UnsupportedError(f'{name} with {type(head.loss_cls).__name__} cannot be exported: it has its own scores')
+    nms_threshold(head.test_cfg, name)
+
+
+def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Detections:
+    """Returns the detections of a one-stage head, or the proposals of an RPN, as its `predict` does.
+
+    Args:
+        head: A head that `check_dense_head` accepts.
+        maps: Feature maps of the neck, (B, channels, h, w) per level.
+        sizes: Heights and widths of the images in the batch, int (B, 2): boxes are clipped to them.
+
+    Returns:
+        Boxes (B, N, 4) in pixels of the batch, scores (B, N), highest first, and labels (B, N); of an RPN the labels
+        are levels. Empty entries have score 0, label -1 and a box of zeros.
+    """
+    cfg = head.test_cfg
+    is_rpn = isinstance(head, RPNHead)
+    cls_scores, bbox_preds, *factors = head(maps)
+    priors = head.prior_generator.grid_priors(
+        [x.shape[-2:] for x in cls_scores], dtype=cls_scores[0].dtype, device=cls_scores[0].device
+    )
+    levels = []
+    for level, (cls_score, bbox_pred, level_priors) in enumerate(zip(cls_scores, bbox_preds, priors, strict=True)):
+        scores = _scores_of(head, cls_score)
+        # An RPN has no threshold and one class; its non-maximum suppression keeps levels apart instead.
+        scores, labels, index = _best(scores, 0.0 if is_rpn else cfg.get('score_thr', 0), cfg.get('nms_pre', -1))
+        if factors:
+            scores = scores * _per_prior(factors[0][level], 1)[..., 0].sigmoid().gather(1, index)
+        labels = torch.full_like(labels, level) if is_rpn else labels
+        deltas = take(_per_prior(bbox_pred, head.bbox_coder.encode_size), index)
+        levels.append((level_priors[index], deltas, scores, labels))
+    chosen, deltas, scores, labels = (torch.cat(parts, dim=1) for parts in zip(*levels, strict=True))
+    boxes = head.bbox_coder.decode(chosen.flatten(0, 1), deltas.flatten(0, 1)).reshape(*scores.shape, 4)
+    boxes = clip(boxes, sizes)
+    smallest = cfg.get('min_bbox_size', -1)
+    if smallest >= 0:
+        sides = boxes[..., 2:] - boxes[..., :2]
+        scores = scores * (sides > smallest).all(dim=-1)
+    groups = len(levels) if is_rpn else head.num_classes
+    return kept_and_ranked(boxes, scores, labels, groups, nms_threshold(cfg, type(head).__name__), cfg['max_per_img'])
+
+
+def _per_prior(x: Tensor, channels: int) -> Tensor:
+    """(B, A * channels, h, w), A priors per position -> (B, P, channels)."""
+    return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, channels)
+
+
+def _scores_of(head: nn.Module, cls_score: Tensor) -> Tensor:
+    """Probabilities of the classes, without that of the background: (B, A * channels, h, w) -> (B, P, C)."""
+    cls_score = _per_prior(cls_score, head.cls_out_channels)
+    return cls_score.sigmoid() if head.use_sigmoid_cls else cls_score.softmax(dim=-1)[..., :-1]
+
+
+def _best(scores: Tensor, threshold: float, count: int) -> Detections:
+    """The `count` highest scores (B, P, C) above a threshold; a `count` of 0 or less is all.
+
+    Returns:
+        Scores, 0 where they are not above the threshold, labels and priors, each (B, K).
+    """
+    num_classes = scores.shape[-1]
+    flat = scores.flatten(1)
+    count = torch.sym_min(count, flat.shape[1]) if count > 0 else flat.shape[1]
+    best, index = flat.topk(count)
+    return best * (best > threshold), index % num_classes, index // num_classes

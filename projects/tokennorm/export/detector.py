@@ -1,0 +1,99 @@
+"""A whole detector as one module: pixels in, detections out."""
+
+import torch
+import torch.nn.functional as F
+from mmdet.models.detectors import SingleStageDetector, TwoStageDetector
+from mmdet.models.detectors.base import BaseDetector
+from torch import Tensor, nn
+
+from tokennorm.data_preprocessors import DetDataPreprocessor
+from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
+from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
+
+SIDE_MULTIPLE = 32  # the largest stride of a backbone
+
+
+class WholeDetector(nn.Module):
+    """Normalization of pixels, padding, backbone, neck, heads and non-maximum suppression of an mmdet detector.
+
+    Args:
+        detector: A one-stage detector, or Mask R-CNN or Faster R-CNN.
+
+    Attributes:
+        color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
+        outputs: Names of the outputs.
+
+    Raises:
+        UnsupportedError: for a detector or a head that cannot be exported, with its name.
+    """
+
+    def __init__(self, detector: BaseDetector) -> None:
+        super().__init__()
+        self.detector = detector.eval()
+        preprocessor = detector.data_preprocessor
+        self.color = 'RGB' if preprocessor._channel_conversion else 'BGR'
+        self.notes_sizes = isinstance(preprocessor, DetDataPreprocessor)
+        enabled = preprocessor._enable_normalize
+        # Not `mean` and `std`: ONNX names of that kind are taken.
+        self.register_buffer('pixel_mean', preprocessor.mean.clone() if enabled else torch.zeros(3, 1, 1))
+        self.register_buffer('pixel_std', preprocessor.std.clone() if enabled else torch.ones(3, 1, 1))
+        self.fill = float(preprocessor.pad_value)
+        self.multiple = max(SIDE_MULTIPLE, preprocessor.pad_size_divisor)
+        self.two_stages = isinstance(detector, TwoStageDetector)
+        if self.two_stages and detector.with_rpn:
+            check_dense_head(detector.rpn_head)
+            check_roi_head(detector.roi_head)
+        elif isinstance(detector, SingleStageDetector):
+            check_dense_head(detector.bbox_head)
+        else:
+            raise UnsupportedError(
+                f'{type(detector).__name__} cannot be exported; supported are one-stage detectors, Faster R-CNN and '
+                'Mask R-CNN'
+            )
+        self.with_masks = self.two_stages and detector.roi_head.with_mask
+        self.outputs = ('boxes', 'scores', 'labels') + ('masks',) * self.with_masks
+
+    def forward(self, images: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
+        """Detects objects.
+
+        Args:
+            images: Pixels in 0..255, float (B, 3, H, W), channels in the order `color`.
+            sizes: Height and width of each image in the batch, int (B, 2); what lies right of and below it is padding.
+                0 is the whole side.
+
+        Returns:
+            Boxes (B, N, 4) in pixels of the input, scores (B, N), highest first, and labels (B, N). Empty entries have
+            score 0, label -1 and a box of zeros. With masks also the probability of the object within each box,
+            (B, N, h, w).
+        """
+        sizes = self._whole_where_0(images, sizes)
+        x = self._prepare(images, sizes)
+        if self.notes_sizes:
+            x.image_sizes = sizes
+        maps = self.detector.extract_feat(x)
+        if not self.two_stages:
+            return decode_dense(self.detector.bbox_head, maps, sizes)
+        proposals = decode_dense(self.detector.rpn_head, maps, sizes)
+        found = detect_boxes(self.detector.roi_head, maps, proposals, sizes)
+        if not self.with_masks:
+            return found
+        boxes, scores, labels = found
+        return boxes, scores, labels, detect_masks(self.detector.roi_head, maps, boxes, labels)
+
+    @staticmethod
+    def _whole_where_0(images: Tensor, sizes: Tensor) -> Tensor:
+        sides = []
+        for given, side in zip(sizes.unbind(1), images.shape[2:], strict=True):
+            sides.append(torch.where(given > 0, given, side).clamp(max=side))
+        return torch.stack(sides, dim=1)
+
+    def _prepare(self, images: Tensor, sizes: Tensor) -> Tensor:
+        """Normalized pixels, with padding to multiples of `multiple`, as mmdet's data preprocessor makes them."""
+        height, width = images.shape[-2:]
+        x = (images - self.pixel_mean) / self.pixel_std
+        rows = torch.arange(height, device=x.device) < sizes[:, :1]
+        columns = torch.arange(width, device=x.device) < sizes[:, 1:]
+        x = torch.where((rows[:, :, None] & columns[:, None])[:, None], x, self.fill)
+        n = self.multiple
+        full_height, full_width = (height + n - 1) // n * n, (width + n - 1) // n * n
+        return F.pad(x, (0, full_width - width, 0, full_height - height), value=self.fill)

@@ -1,0 +1,68 @@
+"""What an exported file says about itself, so that a program without the config can prepare images for it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from mmdet.utils import get_test_pipeline_cfg
+from mmengine.config import Config
+
+from tokennorm.engine.prediction import CocoDetections
+from tokennorm.export.dense import UnsupportedError
+from tokennorm.export.detector import WholeDetector
+from tokennorm.export.runtime import FORMAT
+from tokennorm.version import __version__
+
+_NO_GEOMETRY = ('LoadImageFromFile', 'LoadImageFromNDArray', 'LoadAnnotations', 'PackDetInputs')
+
+
+def resize_rule(cfg: Config) -> dict[str, Any] | None:
+    """Returns how the test pipeline of a config resizes images, as `runtime.resized_shape` reads it.
+
+    Raises:
+        UnsupportedError: for a pipeline that changes images in another way.
+    """
+    rule = None
+    for step in get_test_pipeline_cfg(cfg):
+        kind = str(step['type']).rpartition('.')[2]
+        if kind == 'Resize' and step.get('scale') is not None and rule is None:
+            scale = [step['scale']] * 2 if isinstance(step['scale'], int) else list(step['scale'])
+            rule = dict(scale=scale, keep_ratio=bool(step.get('keep_ratio', False)))
+        elif kind not in _NO_GEOMETRY:
+            raise UnsupportedError(
+                f'the test pipeline has {kind}, which an exported detector cannot repeat; supported is one Resize with '
+                'a scale'
+            )
+    return rule
+
+
+def describe(
+    detector: WholeDetector, cfg: Config, dataset_meta: Mapping[str, Any], config_name: str, license_name: str
+) -> dict[str, str]:
+    """Returns the metadata of an exported detector, each value as JSON.
+
+    Args:
+        detector: The exported module.
+        cfg: Its config.
+        dataset_meta: `classes`, and `category_ids` if the data is not COCO.
+        config_name: Name of the config, for readers.
+        license_name: Licence of the weights; empty if unknown.
+    """
+    model = detector.detector
+    head_cfg = model.roi_head.test_cfg if detector.two_stages else model.bbox_head.test_cfg
+    content = dict(
+        format=FORMAT,
+        classes=list(dataset_meta['classes']),
+        category_ids=CocoDetections(dataset_meta).category_ids(),
+        color=detector.color,
+        mean=detector.pixel_mean.flatten().tolist(),
+        std=detector.pixel_std.flatten().tolist(),
+        resize=resize_rule(cfg),
+        score_threshold=head_cfg.get('score_thr', 0),
+        mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
+        config=config_name,
+        license=license_name,
+        versions=dict(tokennorm=__version__, torch=str(torch.__version__)),
+    )
+    return {f'tokennorm.{key}': json.dumps(value) for key, value in content.items()}

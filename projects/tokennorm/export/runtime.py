@@ -1,0 +1,364 @@
+"""Runs a detector that `tokennorm export` wrote. This one file needs Python 3.10, numpy, Pillow and onnxruntime only.
+
+Copy it into a service:
+
+    from runtime import Detector
+
+    detector = Detector('model.onnx')
+    for found in detector(['image.jpg']):
+        print(found.boxes, found.scores, [detector.classes[label] for label in found.labels])
+
+Or run it: `python runtime.py model.onnx folder_of_images`. With the package openvino it also reads `.xml` files.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageOps
+
+FORMAT = 1  # of the metadata
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
+
+
+class ModelFileError(RuntimeError):
+    """A model file that cannot be used, with the reason."""
+
+
+@dataclass
+class Detections:
+    """What was found on one image, highest scores first.
+
+    Attributes:
+        boxes: Corners (x1, y1, x2, y2) in pixels of the image, float32 (N, 4).
+        scores: Scores in 0..1, float32 (N,).
+        labels: Indices into the detector's `classes`, int64 (N,).
+        masks: Pixels of each object, bool (N, H, W); None for a detector without masks.
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    masks: np.ndarray | None = None
+
+
+class Detector:
+    """An exported detector.
+
+    Args:
+        path: `.onnx` file, or `.xml` file of OpenVINO, of `tokennorm export`.
+        threads: CPU threads; None is the runtime's own choice.
+        providers: onnxruntime's execution providers; None is CPU.
+
+    Attributes:
+        classes: Names of the classes.
+        metadata: Everything else that the file says about itself.
+
+    Raises:
+        ModelFileError: for a file that does not exist, is damaged or was not written by `tokennorm export`, and where
+            its runtime is not installed.
+    """
+
+    def __init__(self, path: str | Path, threads: int | None = None, providers: Sequence[str] | None = None) -> None:
+        path = Path(path)
+        if not path.is_file():
+            raise ModelFileError(f'model file {path} not found')
+        open_file = _OpenVino if path.suffix == '.xml' else _OnnxRuntime
+        self._session = open_file(path, threads, providers)
+        texts = {k.removeprefix('tokennorm.'): v for k, v in self._session.texts.items() if k.startswith('tokennorm.')}
+        if 'format' not in texts:
+            raise ModelFileError(f'{path} was not written by `tokennorm export`: it has no tokennorm.format')
+        self.metadata: dict[str, Any] = {key: json.loads(text) for key, text in texts.items()}
+        if self.metadata['format'] != FORMAT:
+            raise ModelFileError(f'{path} has format {self.metadata["format"]}; this program reads format {FORMAT}')
+        self.classes: list[str] = self.metadata['classes']
+
+    def __call__(
+        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | None = None
+    ) -> list[Detections]:
+        """Detects objects on a batch of images.
+
+        Args:
+            images: Files, or pixels in RGB, uint8 (H, W, 3).
+            score_threshold: Least score of what is returned; None is that of the model.
+
+        Raises:
+            ValueError: for an image that is empty or has other than three channels.
+            OSError: for a file that is not a readable image.
+        """
+        if not len(images):
+            return []
+        pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
+        prepared = [self._prepare(image) for image in pixels]
+        sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
+        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0)), dtype=np.float32)
+        for place, image in zip(batch, prepared, strict=True):
+            place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
+        found = self._session.run({'images': batch, 'sizes': sizes})
+        return [
+            self._detections(found, i, sizes[i], image.shape[:2], score_threshold) for i, image in enumerate(pixels)
+        ]
+
+    def _prepare(self, image: np.ndarray) -> np.ndarray:
+        """Resized pixels in the model's order of channels."""
+        if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
+            raise ValueError(
+                f'image of shape {image.shape} and {image.dtype} must be RGB, uint8 (height, width, 3) with sides '
+                'of at least 1; read files with read_image, and repeat a single channel three times'
+            )
+        image = resize(image, resized_shape(image.shape[:2], self.metadata['resize']))
+        return image[..., ::-1] if self.metadata['color'] == 'BGR' else image
+
+    def _detections(
+        self,
+        found: dict[str, np.ndarray],
+        index: int,
+        size: np.ndarray,
+        original: tuple[int, int],
+        score_threshold: float | None,
+    ) -> Detections:
+        """One image's entries of the outputs, in pixels of the original image."""
+        scores = found['scores'][index]
+        keep = scores > 0 if score_threshold is None else (scores > 0) & (scores >= score_threshold)
+        scale = np.array([original[1] / size[1], original[0] / size[0]] * 2, dtype=np.float32)
+        boxes = found['boxes'][index][keep] * scale
+        masks = None
+        if 'masks' in found:
+            threshold = self.metadata['mask_threshold']
+            masks = np.zeros((len(boxes), *original), dtype=bool)
+            for place, box, mask in zip(masks, boxes, found['masks'][index][keep], strict=True):
+                paste_mask(place, box, mask, threshold)
+        return Detections(boxes, scores[keep], found['labels'][index][keep], masks)
+
+
+class _OnnxRuntime:
+    """A model in onnxruntime; `texts` is its metadata."""
+
+    def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ModelFileError(f'{path} needs onnxruntime: pip install onnxruntime') from None
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=list(providers or ['CPUExecutionProvider'])
+            )
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            raise ModelFileError(
+                f'{path} cannot be loaded by onnxruntime {onnxruntime.__version__}: {reason}'
+            ) from None
+        self.texts: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
+
+
+class _OpenVino:
+    """A model in OpenVINO on the CPU; `texts` is its metadata."""
+
+    def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
+        try:
+            import openvino
+        except ImportError:
+            raise ModelFileError(f'{path} needs openvino: pip install openvino') from None
+        core = openvino.Core()
+        # float32: on some CPUs OpenVINO computes in bfloat16 unless told otherwise.
+        settings: dict[str, Any] = {'INFERENCE_PRECISION_HINT': 'f32'}
+        if threads is not None:
+            settings['INFERENCE_NUM_THREADS'] = threads
+        try:
+            model = core.read_model(path)
+            self._compiled = core.compile_model(model, 'CPU', settings)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ModelFileError(f'{path} cannot be loaded by openvino {openvino.__version__}: {reason}') from None
+        info = model.get_rt_info(['tokennorm']).astype(dict) if model.has_rt_info(['tokennorm']) else {}
+        self.texts = {f'tokennorm.{key}': value.astype(str) for key, value in info.items()}
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {output.any_name: value for output, value in self._compiled(inputs).items()}
+
+
+def read_image(path: str | Path) -> np.ndarray:
+    """Reads an image file as RGB, uint8 (H, W, 3), turned upright as its EXIF tag says.
+
+    Raises:
+        OSError: for a file that is not a readable image.
+    """
+    with Image.open(path) as image:
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith('I'):  # 16 bits per pixel, which Pillow would clip
+            image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+        return np.asarray(image.convert('RGB'))
+
+
+def resized_shape(shape: tuple[int, int], rule: dict[str, Any] | None) -> tuple[int, int]:
+    """Returns the height and width that an image of `shape` gets.
+
+    Args:
+        shape: Height and width.
+        rule: `scale`, a width and a height, and `keep_ratio`: fit into the scale, in either orientation, without
+            distortion. None is no resizing.
+    """
+    if rule is None:
+        return shape
+    if not rule['keep_ratio']:
+        return rule['scale'][1], rule['scale'][0]
+    longest, shortest = max(rule['scale']), min(rule['scale'])
+    factor = min(longest / max(shape), shortest / min(shape))
+    return max(int(shape[0] * factor + 0.5), 1), max(int(shape[1] * factor + 0.5), 1)
+
+
+def resize(image: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Resizes uint8 (H, W, 3) to a height and width, bilinear between the two nearest pixels as OpenCV's default.
+
+    Pillow's own bilinear filter averages more pixels when it shrinks an image, and detectors were not trained so.
+    """
+    if image.shape[:2] == shape:
+        return image
+    rows, row_weights = _neighbours(image.shape[0], shape[0])
+    columns, column_weights = _neighbours(image.shape[1], shape[1])
+    image = image.astype(np.float32)
+    image = image[rows[0]] * (1 - row_weights[:, None, None]) + image[rows[1]] * row_weights[:, None, None]
+    image = image[:, columns[0]] * (1 - column_weights[:, None]) + image[:, columns[1]] * column_weights[:, None]
+    return (image + 0.5).astype(np.uint8)
+
+
+def _neighbours(size: int, new_size: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """For each new pixel of an axis its two nearest old ones, and the weight of the second."""
+    at = ((np.arange(new_size) + 0.5) * (size / new_size) - 0.5).clip(0, size - 1)
+    first = np.floor(at).astype(np.int64)
+    return (first, np.minimum(first + 1, size - 1)), (at - first).astype(np.float32)
+
+
+def paste_mask(place: np.ndarray, box: np.ndarray, mask: np.ndarray, threshold: float) -> None:
+    """Writes an object's pixels into an image: bilinear from the probabilities within its box, 0 around them.
+
+    Args:
+        place: Image to write to, bool (H, W).
+        box: Corners (x1, y1, x2, y2) in its pixels.
+        mask: Probabilities (h, w) within the box.
+        threshold: Least probability of a pixel of the object.
+    """
+    x1, y1, x2, y2 = box.astype(np.float64)
+    left, top = max(int(np.floor(x1)) - 1, 0), max(int(np.floor(y1)) - 1, 0)
+    right, bottom = min(int(np.ceil(x2)) + 1, place.shape[1]), min(int(np.ceil(y2)) + 1, place.shape[0])
+    if x2 <= x1 or y2 <= y1 or right <= left or bottom <= top:
+        return
+    rows = _cells(np.arange(top, bottom), y1, y2, mask.shape[0])
+    columns = _cells(np.arange(left, right), x1, x2, mask.shape[1])
+    place[top:bottom, left:right] = rows @ mask @ columns.T >= threshold
+
+
+def _cells(pixels: np.ndarray, start: float, stop: float, cells: int) -> np.ndarray:
+    """Weights of a mask's cells, which lie between `start` and `stop`, in each pixel: (pixels, cells)."""
+    at = (pixels + 0.5 - start) / (stop - start) * cells - 0.5
+    return (1 - np.abs(at[:, None] - np.arange(cells))).clip(min=0)
+
+
+def run_lengths(mask: np.ndarray) -> dict[str, Any]:
+    """COCO's uncompressed run lengths of a mask, bool (H, W): column by column, zeros first."""
+    flat = mask.ravel(order='F')
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    counts = np.diff(np.concatenate([[0], changes, [flat.size]])).tolist()
+    return dict(size=list(mask.shape), counts=[0, *counts] if flat[0] else counts)
+
+
+def coco_annotations(found: Detections, image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Detections of one image in COCO's format, without `id`."""
+    annotations = []
+    for i, (box, score, label) in enumerate(zip(found.boxes, found.scores, found.labels, strict=True)):
+        x1, y1, x2, y2 = (float(value) for value in box)
+        annotation = dict(
+            image_id=image_id,
+            category_id=category_ids[label],
+            bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
+            area=round((x2 - x1) * (y2 - y1), 2),
+            iscrowd=0,
+            score=round(float(score), 5),
+        )
+        if found.masks is not None:
+            annotation['segmentation'] = run_lengths(found.masks[i])
+        annotations.append(annotation)
+    return annotations
+
+
+def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_threshold: float) -> Image.Image:
+    """Draws boxes with names and scores, and the outlines of masks, on an image (H, W, 3)."""
+    picture = image.copy()
+    shown = found.scores >= score_threshold
+    for mask in found.masks[shown] if found.masks is not None else ():
+        picture[mask] = picture[mask] // 2 + np.array([0, 100, 60], dtype=np.uint8)
+    drawing = Image.fromarray(picture)
+    pen = ImageDraw.Draw(drawing)
+    for box, score, label in zip(found.boxes[shown], found.scores[shown], found.labels[shown], strict=True):
+        pen.rectangle([float(value) for value in box], outline=(0, 200, 120), width=2)
+        pen.text((float(box[0]) + 3, float(box[1]) + 2), f'{classes[label]} {score:.2f}', fill=(255, 60, 0))
+    return drawing
+
+
+def list_images(path: Path) -> list[Path]:
+    """Returns a file, or the image files of a folder and its sub-folders."""
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description='Detects objects with an exported detector, without PyTorch.')
+    parser.add_argument('model', type=Path, help='.onnx (or .xml) file of `tokennorm export`')
+    parser.add_argument('path', type=Path, help='image or folder of images')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='output folder')
+    parser.add_argument('--score-thr', type=float, default=0.3, help='least score to draw; the json holds all')
+    parser.add_argument('--threads', type=int, help='CPU threads')
+    parser.add_argument('--no-pictures', action='store_true', help='write detections.json only')
+    args = parser.parse_args(argv)
+    paths = list_images(args.path)
+    if not paths:
+        raise SystemExit(f'error: {args.path} has no images ({", ".join(IMAGE_SUFFIXES)})')
+    try:
+        detector = Detector(args.model, args.threads)
+    except ModelFileError as error:
+        raise SystemExit(f'error: {error}') from None
+    category_ids = detector.metadata['category_ids']
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    unread = []
+    base = args.path if args.path.is_dir() else args.path.parent
+    for path in paths:
+        try:
+            image = read_image(path)
+        except OSError:
+            unread.append(path.name)
+            continue
+        (found,) = detector([image])
+        name = path.relative_to(base)
+        images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
+        annotations += coco_annotations(found, len(images), category_ids)
+        if not args.no_pictures:
+            target = args.out / 'pictures' / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draw(image, found, detector.classes, args.score_thr).save(target)
+    for number, annotation in enumerate(annotations, 1):
+        annotation['id'] = number
+    categories = [dict(id=i, name=name) for i, name in zip(category_ids, detector.classes, strict=True)]
+    args.out.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(dict(images=images, annotations=annotations, categories=categories))
+    (args.out / 'detections.json').write_text(content)
+    print(f'{args.out}: detections.json ({len(annotations)} on {len(images)} images)')
+    if unread:
+        raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+
+
+if __name__ == '__main__':
+    main()

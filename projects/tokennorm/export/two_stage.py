@@ -1,0 +1,128 @@
+"""The second stage of Faster R-CNN and Mask R-CNN for a whole batch, with shapes that do not depend on the data.
+
+Letters of the shapes: B images, P proposals, N detections, C classes.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torchvision
+from mmcv.ops import RoIAlign
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.roi_heads.bbox_heads import BBoxHead
+from mmdet.models.roi_heads.mask_heads import FCNMaskHead
+from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
+from torch import Tensor, nn
+
+from tokennorm.export.dense import Detections, UnsupportedError, nms_threshold
+from tokennorm.export.nms import clip, nms_keep, ranked
+
+
+def check_roi_head(roi_head: nn.Module) -> None:
+    """Checks that the second stage is mmdet's standard one.
+
+    Raises:
+        UnsupportedError: with the name of the part that is not.
+    """
+    parts = [(roi_head, StandardRoIHead, 'predict'), (roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')]
+    extractors = [roi_head.bbox_roi_extractor]
+    if roi_head.with_mask:
+        parts.append((roi_head.mask_head, FCNMaskHead, '_predict_by_feat_single'))
+        extractors.append(roi_head.mask_roi_extractor)
+    for part, kind, method in parts:
+        if not isinstance(part, kind) or getattr(type(part), method) is not getattr(kind, method):
+            raise UnsupportedError(
+                f'{type(part).__name__} cannot be exported: it predicts in its own way. Supported is {kind.__name__}'
+            )
+    for extractor in extractors:
+        layers = getattr(extractor, 'roi_layers', [])
+        if type(extractor) is not SingleRoIExtractor or not all(
+            isinstance(layer, RoIAlign) and layer.pool_mode == 'avg' for layer in layers
+        ):
+            raise UnsupportedError(
+                f'{type(extractor).__name__} cannot be exported; supported is SingleRoIExtractor with RoIAlign'
+            )
+    if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
+        raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
+    nms_threshold(roi_head.test_cfg, type(roi_head).__name__)
+
+
+def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detections, sizes: Tensor) -> Detections:
+    """Returns the detections of the box head.
+
+    Args:
+        roi_head: A head that `check_roi_head` accepts.
+        maps: Feature maps of the neck.
+        proposals: Boxes (B, P, 4), scores (B, P), 0 for an empty entry, and labels, of the RPN.
+        sizes: Heights and widths of the images in the batch, int (B, 2).
+
+    Returns:
+        Boxes (B, N, 4), scores (B, N) and labels (B, N), as `tokennorm.export.nms.kept_and_ranked`.
+    """
+    head, cfg = roi_head.bbox_head, roi_head.test_cfg
+    boxes, objectness, _ = proposals
+    batch_size, count = objectness.shape
+    cls_score, deltas = head(roi_features(roi_head.bbox_roi_extractor, maps, boxes))
+    if head.custom_cls_channels:
+        raise UnsupportedError(f'{type(head.loss_cls).__name__} cannot be exported: it has its own scores')
+    scores = cls_score.softmax(dim=-1)[:, :-1].reshape(batch_size, count, head.num_classes)
+    scores = scores * (scores > cfg.score_thr) * (objectness > 0)[..., None]
+
+    per_box = 1 if head.reg_class_agnostic else head.num_classes
+    rois = boxes[:, :, None].expand(-1, -1, per_box, -1).reshape(-1, 4)
+    decoded = head.bbox_coder.decode(rois, deltas.reshape(-1, 4))
+    decoded = clip(decoded.reshape(batch_size, -1, 4), sizes).reshape(batch_size, count, per_box, 4)
+    decoded = decoded.expand(-1, -1, head.num_classes, -1)
+
+    # Each class of each image is a group of P candidates of its own.
+    scores, decoded = scores.transpose(1, 2), decoded.transpose(1, 2)  # (B, C, P), (B, C, P, 4)
+    threshold = nms_threshold(cfg, type(roi_head).__name__)
+    keep = nms_keep(decoded.flatten(0, 1), scores.flatten(0, 1)[:, None], threshold, cfg.max_per_img)
+    scores = scores * keep.reshape(scores.shape)
+    labels = torch.arange(head.num_classes, device=scores.device)[:, None].expand(scores.shape)
+    return ranked(decoded.flatten(1, 2), scores.flatten(1), labels.flatten(1), cfg.max_per_img)
+
+
+def detect_masks(roi_head: nn.Module, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
+    """Returns the probability of the detected class within each box, (B, N, h, w), h = w = 28 in Mask R-CNN.
+
+    Args:
+        roi_head: A head that `check_roi_head` accepts.
+        maps: Feature maps of the neck.
+        boxes: Detections (B, N, 4).
+        labels: Their classes (B, N); -1 is an empty entry.
+    """
+    logits = roi_head.mask_head(roi_features(roi_head.mask_roi_extractor, maps, boxes))  # (B * N, C, h, w)
+    if logits.shape[1] == 1:
+        chosen = logits[:, 0]
+    else:
+        index = labels.clamp(min=0).reshape(-1, 1, 1, 1).expand(-1, 1, *logits.shape[2:])
+        chosen = logits.gather(1, index)[:, 0]
+    return chosen.sigmoid().reshape(*labels.shape, *logits.shape[2:])
+
+
+def roi_features(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """Returns the features of boxes (B, P, 4), each from the level that fits its size: (B * P, channels, h, w).
+
+    Every level aligns every box. Boxes that belong to another level shrink to a point there, which costs next to
+    nothing, and their features are masked.
+    """
+    batch_size, count = boxes.shape[:2]
+    images = torch.arange(batch_size, device=boxes.device, dtype=boxes.dtype)
+    images = images[:, None, None].expand(-1, count, 1)
+    rois = torch.cat([images, boxes], dim=-1).reshape(-1, 5)
+    maps = maps[: extractor.num_inputs]
+    levels = extractor.map_roi_levels(rois, len(maps))
+    features = 0
+    for i, (x, layer) in enumerate(zip(maps, extractor.roi_layers, strict=True)):
+        here = (levels == i)[:, None]
+        aligned = torchvision.ops.roi_align(
+            x,
+            torch.cat([rois[:, :1], rois[:, 1:] * here], dim=1),
+            layer.output_size,
+            layer.spatial_scale,
+            layer.sampling_ratio,
+            layer.aligned,
+        )
+        features = features + torch.where(here[..., None, None], aligned, 0)
+    return features

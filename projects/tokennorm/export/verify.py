@@ -1,0 +1,104 @@
+"""Compares the AP of an exported file with that of PyTorch."""
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmdet.apis import DetInferencer
+from mmengine.utils import track_iter_progress
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from tokennorm.engine.prediction import CocoDetections
+from tokennorm.export.runtime import Detector, coco_annotations
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """AP of one kind of prediction, in 0..1, by an exported file and by PyTorch."""
+
+    kind: str
+    exported: float
+    pytorch: float
+    images: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether both agree to three digits."""
+        return abs(self.exported - self.pytorch) < 5e-4
+
+    def __str__(self) -> str:
+        verdict = 'equal' if self.equal else 'different'
+        aps = f'exported {self.exported:.4f}, PyTorch {self.pytorch:.4f}'
+        return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
+
+
+def compare(inferencer: DetInferencer, path: Path, folder: Path, split: str = 'val') -> list[Comparison]:
+    """Evaluates an exported file and the PyTorch model that it was made from, each from the image files on.
+
+    Args:
+        inferencer: The PyTorch model.
+        path: The exported file.
+        folder: `annotations/SPLIT.json` and `images/`, or the folders that the file names in the json begin with.
+        split: Which annotations.
+
+    Returns:
+        AP of the boxes, and for a detector with masks AP of the masks.
+
+    Raises:
+        FileNotFoundError: for an image that is not there.
+        ValueError: for annotations with other classes.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO(str(folder / 'annotations' / f'{split}.json'))
+    detector = Detector(path)
+    category_ids = _category_ids(truth, detector.classes)
+    exported: list[dict[str, Any]] = []
+    pytorch: list[dict[str, Any]] = []
+    for image in track_iter_progress(list(truth.imgs.values())):
+        file = _find_image(folder, image['file_name'], split)
+        (found,) = detector([file])
+        exported += coco_annotations(found, image['id'], category_ids)
+        (sample,) = inferencer([str(file)], return_datasamples=True)['predictions']
+        with_pytorch = CocoDetections(dict(classes=detector.classes, category_ids=category_ids))
+        with_pytorch.add(image['file_name'], np.empty((image['height'], image['width'], 3), np.uint8), sample)
+        pytorch += [annotation | dict(image_id=image['id']) for annotation in with_pytorch.annotations]
+    print()
+    kinds = ['bbox', 'segm'] if detector.metadata['mask_threshold'] is not None else ['bbox']
+    aps = {kind: [average_precision(truth, found, kind) for found in (exported, pytorch)] for kind in kinds}
+    return [Comparison(kind, *pair, len(truth.imgs)) for kind, pair in aps.items()]
+
+
+def average_precision(truth: COCO, annotations: list[dict[str, Any]], kind: str) -> float:
+    """Returns COCO's AP at IoU 0.5 to 0.95 of all detections, in 0..1; 0 if there are none."""
+    if not annotations:
+        return 0.0
+    most = max(np.bincount([annotation['image_id'] for annotation in annotations]))
+    with contextlib.redirect_stdout(io.StringIO()):
+        # loadRes takes the area of masks from the masks.
+        evaluation = COCOeval(truth, truth.loadRes(json.loads(json.dumps(annotations))), kind)
+        evaluation.params.maxDets = [1, 10, int(max(most, 100))]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    precision = evaluation.eval['precision'][:, :, :, 0, -1]
+    return float(precision[precision > -1].mean()) if (precision > -1).any() else 0.0
+
+
+def _category_ids(truth: COCO, classes: list[str]) -> list[int]:
+    ids = {category['name']: category['id'] for category in truth.cats.values()}
+    missing = [name for name in classes if name not in ids]
+    if missing:
+        raise ValueError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
+    return [ids[name] for name in classes]
+
+
+def _find_image(folder: Path, name: str, split: str) -> Path:
+    places = [folder / 'images' / name, folder / name, folder / split / name, folder / 'images' / split / name]
+    for place in places:
+        if place.is_file():
+            return place
+    raise FileNotFoundError(f'image {name} not found: neither {places[0]} nor {places[1]}')

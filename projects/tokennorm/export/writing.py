@@ -1,0 +1,133 @@
+"""Writes a detector as an ONNX file, a PyTorch program (.pt2) or an OpenVINO model (.xml and .bin)."""
+
+import io
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from tokennorm.export.detector import WholeDetector
+from tokennorm.export.nms import nms_keep_in_onnx
+from tokennorm.export.roi_align import roi_align_in_onnx
+from tokennorm.files import write_atomically
+
+SUFFIXES = ('.onnx', '.pt2', '.xml')
+OPSET = 18
+LARGEST_SIDE = 8192
+_EXAMPLE = (2, 3, 86, 122)  # sides that are no multiples, and no grid of positions
+_INSTALL = 'pip install -r requirements/export.txt'
+
+
+def trace(detector: WholeDetector) -> ExportedProgram:
+    """Returns the detector as a graph for batches and images of any size.
+
+    Raises:
+        RuntimeError: if the graph only holds for the sizes of its example.
+    """
+    images = torch.rand(_EXAMPLE) * 255
+    sizes = torch.tensor([[86, 122], [70, 90]])
+    batch, height, width = Dim('batch', max=1024), Dim('height', max=LARGEST_SIDE), Dim('width', max=LARGEST_SIDE)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        program = torch.export.export(
+            detector,
+            (images, sizes),
+            dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}),
+            strict=False,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+    shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
+    fixed = [name for name, i in (('batch', 0), ('height', 2), ('width', 3)) if not isinstance(shape[i], torch.SymInt)]
+    if fixed:
+        raise RuntimeError(f'the exported graph is fixed to the {", ".join(fixed)} of its example, {_EXAMPLE}')
+    return program
+
+
+def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path, half: bool = False) -> None:
+    """Writes a detector to a file; nothing is left behind if that fails.
+
+    Args:
+        detector: The detector.
+        metadata: Of `tokennorm.export.metadata.describe`.
+        path: File to write. Its suffix decides on the format.
+        half: Compute in float16 where ONNX allows it. Inputs and outputs stay float32.
+
+    Raises:
+        ValueError: for an unknown suffix, and for `half` of another format than ONNX.
+        ImportError: if a package for the format is not installed.
+        OSError: if the file cannot be written.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f'output file {path} must end in {", ".join(SUFFIXES)}')
+    if half and path.suffix != '.onnx':
+        raise ValueError(f'float16 needs an .onnx file, not {path}')
+    if path.suffix == '.pt2':
+        content = io.BytesIO()
+        torch.export.save(trace(detector), content, extra_files=dict(metadata))
+        write_atomically(path, content.getvalue())
+        return
+    check_packages(path.suffix)
+    content = to_onnx(trace(detector), detector.outputs, metadata, half)
+    if path.suffix == '.onnx':
+        write_atomically(path, content)
+    else:
+        _write_openvino(content, metadata, path)
+
+
+def check_packages(suffix: str) -> None:
+    """Raises an ImportError with the pip line if the packages for a format are not installed."""
+    from importlib.util import find_spec
+
+    needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise ImportError(f'{suffix} files need {", ".join(missing)}: {_INSTALL}')
+
+
+def to_onnx(
+    program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str], half: bool = False
+) -> bytes:
+    """Returns a traced detector as the content of an ONNX file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        converted = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=['images', 'sizes'],
+            output_names=list(outputs),
+            opset_version=OPSET,
+            optimize=False,  # the runtimes do that themselves, and it takes a third of the time
+            custom_translation_table={
+                torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx,
+                torch.ops.torchvision.roi_align.default: roi_align_in_onnx,
+            },
+            verbose=False,
+        )
+    model = converted.model_proto
+    if half:
+        from onnxconverter_common import float16
+
+        model = float16.convert_float_to_float16(model, keep_io_types=True)
+    model.producer_name = 'tokennorm'
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    return model.SerializeToString()
+
+
+def _write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
+    import openvino
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        onnx_file = Path(folder) / 'model.onnx'
+        onnx_file.write_bytes(content)
+        model = openvino.convert_model(onnx_file)
+        for key, value in metadata.items():
+            model.set_rt_info(value, key.split('.', 1))
+        openvino.save_model(model, Path(folder) / path.name, compress_to_fp16=False)
+        weights = path.with_suffix('.bin')
+        (Path(folder) / weights.name).replace(weights)
+        (Path(folder) / path.name).replace(path)
