@@ -21,15 +21,19 @@ WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, Powe
 
 
 def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
-    """Decorates a backbone's forward: it runs under autocast if `autocast_dtype` is set, and then returns float32."""
+    """Decorates a backbone's forward: it runs under autocast if `autocast_dtype` is set, and then returns float32.
+
+    Its feature maps are contiguous: mmcv's RoIAlign reads other memory formats as if they were contiguous, and returns
+    wrong features without an error.
+    """
 
     @wraps(forward)
     def wrapped(self: Any, x: Tensor) -> tuple[Tensor, ...]:
         if self.autocast_dtype is None:
-            return forward(self, x)
+            return tuple(out.contiguous() for out in forward(self, x))
         with torch.autocast(x.device.type, dtype=getattr(torch, self.autocast_dtype)):
             outs = forward(self, x)
-        return tuple(out.float() for out in outs)
+        return tuple(out.float().contiguous() for out in outs)
 
     return wrapped
 

@@ -65,7 +65,7 @@ class SimpleFeaturePyramid(BaseModule):
         outs = [level(inputs[0]) for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], kernel_size=1, stride=2))
-        return tuple(outs)
+        return tuple(out.contiguous() for out in outs)  # as backbones do, for mmcv's RoIAlign
 
 
 def _level(level: int, in_channels: int, out_channels: int, norm_cfg: Mapping[str, Any]) -> nn.Sequential:
