@@ -18,7 +18,6 @@ SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
 LARGEST_SIDE = 8192
 _EXAMPLE = (2, 3, 86, 122)  # sides that are no multiples, and no grid of positions
-_INSTALL = 'pip install -r requirements/export.txt'
 
 
 def trace(detector: WholeDetector) -> ExportedProgram:
@@ -84,7 +83,7 @@ def check_packages(suffix: str) -> None:
     needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise ImportError(f'{suffix} files need {", ".join(missing)}: {_INSTALL}')
+        raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
 def to_onnx(
