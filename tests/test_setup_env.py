@@ -19,7 +19,8 @@ def pins_of(*names):
 def test_pyproject_and_requirements_pin_the_same_versions():
     text = (ROOT / 'pyproject.toml').read_text()
     groups = text[text.index('[dependency-groups]') : text.index('[tool.uv]')]
-    assert sorted(re.findall(r'"([\w.-]+)==([\w.]+)', groups)) == sorted(pins_of('torch', 'mmcv', 'runtime', 'tests'))
+    pinned = pins_of('torch', 'mmcv', 'runtime', 'tests', 'export')
+    assert sorted(re.findall(r'"([\w.-]+)==([\w.]+)', groups)) == sorted(pinned)
     build = re.search(r'^onedl-mmcv = \[(.*)\]$', text, re.MULTILINE).group(1)
     assert re.findall(r'"([\w.-]+)==([\w.]+)"', build) == pins_of('build')
     assert f'opencv-python-headless=={dict(pins_of("opencv"))["opencv-python-headless"]}' in text
@@ -29,7 +30,7 @@ def test_uv_lock_has_the_pins_and_comes_from_pypi_only():
     lock = (ROOT / 'uv.lock').read_text()
     locked = set(re.findall(r'^name = "([\w.-]+)"\nversion = "([\w.]+)"', lock, re.MULTILINE))
     assert not set(map(tuple, (p for p in pins_of('torch', 'mmcv', 'runtime') if p[0] != 'opencv-python'))) - locked
-    assert {(name.lower(), version) for name, version in pins_of('tests')} <= locked
+    assert {(name.lower(), version) for name, version in pins_of('tests', 'export')} <= locked
     assert set(re.findall(r'registry = "([^"]*)"', lock)) == {'https://pypi.org/simple'}
     assert 'file://' not in lock
 
