@@ -23,7 +23,7 @@ extensions = [
     'sphinx_design',
     'command_help',
 ]
-exclude_patterns = ['_ext']
+exclude_patterns = ['_ext', '_figures']
 html_theme = 'furo'
 html_title = f'TokenNorm {version}'
 html_static_path = ['_static']
