@@ -1,0 +1,73 @@
+"""Early stopping counts on after an interruption: the same weights, averages and stopping epoch."""
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import METRICS
+
+from tests import test_engine_resume_state as toys
+
+STOP = dict(
+    type='tokennorm.EarlyStoppingHook',
+    monitor='acc',
+    rule='greater',
+    patience=3,
+    min_delta=5e-4,
+    priority='BELOW_NORMAL',
+)
+LOOP = dict(type='EpochBasedTrainLoop', max_epochs=30, val_interval=1)
+
+
+@METRICS.register_module()
+class SizeOfOutputs:
+    """Larger is better, while training makes the outputs small."""
+
+    def __init__(self):
+        self.values, self.dataset_meta = [], None
+
+    def process(self, data_batch, data_samples):
+        self.values += [float(sample.abs().mean()) for sample in data_samples]
+
+    def evaluate(self, size):
+        values, self.values = self.values, []
+        return dict(acc=float(np.mean(values)))
+
+
+def prepare(cfg):
+    cfg.custom_hooks = [*cfg.custom_hooks, STOP]
+    cfg.val_evaluator = dict(type='SizeOfOutputs')
+
+
+def train(work_dir, **settings):
+    return toys.train(
+        work_dir,
+        prepare=prepare,
+        train_cfg=LOOP,
+        average=True,
+        save_best='acc',
+        interval=3,
+        by_epoch=False,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize('moment', [dict(iteration=5), dict(validation=12), dict(iteration=13), dict(validation=16)])
+def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_weights(tmp_path, moment):
+    whole = train(tmp_path / 'whole')
+    assert 3 < whole.epoch < 30, 'did not stop early'
+    assert train(tmp_path / 'cut', **moment) is None
+    resumed = train(tmp_path / 'cut', resume=True)
+    assert (resumed.epoch, resumed.iter) == (whole.epoch, whole.iter)
+    saved = [
+        torch.load(tmp_path / name / f'iter_{whole.iter // 3 * 3}.pth', weights_only=False) for name in ('whole', 'cut')
+    ]
+    for key in ('state_dict', 'ema_state_dict'):
+        for name, value in saved[0][key].items():
+            torch.testing.assert_close(saved[1][key][name], value, rtol=0, atol=0, msg=name)
+    assert saved[0]['early_stopping'] == saved[1]['early_stopping']
+
+
+def test_a_run_that_has_stopped_does_not_continue(tmp_path):
+    whole = train(tmp_path)
+    resumed = train(tmp_path, resume=True)
+    assert resumed.epoch <= whole.epoch
