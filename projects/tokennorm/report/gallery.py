@@ -15,7 +15,8 @@ from tokennorm.report.evaluation import Evaluation
 
 LONG_SIDE = 640  # pixels of an embedded image
 JPEG_QUALITY = 80
-FEW_LABELS, MOST_LABELS = 5, 60  # boxes of an image: all names are written, or those of errors
+FEW_LABELS = 5  # boxes of a picture that all get their names written
+MOST_LABELS, MOST_LABELS_IN_PART = 60, 15  # boxes of a picture where only errors do
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Picture:
         file_name: The image.
         objects: Annotated objects.
         detections: Detections above the report's threshold.
+        part: The region is a part of an image, and the picture is smaller.
     """
 
     uri: str
@@ -54,6 +56,7 @@ class Picture:
     file_name: str
     objects: list[Shape]
     detections: list[Shape]
+    part: bool = False
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -61,7 +64,7 @@ class Picture:
         count = max(len(self.objects), len(self.detections))
         if count <= FEW_LABELS:
             return ('found', 'right', 'missed', 'false', 'crowd')
-        return ('missed', 'false') if count <= MOST_LABELS else ()
+        return ('missed', 'false') if count <= (MOST_LABELS_IN_PART if self.part else MOST_LABELS) else ()
 
 
 class Gallery:
@@ -131,6 +134,7 @@ class Gallery:
                 if overlaps((shape := self._object(annotation, height, width)).box, view)
             ],
             detections=[shape for i in rows if overlaps((shape := self._detection(i)).box, view)],
+            part=around is not None,
         )
 
     def _object(self, annotation: dict[str, Any], height: int, width: int) -> Shape:

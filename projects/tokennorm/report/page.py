@@ -80,6 +80,7 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
     }
     if not results:
         raise ValueError('there are no detections to report on')
+    main = list(results.values())[-1]  # masks, where there are masks
     scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
     data = DataFacts.of(source.ann_file, ground_truth)
     numbers = to_json(source, results, data, ground_truth['categories'])
@@ -87,14 +88,14 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         'report.html.j2',
         source=source,
         results=results,
-        main=next(iter(results.values())),
+        main=main,
         tide={IOU_TYPES[iou_type]: result.tide for iou_type, result in results.items()},
         numbers=numbers,
         data=data,
         anchors=_anchor_fit(source.cfg, ground_truth),
         over_the_run=run_figures(scalars, source.cfg),
         headline=headline(scalars),
-        galleries=_galleries(source, ground_truth, next(iter(results.values()))),
+        galleries=_galleries(source, ground_truth, main),
         figures=figures,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
