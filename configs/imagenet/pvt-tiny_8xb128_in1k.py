@@ -18,9 +18,7 @@ model = dict(
 )
 train_dataloader = dict(batch_size=128, sampler=dict(type='RepeatAugSampler', shuffle=True))
 optim_wrapper = dict(
-    paramwise_cfg=dict(
-        custom_keys=dict(_delete_=True, pos_embed=dict(decay_mult=0.0), cls_token=dict(decay_mult=0.0))
-    )
+    paramwise_cfg=dict(custom_keys=dict(_delete_=True, pos_embed=dict(decay_mult=0.0), cls_token=dict(decay_mult=0.0)))
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, end=5, convert_to_iter_based=True),

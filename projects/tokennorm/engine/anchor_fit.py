@@ -103,6 +103,19 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
     return float((best < MATCH).mean())
 
 
+def anchor_sizes(cfg: Config) -> dict[int, list[float]]:
+    """Returns the sizes of a detector's anchors by the stride of their feature map; {} for a detector without anchors.
+
+    A size is the root of an anchor's area, in pixels of the resized image.
+    """
+    _, generator = _generator(cfg)
+    if generator is None:
+        return {}
+    built = TASK_UTILS.build(generator)
+    areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
+    return {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
+
+
 def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
     for head in ('rpn_head', 'bbox_head'):
         part = cfg.model.get(head)

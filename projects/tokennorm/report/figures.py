@@ -1,7 +1,7 @@
 """Draws the figures of the report as SVG text."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from tokennorm.datasets.coco.anchors import AnchorFit
 from tokennorm.engine.scalars import Curve
 from tokennorm.report.evaluation import TIDE, Evaluation
 
@@ -158,17 +157,22 @@ def draw_tide(results: Mapping[str, Mapping[str, float]]) -> str:
         return to_svg(axes)
 
 
-def draw_sizes(fit: AnchorFit) -> str:
-    """Draws a histogram of object sizes, with the range of anchor sizes of each feature level above it."""
+def draw_sizes(object_sizes: np.ndarray, anchor_sizes: Mapping[int, Sequence[float]]) -> str:
+    """Draws a histogram of object sizes, with the range of anchor sizes of each feature level above it.
+
+    Args:
+        object_sizes: (N,) roots of areas, in pixels of the network's input.
+        anchor_sizes: Roots of areas by stride.
+    """
     with matplotlib.rc_context(STYLE):
         axes = new_axes()
-        sizes = np.maximum(fit.object_sizes, 1)
-        spans = [(min(s), max(s)) for s in fit.anchor_sizes.values()]
+        sizes = np.maximum(object_sizes, 1)
+        spans = [(min(s), max(s)) for s in anchor_sizes.values()]
         low = min([*sizes, *(span[0] for span in spans)], default=1) / 1.2
         high = max([*sizes, *(span[1] for span in spans)], default=100) * 1.2
         counts, *_ = axes.hist(sizes, bins=np.geomspace(low, high, 40), color='#93c5fd', edgecolor='white')
         top = max(counts.max(), 1)
-        for i, (stride, span) in enumerate(zip(fit.anchor_sizes, spans, strict=True)):
+        for i, (stride, span) in enumerate(zip(anchor_sizes, spans, strict=True)):
             y = top * (1.08 + 0.07 * i)
             axes.plot(span, (y, y), color=COLOURS[1], linewidth=3, solid_capstyle='butt')
             place = dict(xytext=(4, 0), textcoords='offset points', va='center', fontsize=7.5)

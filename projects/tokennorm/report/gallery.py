@@ -16,7 +16,7 @@ from tokennorm.report.evaluation import Evaluation
 LONG_SIDE = 640  # pixels of an embedded image
 JPEG_QUALITY = 80
 FEW_LABELS = 5  # boxes of a picture that all get their names written
-MOST_LABELS, MOST_LABELS_IN_PART = 60, 15  # boxes of a picture where only errors do
+MOST_LABELS, MOST_LABELS_IN_PART = 60, 8  # boxes of a picture where only errors do
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Shape:
 
     Args:
         box: x, y, width, height.
-        text: Class, with the score of a detection.
+        text: Class if there are several, and the score of a detection.
         state: 'found' or 'missed' for an object, 'right' or 'false' for a detection, 'crowd'.
         outline: Path data of the mask's outline, or ''.
     """
@@ -142,14 +142,18 @@ class Gallery:
         state = 'found' if annotation['id'] in self.evaluation.found else state
         masks = self.evaluation.iou_type == 'segm'
         path = outline(annotation.get('segmentation'), height, width) if masks else ''
-        return Shape(tuple(annotation['bbox']), self.names[annotation['category_id']], state, path)
+        return Shape(tuple(annotation['bbox']), self._name(annotation['category_id']), state, path)
 
     def _detection(self, i: int) -> Shape:
         row = self.evaluation.kept.table[i]
         state = 'right' if self.evaluation.right[i] else 'false'
         masks = self.evaluation.kept.masks
         path = '' if masks is None else outline(masks[i], *masks[i]['size'])
-        return Shape(tuple(row[1:5].tolist()), f'{self.names[int(row[6])]} {row[5]:.2f}', state, path)
+        text = f'{self._name(int(row[6]))} {row[5]:.2f}'.strip()
+        return Shape(tuple(row[1:5].tolist()), text, state, path)
+
+    def _name(self, category_id: int) -> str:
+        return self.names[category_id] if len(self.names) > 1 else ''
 
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:

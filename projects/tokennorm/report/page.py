@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -13,7 +12,7 @@ from typing import Any
 import jinja2
 from mmengine.config import Config
 
-from tokennorm.datasets.coco.anchors import AnchorFit, fit_anchors
+from tokennorm.engine.anchor_fit import AnchorFit, anchor_fit, anchor_sizes
 from tokennorm.engine.detections import Detections
 from tokennorm.engine.lambdas import PREFIX
 from tokennorm.engine.scalars import Curve, read_scalars
@@ -92,7 +91,8 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         tide={IOU_TYPES[iou_type]: result.tide for iou_type, result in results.items()},
         numbers=numbers,
         data=data,
-        anchors=_anchor_fit(source.cfg, ground_truth),
+        fit=_anchor_fit(source.cfg, ground_truth),
+        anchor_sizes={} if source.cfg is None else anchor_sizes(source.cfg),
         over_the_run=run_figures(scalars, source.cfg),
         headline=headline(scalars),
         galleries=_galleries(source, ground_truth, main),
@@ -198,14 +198,7 @@ def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, s
 
 
 def _anchor_fit(cfg: Config | None, ground_truth: dict[str, Any]) -> AnchorFit | None:
-    """Returns the fit of the anchors, or None with a warning where a config of another kind has no such anchors."""
-    if cfg is None:
-        return None
-    try:
-        return fit_anchors(cfg, ground_truth)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        warnings.warn(f'report: anchors left out ({type(error).__name__}: {error})', stacklevel=2)
-        return None
+    return None if cfg is None else anchor_fit(cfg, ground_truth)
 
 
 def _galleries(source: Source, ground_truth: dict[str, Any], evaluation: Evaluation) -> dict[str, list[Picture]]:
