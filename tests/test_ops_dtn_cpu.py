@@ -257,7 +257,12 @@ def test_the_name_of_the_library_depends_on_what_it_is_compiled_from(monkeypatch
     assert dtn_cpu.build() == before
     source = tmp_path / 'source.cpp'
     source.write_text(dtn_cpu.SOURCE.read_text() + '\n')
-    for name, value in (('SOURCE', source), ('OPTIONS', ['-O2']), ('_processor', lambda: 'another')):
+    for name, value in (
+        ('SOURCE', source),
+        ('HEADERS', [source]),
+        ('OPTIONS', ['-O2']),
+        ('_processor', lambda: 'another'),
+    ):
         with monkeypatch.context() as changed:
             changed.setattr(dtn_cpu, name, value)
             assert dtn_cpu.build() != before, name

@@ -50,7 +50,7 @@ def dtn(
         var_logit: Logits of each head's lambda for the variance (N,).
         position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
         eps: Added to the variance.
-        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
+        pool: Side, in tokens, of the windows that the inter-token statistics are averaged over.
         form: 'paper' is Algorithm 1. 'published' follows the authors' code where it differs: every head of x is first
             divided by its root mean square, and the intra-token variance is unbiased.
         valid: Height and width, in tokens, of the rectangle at the top left of each image's grid that is image and not
@@ -131,13 +131,13 @@ def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor
 def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
 
-    With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool cells, offsets
-    counted in averaged cells, and repeated to full size. The last cells may be partial: they average what they have.
+    With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool windows, offsets
+    counted in pooled tokens, and repeated to full size. The last windows may be partial: they average what they have.
 
     Args:
         x: Tokens (B, H, W, C).
         position: [a1, a2, a3] of each head, (N, 3).
-        pool: Side of the averaged cells, in tokens.
+        pool: Side of the windows, in tokens.
         valid: Height and width of each image's valid rectangle, (B, 2). Only tokens inside count; P of a token outside
             runs over those inside too.
 
@@ -153,10 +153,10 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
         inside = tokens_inside(x, valid)
         x = x.where(inside, 0)
     if pool > 1:
-        x = _average_cells(x, pool)
+        x = _average_windows(x, pool)
     if valid is not None:
-        # The share of valid tokens in each cell: partial cells average those alone.
-        share = inside.to(x.dtype) if pool == 1 else _average_cells(inside.to(x.dtype), pool)
+        # The share of valid tokens in each window: partial windows average only those.
+        share = inside.to(x.dtype) if pool == 1 else _average_windows(inside.to(x.dtype), pool)
         x = x / share.where(share > 0, 1)
         valid = -(-valid // pool)
         counts = valid[:, 1], valid[:, 0]
@@ -182,7 +182,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     mean = rearrange(mean, 'b y x n d -> b y x (n d)') + shift
     var = rearrange(var, 'b y x n d -> b y x (n d)')
     if pool > 1:
-        mean, var = (_repeat_cells(s, pool, height, width) for s in (mean, var))
+        mean, var = (_repeat_windows(s, pool, height, width) for s in (mean, var))
     return mean, var
 
 
@@ -206,15 +206,15 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
-def _average_cells(x: Tensor, pool: int) -> Tensor:
-    """Mean over pool x pool cells, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
+def _average_windows(x: Tensor, pool: int) -> Tensor:
+    """Mean over pool x pool windows, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
     x = rearrange(x, 'b h w c -> b c h w')
     x = F.avg_pool2d(x, pool, ceil_mode=True, count_include_pad=False)
     return rearrange(x, 'b c h w -> b h w c')
 
 
-def _repeat_cells(x: Tensor, pool: int, height: int, width: int) -> Tensor:
-    """Each cell repeated pool x pool times and the grid cropped to (B, height, width, C)."""
+def _repeat_windows(x: Tensor, pool: int, height: int, width: int) -> Tensor:
+    """Each pooled token repeated pool x pool times and the grid cropped to (B, height, width, C)."""
     return repeat(x, 'b h w c -> b (h ph) (w pw) c', ph=pool, pw=pool)[:, :height, :width]
 
 

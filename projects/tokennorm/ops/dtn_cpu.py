@@ -1,9 +1,9 @@
-"""Dynamic Token Normalization on a CPU: compiles `dtn_cpu.cpp` at first use and calls it from autograd.
+"""Dynamic Token Normalization on a CPU: compiles `dtn_cpu.cpp` and its headers at first use and calls it from autograd.
 
-The library is compiled by the system's C++ compiler (`CXX`, else c++, g++ or clang++) into a cache directory:
-`TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the source,
-the compiler, its options and the processor. Where it cannot be compiled, a warning says so once and the eager form in
-`tokennorm.ops.dtn` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
+The system's C++ compiler (`CXX`, else c++, g++ or clang++) compiles the library into a cache directory:
+`TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the
+sources, the compiler, its options and the processor. If it cannot be compiled, one warning says so and the eager form
+in `tokennorm.ops.dtn` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
 
     python -m tokennorm.ops.dtn_cpu
 """
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
+HEADERS = sorted(SOURCE.parent.glob('dtn_cpu*.h'))
 OPTIONS = ('-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math', '-ffp-contract=fast', '-fPIC', '-shared')
 OPTIONS += ('-pthread', '-w')
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -203,7 +204,8 @@ def build() -> Path:
     """
     compiler = _compiler()
     version = subprocess.run([*compiler, '--version'], capture_output=True, text=True, timeout=60).stdout
-    key = (SOURCE.read_text(), compiler, version, OPTIONS, _processor())
+    sources = [path.read_text() for path in (SOURCE, *HEADERS)]
+    key = (sources, compiler, version, OPTIONS, _processor())
     target = _cache() / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -257,7 +259,8 @@ def _compile(compiler: list[str], target: Path) -> None:
             if done.returncode == 0:
                 output.replace(target)
                 return
-    raise RuntimeError(f'{compiler[0]} failed: {done.stderr.strip()[:300]}')
+    errors = [line for line in done.stderr.splitlines() if 'error' in line] or ['no message']
+    raise RuntimeError(f'{compiler[0]} failed: {errors[0][:300]}')
 
 
 def _load(path: Path) -> ctypes.CDLL:

@@ -1,0 +1,186 @@
+// The arguments of a call, the weights of Eq. 6 for each block of channels, memory and threads.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "dtn_cpu_vectors.h"
+
+namespace {
+
+constexpr int R = 4;              // results that a filter computes at a time: rows along y, columns along x
+constexpr int GROUP = 4;          // blocks of a task
+constexpr int TILE = 64;          // columns of a tile
+constexpr int PIECE = 16;         // columns between one filter and the next step
+constexpr int STRIP = 64;         // rows of windows, at least, where an image is cut into strips
+constexpr int TASKS = 8;          // images are cut into strips until there are that many tasks
+constexpr int CHUNK = 32;         // rows of tokens of a task that needs no filter
+constexpr double LOWEST = -19.9;  // exp of it is 2e-9 of a token's own weight: float32 resolves 6e-8
+constexpr double HIGHEST = 20;    // sums of weights up to exp of it, squared, stay far inside float32
+
+// The arguments of one call. `_Call` in dtn_cpu.py lists the same fields.
+struct Call {
+  int64_t batch, height, width, channels, heads, pool, dtype, threads;
+  double eps;
+  const void* x;  // (B, H, W, C) in dtype: 0 float32, 1 bfloat16, 2 float16
+  const float *weight, *bias, *mean_logit, *var_logit, *position;  // (C), (C), (N) or null, (N), (N, 3)
+  const int64_t* valid;                                            // (B, 2) or null
+  float *mean, *var, *shift;        // the tokens' own, (B, H, W), and the channels' (B, C)
+  void* y;                          // (B, H, W, C) in dtype
+  const void* grad_y;               // the same
+  float *grad_tokens, *token_sums;  // work space: (B, H, W, C), (B, H, W, groups, 8)
+  void* grad_x;                     // (B, H, W, C) in dtype, may be grad_tokens
+  float *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
+
+  int64_t blocks() const { return (channels + V - 1) / V; }
+  int64_t groups() const { return (blocks() + GROUP - 1) / GROUP; }
+  int64_t tokens() const { return height * width; }
+  int64_t chunks() const { return (height + CHUNK - 1) / CHUNK; }
+  int64_t strips() const {
+    const int64_t rows = (height + pool - 1) / pool, tasks = batch * groups();
+    return std::max<int64_t>(1, std::min((TASKS + tasks - 1) / tasks, rows / STRIP));
+  }
+};
+
+// One axis of Eq. 6 for one block: weights exp(a1 d^2 + a d) of the offsets d in [low, high].
+struct Axis {
+  int low = 0, high = 0, taps = 1;
+  std::vector<vf> weight, reversed, scale;  // (K), (K), (windows): 1 / the sum of the weights that stay on the grid
+
+  Axis(const float* position, int linear, int first, int lanes, int head_dim, int size) {
+    for (int head = first / head_dim; head <= (first + lanes - 1) / head_dim; ++head)
+      for (int d = 1; d < size; ++d) {
+        const double square = (double)position[3 * head] * d * d, shift = (double)position[3 * head + linear] * d;
+        if (square + shift > LOWEST) high = std::max(high, d);
+        if (square - shift > LOWEST) low = std::min(low, -d);
+      }
+    taps = high - low + 1;
+    weight.assign(taps, vf{});
+    for (int lane = 0; lane < lanes; ++lane) {
+      const int head = (first + lane) / head_dim;
+      const bool same_head = lane && (first + lane - 1) / head_dim == head;
+      for (int j = 0; j < taps; ++j) {
+        const double d = low + j, a1 = position[3 * head], a = position[3 * head + linear];
+        weight[j][lane] = same_head ? weight[j][lane - 1] : (float)std::exp(a1 * d * d + a * d);
+      }
+    }
+    reversed.assign(weight.rbegin(), weight.rend());
+    for (int i = 0; i < size; ++i) {
+      vf sum{};
+      for (int j = std::max(0, -low - i); j < std::min(taps, size - low - i); ++j) sum += weight[j];
+      for (int lane = lanes; lane < V; ++lane) sum[lane] = 1;
+      scale.push_back(1.0f / sum);
+    }
+  }
+};
+
+struct Block {  // of channels [first, first + lanes)
+  int first, lanes;
+  Axis y, x;
+  vf weight, bias, mean_own, var_own;  // the last two are lambda
+};
+
+struct Grid {  // of images of one size; windows: rows x columns
+  int height, width, rows, columns;
+  std::vector<Block> blocks;
+
+  Grid(const Call& c, int height, int width)
+      : height(height), width(width), rows((height + c.pool - 1) / c.pool), columns((width + c.pool - 1) / c.pool) {
+    const int head_dim = c.channels / c.heads;
+    for (int first = 0; first < c.channels; first += V) {
+      const int lanes = std::min<int64_t>(V, c.channels - first);
+      vf mean_own = splat(1), var_own = splat(1);
+      for (int i = 0; i < lanes; ++i) {
+        const int head = (first + i) / head_dim;
+        if (c.mean_logit) mean_own[i] = 1 / (1 + std::exp(-c.mean_logit[head]));
+        var_own[i] = 1 / (1 + std::exp(-c.var_logit[head]));
+      }
+      blocks.push_back({first, lanes, Axis(c.position, 2, first, lanes, head_dim, rows),
+                        Axis(c.position, 1, first, lanes, head_dim, columns), load(c.weight + first, lanes),
+                        load(c.bias + first, lanes), mean_own, var_own});
+    }
+  }
+};
+
+struct Grids {  // one for each size of an image in the batch
+  std::vector<std::unique_ptr<Grid>> all;
+  std::vector<const Grid*> of_image;
+
+  explicit Grids(const Call& c) {
+    for (int64_t b = 0; b < c.batch; ++b) {
+      int64_t height = c.height, width = c.width;
+      if (c.valid) {
+        height = std::min(std::max<int64_t>(c.valid[2 * b], 1), height);
+        width = std::min(std::max<int64_t>(c.valid[2 * b + 1], 1), width);
+      }
+      const Grid* grid = nullptr;
+      for (const auto& g : all)
+        if (g->height == height && g->width == width) grid = g.get();
+      if (!grid) {
+        all.push_back(std::make_unique<Grid>(c, height, width));
+        grid = all.back().get();
+      }
+      of_image.push_back(grid);
+    }
+  }
+};
+
+// ---- Memory and threads
+
+class Scratch {  // of one thread; `take` gives what fits into the last `reset`
+ public:
+  ~Scratch() { std::free(memory); }
+  void reset(size_t vectors) {
+    used = 0;
+    if (vectors <= size) return;
+    std::free(memory);
+    size = 0;
+    memory = (vf*)std::aligned_alloc(64, (vectors * sizeof(vf) + 63) / 64 * 64);
+    if (!memory) throw std::bad_alloc();
+    size = vectors;
+  }
+  template <class T>
+  T* take(size_t count) {
+    T* p = (T*)(memory + used);
+    used += (count * sizeof(T) + sizeof(vf) - 1) / sizeof(vf);
+    return p;
+  }
+
+ private:
+  vf* memory = nullptr;
+  size_t size = 0, used = 0;
+};
+
+template <class F>
+void run(const Call& c, int64_t tasks, F task) {
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto work = [&] {
+    try {
+      Scratch scratch;
+      for (int64_t i; (i = next++) < tasks;) task(i, scratch);
+    } catch (const std::bad_alloc&) { failed = true; }
+  };
+  const int64_t worth =
+      c.batch * c.tokens() * c.channels / 32768;  // starting a thread takes as long as that many elements
+  const int64_t threads = std::min({c.threads, tasks, worth + 1});
+  std::vector<std::thread> others;
+  try {
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads: those that run do all tasks
+  }
+  work();
+  for (auto& thread : others) thread.join();
+  if (failed) throw std::bad_alloc();
+}
+
+}  // namespace
