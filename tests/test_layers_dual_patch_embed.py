@@ -7,6 +7,7 @@ from einops import rearrange
 from torch import nn
 
 from tests.conftest import assert_near
+from tokennorm.backbones import PVT, ViT
 from tokennorm.layers import DualPatchEmbed
 
 
@@ -44,7 +45,29 @@ def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
 
 
 def test_contradictory_options_are_named():
-    with pytest.raises(ValueError, match="norms='both' must be one of 'dual', 'pre', 'post'"):
+    with pytest.raises(ValueError, match="norms='both' must be one of 'dual', 'pre', 'post', 'post_pos_embed'"):
         DualPatchEmbed(3, 8, 4, norms='both')
     with pytest.raises(ValueError, match="norms='post' has no norm before the projection; remove patch_norm_cfg"):
         DualPatchEmbed(3, 8, 4, norms='post', patch_norm_cfg=dict(type='LN', eps=1.0))
+
+
+def test_vit_normalizes_after_it_has_added_the_position_embedding():
+    arch = dict(embed_dims=8, depths=1, num_heads=2, mlp_ratios=2)
+    kwargs = dict(arch=arch, patch_size=4, pretrain_img_size=8, stem_cfg=dict(type='DualPatchEmbed'))
+    kwargs['stem_cfg']['norms'] = 'post_pos_embed'
+    model = ViT(**kwargs)
+    nn.init.normal_(model.pos_embed)
+    model.blocks = nn.ModuleList([BlockStub()])
+    image, stem = torch.randn(2, 3, 8, 8), model.patch_embed
+    assert isinstance(stem.patch_norm, nn.Identity)
+    tokens = stem.proj(patches_of(image).float()) + model.pos_embed.view(1, 2, 2, 8)
+    assert_near('tokens', model(image)[0], F.layer_norm(tokens, (8,), eps=1e-6).permute(0, 3, 1, 2))
+    with pytest.raises(ValueError, match="PVT: stem_cfg: norms='post_pos_embed'"):
+        PVT(stem_cfg=kwargs['stem_cfg'])
+
+
+class BlockStub(nn.Module):
+    """Returns the tokens."""
+
+    def forward(self, x, valid):
+        return x

@@ -205,6 +205,14 @@ class Pyramid(Backbone):
         self.embed_dims = tuple(arch['embed_dims'])
         self.stages = nn.ModuleList()
 
+    def _finish(self, parts: nn.ModuleList) -> None:
+        """As in `Backbone`."""
+        if getattr(self.stages[0].patch_embed, 'norm_after_positions', False):
+            raise ValueError(
+                f"{self._get_name()}: stem_cfg: norms='post_pos_embed' must be another: only ViT supports it"
+            )
+        super()._finish(parts)
+
     @property
     def feature_info(self) -> list[dict[str, Any]]:
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each output, with timm's keys."""

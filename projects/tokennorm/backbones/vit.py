@@ -10,23 +10,23 @@ and columns (Li et al., "MViTv2", 2021), follow ViTDet's published code.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints import resize_positions
-from tokennorm.layers.block import Block, run_block
+from tokennorm.layers.block import Block, NoNorm, run_block
 from tokennorm.layers.drop_path import drop_path_rates
 from tokennorm.layers.mlp import Mlp
-from tokennorm.layers.pad import pad_to_multiple
+from tokennorm.norms.dtn import attention_centres
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
@@ -40,76 +40,7 @@ ARCHS: dict[str, dict[str, float]] = {
     'base*': dict(embed_dims=768, depths=12, num_heads=16, mlp_ratios=4),
 }
 
-REL_POS = ('rel_pos_h', 'rel_pos_w')
-
-
-def rows_of_offsets(table: Tensor, size: int) -> Tensor:
-    """Rows of a table of relative positions (2 n - 1, D) for each query and key, (size, size, D).
-
-    A query i tokens after its key has row n - 1 + i. If `size` is not n, the table is resized linearly, as in ViTDet.
-    """
-    if torch.compiler.is_exporting() or len(table) != 2 * size - 1:  # a comparison would fix an exported side
-        table = F.interpolate(table.float().mT[None], size=2 * size - 1, mode='linear')[0].mT.to(table.dtype)
-    at = torch.arange(size, device=table.device)
-    return table[at[:, None] - at + size - 1]
-
-
-def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Bias of queries (B, N, H * W, D) for the keys of a grid of H x W, (B, N, H * W, H * W).
-
-    It is the product of the query with the relative position in height, plus the product with the relative position in
-    width. It is added to the logits, and unlike them it is not divided by the root of D.
-    """
-    q = q.unflatten(2, grid)
-    of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(rel_pos_h, grid[0]))
-    of_columns = torch.einsum('b n h w d, w k d -> b n h w k', q, rows_of_offsets(rel_pos_w, grid[1]))
-    return rearrange(of_rows[..., None] + of_columns[..., None, :], 'b n h w kh kw -> b n (h w) (kh kw)')
-
-
-class Attention(nn.Module):
-    """Attention of each token to all tokens.
-
-    Args:
-        dims: Channels C.
-        num_heads: Heads N; divides C.
-        rel_pos: Height and width, in tokens, of the grid that the tables of relative positions are made for. None is no
-            relative positions.
-    """
-
-    def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(dims, 3 * dims)
-        self.proj = nn.Linear(dims, dims)
-        for name, size in zip(REL_POS, rel_pos or (None, None), strict=True):
-            self.register_parameter(name, size and nn.Parameter(torch.zeros(2 * size - 1, dims // num_heads)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        height, width = x.shape[1:3]
-        q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
-        has_positions = self.rel_pos_h is not None
-        bias = relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width)) if has_positions else None
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
-
-
-class WindowAttention(Attention):
-    """Attention within windows that do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
-
-    def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool = False) -> None:
-        super().__init__(dims, num_heads, (window, window) if rel_pos else None)
-        self.window = window
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        batch_size, height, width = x.shape[:3]
-        x = pad_to_multiple(x, self.window, channels_last=True)
-        rows = x.shape[1] // self.window
-        x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
-        x = super().forward(x)
-        x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
-        return x[:, :height, :width]
+PLACEMENTS = ('pre', 'post', 'pre+post')
 
 
 @MODELS.register_module()
@@ -138,7 +69,11 @@ class ViT(Backbone):
         rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
             of the grid that the tables of blocks with global attention are made for (64 in ViTDet). They are resized
             for other grids. Tables of window attention fit the windows. All are initialized to 0, also if the
-            checkpoint has none. None is no relative positions.
+            checkpoint has none. 'eq6' is the ablation of the DTN paper (Table 10a): the relative positions of Eq. 6 in
+            the attention of the first `l_dtn` blocks, initialized by Eq. 7. None is no relative positions.
+        norm_placement: Norms of the attention and the MLP: 'pre' is before the layer, 'post' after it and before the
+            residual connection, 'pre+post' both; one value, or one each for attention and MLP. The Dual PatchNorm notes
+            compare these nine combinations.
         out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
@@ -166,7 +101,8 @@ class ViT(Backbone):
         pretrain_img_size: int | tuple[int, int] = 224,
         window_size: int = 14,
         global_indices: Sequence[int] | None = None,
-        rel_pos: int | tuple[int, int] | None = None,
+        rel_pos: int | tuple[int, int] | Literal['eq6'] | None = None,
+        norm_placement: str | Sequence[str] = 'pre',
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
         frozen_stages: int = -1,
@@ -203,7 +139,10 @@ class ViT(Backbone):
             raise ValueError(
                 f"ViT: out_type='cls_token' needs l_dtn={l_dtn} below the depth, for the class token to join"
             )
-        if rel_pos is not None:
+        if rel_pos == 'eq6':
+            if l_dtn == 0:
+                raise ValueError("ViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
+        elif rel_pos is not None:
             rel_pos = self._height_and_width('rel_pos', rel_pos)
             if out_type == 'cls_token':
                 raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
@@ -217,30 +156,56 @@ class ViT(Backbone):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg')
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
+        rel_pos_of = [None if rel_pos == 'eq6' and i >= l_dtn else rel_pos for i in range(depth)]
         attentions = [
-            WindowAttention(dims, num_heads, window_size, rel_pos is not None)
+            WindowAttention(dims, num_heads, window_size, rel_pos_of[i] if rel_pos == 'eq6' else rel_pos is not None)
             if out_type == 'featmap' and i not in global_indices
-            else Attention(dims, num_heads, rel_pos)
+            else Attention(dims, num_heads, rel_pos_of[i])
             for i in range(depth)
         ]
+        placements = self._placements(norm_placement)
         drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            Block(
-                norm1=(token_norm if i < l_dtn else other_norm)(),
-                attn=attn,
-                norm2=(token_norm if i < l_dtn else other_norm)(),
-                mlp=Mlp(dims, arch['mlp_ratios']),
-                drop_path=next(drop_paths),
-            )
+            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm, placements)
             for i, attn in enumerate(attentions)
         )
         if out_type == 'cls_token':
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
             self.norm = build_norm(norm_cfg, dims)
         self._finish(self.blocks)
+
+    def _placements(self, norm_placement: str | Sequence[str]) -> tuple[str, str]:
+        """Norm placements of the attention and the MLP."""
+        placements = (norm_placement,) * 2 if isinstance(norm_placement, str) else norm_placement
+        if not isinstance(placements, Sequence) or len(placements) != 2 or not set(placements) <= set(PLACEMENTS):
+            raise ValueError(
+                f'ViT: norm_placement={norm_placement!r} must be one of {", ".join(PLACEMENTS)}, or two of them, for '
+                'attention and MLP'
+            )
+        return tuple(placements)
+
+    def _block(
+        self,
+        attn: nn.Module,
+        arch: Mapping[str, float],
+        drop_path: float,
+        build: Callable[[], nn.Module],
+        placements: tuple[str, str],
+    ) -> Block:
+        """A block whose norms `build` builds, in the order in which it applies them."""
+        pre, post = ([build() if kind in p.split('+') else NoNorm() for p in placements] for kind in ('pre', 'post'))
+        return Block(
+            norm1=pre[0],
+            attn=attn,
+            norm2=pre[1],
+            mlp=Mlp(self.embed_dims, arch['mlp_ratios']),
+            drop_path=drop_path,
+            post_norm1=post[0],
+            post_norm2=post[1],
+        )
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
@@ -256,6 +221,10 @@ class ViT(Backbone):
         for name, p in self.named_parameters():
             if name.endswith(REL_POS):
                 nn.init.zeros_(p)
+            elif name.endswith('attn.position'):
+                with torch.no_grad():
+                    p[:, 0] = -1
+                    p[:, 1:] = 2 * attention_centres(len(p))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -270,6 +239,8 @@ class ViT(Backbone):
         valid = valid_tokens(x, self.patch_size)
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
+        if getattr(self.patch_embed, 'norm_after_positions', False):
+            x = self.patch_embed.norm(x, valid)
         outs = []
         for i, block in enumerate(self.blocks):
             if self.out_type == 'cls_token' and i == self.l_dtn:

@@ -8,6 +8,16 @@ from torch.utils.checkpoint import checkpoint
 from tokennorm.layers.drop_path import DropPath
 
 
+class NoNorm(nn.Identity):
+    """Returns its input; keeps the signature shared by all normalizers."""
+
+    is_token_norm = True
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(...) -> (...)."""
+        return x
+
+
 class Block(nn.Module):
     """Norm, attention, norm, MLP, each pair with a residual connection.
 
@@ -17,20 +27,33 @@ class Block(nn.Module):
         norm2: Token normalization layer before the MLP.
         mlp: MLP, (B, H, W, C) -> (B, H, W, C).
         drop_path: Stochastic depth rate of both branches.
+        post_norm1: Token normalization layer after the attention, before the residual connection. None is no norm.
+        post_norm2: The same after the MLP.
     """
 
-    def __init__(self, norm1: nn.Module, attn: nn.Module, norm2: nn.Module, mlp: nn.Module, drop_path: float) -> None:
+    def __init__(
+        self,
+        norm1: nn.Module,
+        attn: nn.Module,
+        norm2: nn.Module,
+        mlp: nn.Module,
+        drop_path: float,
+        post_norm1: nn.Module | None = None,
+        post_norm2: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.norm1 = norm1
         self.attn = attn
         self.norm2 = norm2
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
+        self.post_norm1 = post_norm1 or NoNorm()
+        self.post_norm2 = post_norm2 or NoNorm()
 
     def forward(self, x: Tensor, valid: Tensor | None = None, *attn_args: Any) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid), *attn_args))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
+        x = x + self.drop_path(self.post_norm1(self.attn(self.norm1(x, valid), *attn_args), valid))
+        return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
 
 
 def run_block(block: nn.Module, *args: Any, recompute: bool) -> Tensor:

@@ -12,7 +12,7 @@ from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.layers.patch_embed import check_sizes, overlap_margin
 from tokennorm.registry import MODELS
 
-NORMS = ('dual', 'pre', 'post')
+NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
 
 
 @MODELS.register_module()
@@ -37,7 +37,8 @@ class DualPatchEmbed(nn.Module):
             eps 1e-6, the eps of the paper's framework.
         kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
         norms: Norms to use, as in the paper's ablation: 'dual' is both, 'pre' only the one before the projection,
-            'post' only the one after it.
+            'post' only the one after it. 'post_pos_embed' is 'post', but `ViT` applies the norm after it has added the
+            position embedding.
         patch_norm_cfg: The norm before the projection, which does not follow `norm_cfg`. None is LayerNorm with eps
             1e-6.
 
@@ -55,7 +56,7 @@ class DualPatchEmbed(nn.Module):
         patch_size: int = 16,
         norm_cfg: Mapping[str, Any] | None = None,
         kernel_size: int | None = None,
-        norms: Literal['dual', 'pre', 'post'] = 'dual',
+        norms: Literal['dual', 'pre', 'post', 'post_pos_embed'] = 'dual',
         patch_norm_cfg: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -68,15 +69,19 @@ class DualPatchEmbed(nn.Module):
         )
         if norms not in NORMS:
             raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
-        if norms == 'post' and patch_norm_cfg is not None:
-            raise ValueError("DualPatchEmbed: norms='post' has no norm before the projection; remove patch_norm_cfg")
+        has_patch_norm = norms in ('dual', 'pre')
+        if not has_patch_norm and patch_norm_cfg is not None:
+            raise ValueError(
+                f'DualPatchEmbed: norms={norms!r} has no norm before the projection; remove patch_norm_cfg'
+            )
+        self.norm_after_positions = norms == 'post_pos_embed'
         self.patch_size = patch_size
         self.kernel_size = kernel_size or patch_size
         self.margin = overlap_margin(patch_size, kernel_size)
         layer_norm = dict(type='LN', eps=1e-6)
         patch_dims = self.kernel_size**2 * in_channels
         self.patch_norm = nn.Identity()
-        if norms != 'post':
+        if has_patch_norm:
             self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
         self.proj = nn.Linear(patch_dims, embed_dims)
         self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg or layer_norm, embed_dims)
@@ -86,4 +91,5 @@ class DualPatchEmbed(nn.Module):
         x = F.pad(pad_to_multiple(x, self.patch_size), (self.margin,) * 4)
         windows = x.unfold(2, self.kernel_size, self.patch_size).unfold(3, self.kernel_size, self.patch_size)
         x = rearrange(windows, 'b c h w ph pw -> b h w (ph pw c)')
-        return self.norm(self.proj(self.patch_norm(x)))
+        x = self.proj(self.patch_norm(x))
+        return x if self.norm_after_positions else self.norm(x)

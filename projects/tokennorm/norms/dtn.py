@@ -144,7 +144,7 @@ class DTN(nn.LayerNorm):
             if logit is None:
                 continue
             if value is not None:
-                nn.init.constant_(logit, torch.tensor(float(value)).logit().item())
+                nn.init.constant_(logit, _logit(value))
             else:
                 nn.init.constant_(logit, LAYER_NORM_LOGIT if self.init == 'layer_norm' else 0.0)
         if self.position_weights == 'uniform':
@@ -206,6 +206,11 @@ class DTN(nn.LayerNorm):
             f'{self.normalized_shape[0]}, num_heads={self.num_heads}, eps={self.eps}, pool={self.pool}, '
             f'form={self.form!r}{only_var}{init}{grid}{fixed}{weights}'
         )
+
+
+def _logit(value: float) -> float:
+    """Inverse of the sigmoid, infinite at 0 and 1."""
+    return -math.inf if value == 0 else math.inf if value == 1 else math.log(value / (1 - value))
 
 
 def _mean_and_var(fixed_lambda: float | Sequence[float | None] | None) -> tuple[float | None, float | None]:

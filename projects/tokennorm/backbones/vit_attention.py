@@ -1,0 +1,86 @@
+"""Attention of the ViT backbone: global or in windows, with the relative positions of ViTDet or of the DTN paper."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokennorm.layers.attention import eq6_bias
+from tokennorm.layers.pad import pad_to_multiple
+
+REL_POS = ('rel_pos_h', 'rel_pos_w')
+
+
+def rows_of_offsets(table: Tensor, size: int) -> Tensor:
+    """Rows of a table of relative positions (2 n - 1, D) for each query and key, (size, size, D).
+
+    A query i tokens after its key has row n - 1 + i. If `size` is not n, the table is resized linearly, as in ViTDet.
+    """
+    if torch.compiler.is_exporting() or len(table) != 2 * size - 1:  # a comparison would fix an exported side
+        table = F.interpolate(table.float().mT[None], size=2 * size - 1, mode='linear')[0].mT.to(table.dtype)
+    at = torch.arange(size, device=table.device)
+    return table[at[:, None] - at + size - 1]
+
+
+def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Bias of queries (B, N, H * W, D) for the keys of a grid of H x W, (B, N, H * W, H * W).
+
+    It is the product of the query with the relative position in height, plus the product with the relative position in
+    width. It is added to the logits, and unlike them it is not divided by the root of D.
+    """
+    q = q.unflatten(2, grid)
+    of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(rel_pos_h, grid[0]))
+    of_columns = torch.einsum('b n h w d, w k d -> b n h w k', q, rows_of_offsets(rel_pos_w, grid[1]))
+    return rearrange(of_rows[..., None] + of_columns[..., None, :], 'b n h w kh kw -> b n (h w) (kh kw)')
+
+
+class Attention(nn.Module):
+    """Attention of each token to all tokens.
+
+    Args:
+        dims: Channels C.
+        num_heads: Heads N; divides C.
+        rel_pos: Height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made for,
+            or 'eq6' for the relative positions of Eq. 6 of the DTN paper. None is no relative positions.
+    """
+
+    def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | Literal['eq6'] | None = None) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dims, 3 * dims)
+        self.proj = nn.Linear(dims, dims)
+        self.position = nn.Parameter(torch.empty(num_heads, 3)) if rel_pos == 'eq6' else None
+        for name, size in zip(REL_POS, rel_pos if isinstance(rel_pos, tuple) else (None, None), strict=True):
+            self.register_parameter(name, size and nn.Parameter(torch.zeros(2 * size - 1, dims // num_heads)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        height, width = x.shape[1:3]
+        q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
+        bias = None
+        if self.rel_pos_h is not None:
+            bias = relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width))
+        elif self.position is not None:
+            bias = eq6_bias(self.position.float(), height, width).to(q.dtype)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
+
+
+class WindowAttention(Attention):
+    """Attention within windows that do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
+
+    def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool | Literal['eq6'] = False) -> None:
+        super().__init__(dims, num_heads, 'eq6' if rel_pos == 'eq6' else (window, window) if rel_pos else None)
+        self.window = window
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        batch_size, height, width = x.shape[:3]
+        x = pad_to_multiple(x, self.window, channels_last=True)
+        rows = x.shape[1] // self.window
+        x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
+        x = super().forward(x)
+        x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
+        return x[:, :height, :width]

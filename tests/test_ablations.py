@@ -1,0 +1,66 @@
+"""Every line of docs/research/ablations.md builds the classifier that it describes."""
+
+import re
+import shlex
+from pathlib import Path
+
+import mmpretrain.utils
+import pytest
+import torch
+from mmengine import Config, DefaultScope
+from mmengine.config import DictAction
+from mmengine.registry import MODELS
+
+from tokennorm.norms import DTN
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / 'docs' / 'research' / 'ablations.md').read_text()
+DTN_TABLE, DPN_TABLE = (
+    re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M) for part in PAGE.split('The Dual Pa')
+)
+SMALL_STAR = "model.backbone.arch='small*' model.head.in_channels=432 "
+
+
+def build(config, line):
+    options = dict(option.split('=', 1) for option in shlex.split(line))
+    cfg = Config.fromfile(ROOT / 'configs' / 'imagenet' / config)
+    cfg.merge_from_dict({key: DictAction._parse_iterable(value) for key, value in options.items()})
+    mmpretrain.utils.register_all_modules(init_default_scope=False)
+    with DefaultScope.overwrite_default_scope('mmpretrain'), torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+def test_the_tables_are_complete():
+    assert (len(DTN_TABLE), len(DPN_TABLE)) == (16, 12)
+    assert SMALL_STAR.strip() in PAGE
+
+
+@pytest.mark.parametrize(('title', 'line'), DTN_TABLE, ids=[title for title, _ in DTN_TABLE])
+def test_a_line_of_the_dtn_paper_builds(title, line):
+    backbone = build('vit-small-dtn_8xb128_in1k.py', SMALL_STAR + line).backbone
+    norms = [module for module in backbone.modules() if isinstance(module, DTN)]
+    blocks = int(re.search(r'l_dtn=(\d+)', line)[1]) if 'l_dtn' in line else 10
+    assert len(norms) == (0 if 'type=LN' in line else 2 * blocks)
+    assert (backbone.embed_dims, backbone.blocks[0].attn.num_heads, backbone.l_dtn) == (432, 9, blocks)
+    learned = {name.split('.')[-1] for name, p in backbone.named_parameters() if p.requires_grad and '.norm1.' in name}
+    fixed = re.search(r'fixed_lambda="?([^ "]*)', line)
+    if norms:
+        both = {'mean_logit', 'var_logit'}
+        expected = {'(None,1)': {'mean_logit'}, '(1,None)': {'var_logit'}}.get(fixed[1], set()) if fixed else both
+        assert learned & both == expected
+        assert ('position' in learned) == (not re.search('uniform|frozen', line))
+
+
+@pytest.mark.parametrize(('title', 'line'), DPN_TABLE, ids=[title for title, _ in DPN_TABLE])
+def test_a_line_of_the_dual_patchnorm_notes_builds(title, line):
+    model = build('vit-small_8xb128_in1k.py', line)
+    block, stem = model.backbone.blocks[0], model.backbone.patch_embed
+    kinds = [type(norm).__name__ for norm in (block.norm1, block.post_norm1, block.norm2, block.post_norm2)]
+    placement = re.search(r'norm_placement="?([^ "]*)', line)
+    pairs = re.findall(r'pre\+post|pre|post', placement[1]) if placement else ['pre']
+    pairs = pairs * 2 if len(pairs) == 1 else pairs
+    expected = [part in pair.split('+') for pair in pairs for part in ('pre', 'post')]
+    assert [kind == 'LayerNorm' for kind in kinds] == expected
+    norms = re.search(r'norms=(\w+)', line)[1] if 'norms=' in line else 'dual' if 'DualPatchEmbed' in line else ''
+    has = [type(getattr(stem, name, None)).__name__ == 'LayerNorm' for name in ('patch_norm', 'norm')]
+    assert has == [norms in ('dual', 'pre'), norms in ('dual', 'post', 'post_pos_embed')]
