@@ -160,9 +160,9 @@ MASKS = {
     ),
     'NaN': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
-        r'polygons with something else than numbers: annotation \d+ of \d+\.jpg$',
+        r'polygons with values that are not numbers: annotation \d+ of \d+\.jpg$',
     ),
-    'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with something else'),
+    'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with values that are not'),
     'text': (lambda c: first(c).update(segmentation='a'), r'segmentations that are neither lists nor run lengths'),
     'far': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
@@ -325,7 +325,7 @@ def test_categories_that_do_not_match_between_splits(data):
     edit(data, 'val', lambda c: c.update(copy.deepcopy(whole)) or c['categories'].append(dict(id=9, name='moon')))
     found = inspect(data)
     assert found.errors == []
-    assert 'val: categories that train has not, with their objects ignored: moon (0 objects)' in found.warnings
+    assert 'val: categories that train does not have, with their objects ignored: moon (0 objects)' in found.warnings
 
 
 def test_other_ids_for_the_same_names_are_a_warning(data):

@@ -10,7 +10,7 @@ from mmengine import Config
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder, use_loader_defaults
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
-IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn-dpn_8xb128_in1k.py'
+IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py'
 
 
 def make_folder(root, classes=('ant', 'bee', 'cat'), splits=('train', 'val'), images=2):

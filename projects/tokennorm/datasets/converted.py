@@ -7,16 +7,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mmengine.utils import track_iter_progress
-
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import any_size, open_image
-from tokennorm.files import write_atomically
+from tokennorm.datasets.progress import map_files
 from tokennorm.messages import shorten
 from tokennorm.version import __version__
 
@@ -61,6 +58,8 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
         ValueError: for images or labels that cannot be read.
         OSError: if the cache directory cannot be written.
     """
+    from tokennorm.files import write_atomically  # imports mmengine
+
     splits = {}
     for name, entries in folder.splits.items():
         target = _cache_dir(folder.root) / f'{name}.json'
@@ -91,10 +90,10 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], i
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable, wrong = [], []
-    with any_size(), ThreadPoolExecutor() as pool:
-        opened = pool.map(lambda entry: open_image(entry.image.parent, entry.image.name), entries)
-        progress = track_iter_progress((opened, len(entries))) if len(entries) > 5000 else opened
-        for entry, found in zip(entries, progress, strict=True):
+    with any_size():
+        files = [entry.image for entry in entries]
+        opened = map_files(lambda file: open_image(file.parent, file.name), files, f'Images of {name}')
+        for entry, found in zip(entries, opened, strict=True):
             if found.problem:
                 unreadable.append(f'{entry.image} {found.problem}')
                 continue

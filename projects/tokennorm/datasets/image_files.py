@@ -1,8 +1,8 @@
-"""Opens image files as training would, and says what is wrong with them.
+"""Opens image files as training would, and names what is wrong with them.
 
-mmcv reads with OpenCV: in colour, turned as the EXIF of JPEG and PNG says (not that of WebP), grey as three equal
-channels, CMYK turned into RGB, transparency left out, and the upper 8 of 16 bits. It refuses files that end early, and
-images of more than 2**30 pixels.
+mmcv reads with OpenCV: in colour, turned as the EXIF of JPEG and PNG says (not the EXIF of WebP), grey as three equal
+channels, CMYK as RGB, without transparency, and the upper 8 of 16 bits. It refuses files that end early, and images of
+more than 2**30 pixels.
 """
 
 import os
@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import mmcv
+import cv2
+import numpy as np
 from PIL import Image
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
@@ -22,12 +23,12 @@ _ROTATED_BY_EXIF = range(5, 9)  # orientations that swap height and width
 
 
 class OpenedImage(NamedTuple):
-    """What `open_image` found.
+    """Result of `open_image`.
 
     Attributes:
         problem: Why training could not read the file, or ''.
         size: Width and height in pixels, as training reads it; (0, 0) with a problem.
-        notes: What training reads otherwise than one might think.
+        notes: What training reads in another way than one might expect.
     """
 
     problem: str
@@ -40,9 +41,17 @@ def list_images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
 
 
+def read_image(path: str | Path) -> np.ndarray | None:
+    """An image as training reads it, (H, W, 3) uint8 BGR; None if it cannot be read."""
+    try:
+        return cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+    except (OSError, ValueError, cv2.error):
+        return None
+
+
 @contextmanager
 def any_size() -> Iterator[None]:
-    """Lets Pillow open images that it would take for an attack by their size; they are not decoded by it."""
+    """Lets Pillow open images whose size it would take for an attack; Pillow does not decode them here."""
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         yield
@@ -51,44 +60,45 @@ def any_size() -> Iterator[None]:
 
 
 def open_image(folder: Path, name: str) -> OpenedImage:
-    """Opens one image file. It is decoded only where it does not end as its format does, or the checksums of a PNG do
-    not hold; a JPEG with other bytes in its middle is not found out.
+    """Opens one image file.
 
-    Call it within `any_size`.
+    It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
+    bytes in its middle is not detected. Call it within `any_size`.
     """
-    path = folder / name
-    if not os.path.isfile(path):  # which, other than Path's, has an answer to every name
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):  # unlike Path's, it accepts every name
         return OpenedImage('missing')
     try:
-        with Image.open(path) as image:
-            size, mark, tiles = image.size, _END_MARKS.get(image.format), str(image.tile)
-            exif = Image.Exif()  # image.getexif() would decode a PNG, and heed XMP, which OpenCV does not
-            exif.load(image.info.get('exif'))
-            if exif.get(0x0112) in _ROTATED_BY_EXIF:
-                size = size[::-1]
-            image.verify()
+        with open(path, 'rb') as file:
+            with Image.open(file) as image:
+                size, mark, tiles = image.size, _END_MARKS.get(image.format or ''), str(image.tile)
+                exif = image.info.get('exif')
+                if exif and _orientation(exif) in _ROTATED_BY_EXIF:
+                    size = size[::-1]
+                if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
+                    image.verify()
+            file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            is_whole = mark is not None and mark in file.read()
+            if size[0] * size[1] > MOST_PIXELS:
+                return OpenedImage(f'of more than {MOST_PIXELS} pixels, which OpenCV does not decode')
     except Exception:  # each format's reader raises its own
         return _decode_image(path, ())
-    if size[0] * size[1] > MOST_PIXELS:
-        return OpenedImage(f'of more than {MOST_PIXELS} pixels, which OpenCV does not decode')
     notes = ['of 16 bits a channel, of which training reads the upper 8'] if ';16' in tiles else []
     if size[0] * size[1] > LARGE:
         notes.append(f'of more than {LARGE // 10**6} million pixels, which take 3 bytes each while they are read')
-    try:
-        with path.open('rb') as file:
-            file.seek(-min(64, path.stat().st_size), 2)
-            is_whole = mark is not None and mark in file.read()
-    except OSError:
-        is_whole = False
     return OpenedImage('', size, tuple(notes)) if is_whole else _decode_image(path, tuple(notes))
 
 
-def _decode_image(path: Path, notes: tuple[str, ...]) -> OpenedImage:
+def _orientation(exif: bytes) -> int | None:
+    """The orientation in EXIF data; `image.getexif()` would decode a PNG, and read XMP, which OpenCV ignores."""
+    data = Image.Exif()
+    data.load(exif)
+    return data.get(0x0112)
+
+
+def _decode_image(path: str, notes: tuple[str, ...]) -> OpenedImage:
     """`open_image` by the decoder of training, which refuses a file that ends early."""
-    try:
-        pixels = mmcv.imfrombytes(path.read_bytes())
-    except Exception:  # OpenCV's errors
-        pixels = None
+    pixels = read_image(path)
     if pixels is None:
         return OpenedImage('that cannot be decoded')
     return OpenedImage('', (pixels.shape[1], pixels.shape[0]), notes)

@@ -10,9 +10,9 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.messages import shorten
 
-EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')  # mmpretrain's
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
 
@@ -82,6 +82,7 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
             data_root='',
             data_prefix=str(split.folder.resolve()),
             metainfo=dict(classes=classes),
+            extensions=IMAGE_SUFFIXES,
             pipeline=pipeline,
         )
     set_num_classes(cfg['model'], len(classes))
@@ -132,14 +133,14 @@ def _count_classes(folder: Path) -> dict[str, int]:
             f'--data: {folder} has one folder of a class alone, {names[0]}; a classifier needs two or more'
         )
     counts = {
-        name: sum(file.lower().endswith(EXTENSIONS) for _, _, files in os.walk(folder / name) for file in files)
+        name: sum(file.lower().endswith(IMAGE_SUFFIXES) for _, _, files in os.walk(folder / name) for file in files)
         for name in names
     }
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(
             f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): '
-            f'remove them, or put images into them ({", ".join(EXTENSIONS)})'
+            f'remove them, or put images into them ({", ".join(IMAGE_SUFFIXES)})'
         )
     return counts
 
@@ -160,7 +161,7 @@ def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
 def _what_is_in(folder: Path) -> str:
     if (folder / 'annotations').is_dir() or any(folder.glob('*.json')):
         return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
-    images = sum(path.suffix.lower() in EXTENSIONS for path in folder.iterdir())
+    images = sum(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir())
     names = subfolders(folder)
     folders = f'folders {shorten(names)}' if names else 'no folders'
     return f'It has {folders} and {images} images'

@@ -19,9 +19,9 @@ from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import set_num_classes
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.engine.image_size import use_trained_size
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
 

@@ -12,7 +12,8 @@ from timm.data import ImageNetInfo
 from torch import Tensor, nn
 
 from tokennorm.datasets.coco.checks import set_num_classes
-from tokennorm.datasets.image_folder import EXTENSIONS, subfolders
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+from tokennorm.datasets.image_folder import subfolders
 from tokennorm.messages import shorten
 from tokennorm.registry import DATASETS
 
@@ -42,10 +43,10 @@ class ClassFolders(BaseDataset):
             dict(img_path=str(path), gt_label=label)
             for name, label in self.labels.items()
             for path in sorted(Path(self.data_root, name).rglob('*'))
-            if path.suffix.lower() in EXTENSIONS
+            if path.suffix.lower() in IMAGE_SUFFIXES
         ]
         if not images:
-            raise ValueError(f'{self.data_root} has no images ({", ".join(EXTENSIONS)}) in its folders')
+            raise ValueError(f'{self.data_root} has no images ({", ".join(IMAGE_SUFFIXES)}) in its folders')
         return images
 
 
