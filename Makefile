@@ -32,6 +32,7 @@ lint: env
 	"$(VENV_PYTHON)" -m ruff check .
 	"$(VENV_PYTHON)" -m ruff format --check .
 	"$(VENV)/bin/lint-imports"
+	"$(VENV_PYTHON)" -m mypy
 
 docs: env
 	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt

@@ -92,7 +92,7 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
 
 
 def build_norm(
-    cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, role: str = 'norm_cfg', **optional
+    cfg: Mapping[str, Any], num_features: int, num_heads: int = 1, role: str = 'norm_cfg', **optional: Any
 ) -> nn.Module:
     """Builds a normalizer of `num_features` channels for blocks of `num_heads` heads.
 
@@ -119,7 +119,7 @@ def build_norm(
     return cls(num_features, **{**given, **kwargs})
 
 
-def build_stem(cfg: Mapping[str, Any] | None, **kwargs) -> nn.Module:
+def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
     """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`.
 
     Raises:

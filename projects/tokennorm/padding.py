@@ -33,9 +33,9 @@ def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor) 
     sizes = sizes.tolist() if isinstance(sizes, Tensor) else sizes
     if len(sizes) != len(images):
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
-    images.image_sizes = _LastNote.batch_shape = None
+    images.image_sizes = _LastNote.batch_shape = None  # type: ignore[attr-defined]
     if any(tuple(size) != tuple(images.shape[-2:]) for size in sizes):
-        images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)
+        images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)  # type: ignore[attr-defined]
         _LastNote.batch_shape = tuple(images.shape[-2:])
     return images
 

@@ -163,7 +163,8 @@ class Backbone(BaseModule):
         self._check_range(name, sides, 1)
         if len(sides) != 2:
             raise ValueError(f'{self._get_name()}: {name}={value} must be one side or (height, width)')
-        return tuple(sides)
+        height, width = sides
+        return height, width
 
     def _check_range(
         self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral

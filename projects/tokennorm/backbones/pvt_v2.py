@@ -194,7 +194,8 @@ class PVTv2(Pyramid):
             elif isinstance(module, nn.Conv2d):
                 fan_out = module.weight[:, 0].numel() // module.groups
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

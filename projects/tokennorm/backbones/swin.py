@@ -162,12 +162,13 @@ class Stage(nn.Module):
 
     def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
         """Returns the shift of every second block for a grid (B, H, W, C), and the mask that these blocks share."""
-        shift = tuple(
-            self.window // 2 if self.shift_single_windows or size > self.window else 0 for size in x.shape[1:3]
-        )
+        height, width = x.shape[1:3]
+        half = self.window // 2
+        single = self.shift_single_windows
+        shift = half if single or height > self.window else 0, half if single or width > self.window else 0
         if len(self.blocks) < 2 or shift == (0, 0):
             return (0, 0), None
-        grid = tuple(size + -size % self.window for size in x.shape[1:3])
+        grid = height + -height % self.window, width + -width % self.window
         return shift, shift_mask(grid, self.window, shift, like=x)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +94,12 @@ def load_pretrained(
     sources = {key.removeprefix(prefix): value.detach() for key, value in whole.items() if key.startswith(prefix)}
     expected = model.state_dict()
     optional = matching(expected, allow_missing)
-    author, steps, fill = 'as given', [convert], None
     if convert is None:
         layout = _find_layout(model, sources, checkpoint)
-        author = f'names of {layout.author}'
-        steps, fill = [from_published_dtn, partial(layout.convert, model=model)], layout.fill
+        author, fill = f'names of {layout.author}', layout.fill
+        steps: list[Convert] = [from_published_dtn, lambda state_dict: layout.convert(state_dict, model)]
+    else:
+        author, fill, steps = 'as given', None, [convert]
     try:
         converted, read = _convert(sources, steps)
         resized = resize_tables(converted, model)

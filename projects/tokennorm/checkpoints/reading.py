@@ -152,7 +152,7 @@ def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
 
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
     """A dataset's `metainfo`; of concatenated datasets the first, if all have equal classes, else {}."""
-    metas = meta if isinstance(meta, list | tuple) else [meta or {}]
+    metas: Sequence[Mapping[str, Any]] = meta if isinstance(meta, list | tuple) else [meta or {}]  # type: ignore[list-item]
     classes = [list(one.get('classes') or ()) for one in metas]
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
 
@@ -174,10 +174,11 @@ def _latest(folder: Path) -> Path:
     noted = noted_checkpoint(folder)
     if noted is not None and noted.is_file():
         return noted
-    numbered = [
-        path for path in folder.glob('*.pth') if path.stem.rpartition('_')[0] in ('epoch', 'iter') and path.is_file()
-    ]
-    numbered = {int(path.stem.rpartition('_')[2]): path for path in numbered if path.stem.rpartition('_')[2].isdigit()}
+    numbered = {}
+    for path in folder.glob('*.pth'):
+        kind, _, number = path.stem.rpartition('_')
+        if kind in ('epoch', 'iter') and number.isdigit() and path.is_file():
+            numbered[int(number)] = path
     if not numbered:
         raise FileNotFoundError(f'{folder} has no checkpoint: no {NOTE}, epoch_N.pth or iter_N.pth')
     return numbered[max(numbered)]

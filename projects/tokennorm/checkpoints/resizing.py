@@ -1,7 +1,6 @@
 """Resizes learned position embeddings and bias tables to the sizes of a model."""
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,9 +8,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 
-def resize_positions(
-    positions: Tensor, shape: tuple[int, int], mode: Literal['bicubic', 'bilinear'] = 'bicubic'
-) -> Tensor:
+def resize_positions(positions: Tensor, shape: tuple[int, int], mode: str = 'bicubic') -> Tensor:
     """Resizes position embeddings in float32, by the method of the model that they belong to.
 
     Args:

@@ -74,7 +74,7 @@ def _no_bytes() -> bytes:
     return b''
 
 
-STAND_INS = [
+STAND_INS: list[Any] = [
     (_no_bytes, 'builtins.bytes'),
     (_Attribute, 'builtins.getattr'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),

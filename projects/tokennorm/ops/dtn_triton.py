@@ -22,7 +22,7 @@ saves the moments' 16 bytes twice or more, for narrow bands only.
 """
 
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 
 import torch
@@ -115,7 +115,7 @@ def _tile(block_d: int, cells: int) -> dict[str, int]:
     return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
 
 
-def _on_device_of(x: Tensor):
+def _on_device_of(x: Tensor) -> AbstractContextManager:
     """Triton launches on the current device."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 

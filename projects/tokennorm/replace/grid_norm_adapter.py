@@ -105,12 +105,12 @@ class GridNormAdapter(nn.Module):
         )
 
     def _of_grid(self, x: Tensor) -> Tensor:
-        valid = self.record.valid(tuple(x.shape[1:3]), len(x)) if self.grid is None else None
+        valid = self.record.valid((x.shape[1], x.shape[2]), len(x)) if self.grid is None else None
         return self.norm(x) if valid is None else self.norm(x, valid)
 
     def _of_prefix(self, x: Tensor) -> Tensor:
-        affine = (p if p is not None and p.shape == self.normalized_shape else None for p in affine_of(self.norm))
-        return F.layer_norm(x, self.normalized_shape, *affine, eps=self.eps)
+        weight, bias = (p if p is not None and p.shape == self.normalized_shape else None for p in affine_of(self.norm))
+        return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         return f'grid={self.grid!r}, num_prefix_tokens={self.num_prefix_tokens}'

@@ -13,7 +13,8 @@ WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+    height, width = (value, value) if isinstance(value, int) else value
+    return height, width
 
 
 def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:

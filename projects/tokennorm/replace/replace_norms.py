@@ -76,7 +76,8 @@ def replace_norms(
     for name in names:
         old = model.get_submodule(name)
         norm = _norm_like(old, name, token_norm_cfg, _heads(model, name, num_heads))
-        replacements[name] = GridNormAdapter(norm, name, old, _of(name, grid), tuple(dict.fromkeys(prefixes)), record)
+        grid_of_norm = _of(name, grid)
+        replacements[name] = GridNormAdapter(norm, name, old, grid_of_norm, tuple(dict.fromkeys(prefixes)), record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
     record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
@@ -131,7 +132,7 @@ def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | Non
         raise ValueError(
             f'replace_norms: num_heads={num_heads} must set the heads of {name}: its module has no attention'
         )
-    return _heads_inside(attention) if given is None else given
+    return _heads_inside(attention) if given is None else given  # type: ignore[return-value]
 
 
 def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:

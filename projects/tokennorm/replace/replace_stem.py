@@ -40,7 +40,7 @@ def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None
         if _is_patch_projection(getattr(module, projection, None))
     }
     name = next(iter(found), None) if name is None else name
-    if name not in found:
+    if name is None or name not in found:
         raise ValueError(
             f'replace_stem: name={name!r} must be a patch embedding with a Conv2d {" or ".join(PROJECTIONS)}; '
             f'{type(model).__name__} has {", ".join(found) or "none"}'
