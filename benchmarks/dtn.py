@@ -1,11 +1,12 @@
-"""DTN beside LayerNorm and beside DTN with a T x T matrix: time and peak memory, and growth with the number of tokens.
+"""DTN compared with LayerNorm and with a DTN that builds the T x T matrix: time, peak memory, growth with the tokens.
 
-    python benchmarks/dtn.py --out work_dirs/benchmarks            # on a CPU
-    python benchmarks/dtn.py --device cuda --dtype bfloat16        # on a GPU
+    python benchmarks/dtn.py --threads 1 --clock cpu --out work_dirs/benchmarks    # on a CPU
+    python benchmarks/dtn.py --device cuda --dtype bfloat16                        # on a GPU
 
 Prints two tables (`shapes` and `growth`), writes each as CSV, and draws the second as a log-log plot. The figures to
-look at are the ratios. The memory of a step is what forward and backward of the norm alone allocate, beyond the tokens
-and the gradient of the result, which exist before.
+look at are the ratios. LayerNorm and DTN alternate without any other contender, which would evict LayerNorm's tokens
+from the caches; the dense DTN is measured after them. The memory of a step is what forward and backward of the norm
+alone allocate, beyond the tokens and the gradient of the result, which exist before.
 """
 
 import argparse
@@ -52,7 +53,12 @@ def main() -> None:
     parser.add_argument('--threads', type=int, default=2, help='of a CPU (default: 2)')
     parser.add_argument('--clock', default='wall', choices=list(CLOCKS), help='cpu: the processor time of this process')
     parser.add_argument('--only', default='', help="shapes whose name contains this, or 'growth'")
-    parser.add_argument('--seconds', type=float, default=3, help='for each row and direction (default: 3)')
+    parser.add_argument(
+        '--seconds',
+        type=float,
+        default=3,
+        help='for each row and direction, and as long again for the dense DTN (default: 3)',
+    )
     parser.add_argument('--memory-limit', type=float, default=8, help='GiB that a contender may take (default: 8)')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/benchmarks'))
     args = parser.parse_args()
@@ -122,8 +128,7 @@ def measure(
 
     forwards = {name: forward(norm) for name, norm in contenders.items()}
     steps = {name: step(norm) for name, norm in contenders.items()}
-    times = milliseconds(forwards, args.device, args.clock, args.seconds)
-    step_times = milliseconds(steps, args.device, args.clock, args.seconds)
+    times, step_times = (measure_pair_first(calls, args) for calls in (forwards, steps))
     memory = {name: peak_mebibytes(run, args.device) for name, run in steps.items()}
 
     row = dict(shape=name, grid=f'{batch}x{height}x{width}x{channels}', heads=str(num_heads), pool=str(pool))
@@ -134,6 +139,15 @@ def measure(
         row[f'ours/LN {title}'] = f'{figures["ours"] / figures["LN"]:.1f}'
         row[f'dense/ours {title}'] = f'{figures["dense"] / figures["ours"]:.1f}' if 'dense' in figures else '-'
     return row
+
+
+def measure_pair_first(calls: dict[str, Callable], args: argparse.Namespace) -> dict[str, float]:
+    """Milliseconds of LayerNorm and DTN in turns, and of the dense DTN afterwards."""
+    pair = {name: call for name, call in calls.items() if name != 'dense'}
+    times = milliseconds(pair, args.device, args.clock, args.seconds, rounds=500)
+    if 'dense' in calls:
+        times |= milliseconds({'dense': calls['dense']}, args.device, args.clock, args.seconds)
+    return times
 
 
 def print_exponents(name: str, rows: list[dict[str, str]]) -> None:

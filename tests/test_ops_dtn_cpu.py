@@ -96,6 +96,18 @@ def test_parameters_in_other_dtypes(dtype):
         assert (a - e).abs().max() <= 5e-3 * e.abs().max(), name
 
 
+def test_the_default_dtype_changes_nothing():
+    args = arguments()
+    expected = gradients(dtn, args)
+    torch.set_default_dtype(torch.float64)
+    try:
+        actual = gradients(dtn, args)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, a, e in zip(('y', *NAMES), actual, expected, strict=True):
+        assert torch.equal(a, e), name
+
+
 @pytest.mark.parametrize('use_reentrant', [False, True])
 def test_activation_checkpointing(use_reentrant, kernel_calls):
     args = arguments()

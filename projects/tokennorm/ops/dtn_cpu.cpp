@@ -131,9 +131,9 @@ void forward(const Call& c) {
       for (int64_t i = 0, step; i < c.width; i += step) {
         const T* x = (const T*)c.x + (t0 + i) * c.channels;
         step = i + 4 <= inside ? 4 : 1;
-        if (step == 4) token_statistics<4>(c, x, first, chunk_sums, c.mean + t0 + i, c.var + t0 + i);
-        else token_statistics<1>(c, x, first, i < inside ? chunk_sums : nullptr, c.mean + t0 + i, c.var + t0 + i);
-        if (i >= inside) layer_norm(c, x, c.mean[t0 + i], c.var[t0 + i], (T*)c.y + (t0 + i) * c.channels);
+        if (step == 4) token_statistics<4>(c, x, first, chunk_sums, c.mean() + t0 + i, c.var() + t0 + i);
+        else token_statistics<1>(c, x, first, i < inside ? chunk_sums : nullptr, c.mean() + t0 + i, c.var() + t0 + i);
+        if (i >= inside) layer_norm(c, x, c.mean()[t0 + i], c.var()[t0 + i], (T*)c.y + (t0 + i) * c.channels);
       }
     }
   });
@@ -144,7 +144,7 @@ void forward(const Call& c) {
         sum += sums[(image * c.chunks() + chunk) * c.blocks() + block.first / V];
       const Grid& grid = *grids.of_image[image];
       const vf first = load((const T*)c.x + image * c.tokens() * c.channels + block.first, block.lanes);
-      store(c.shift + image * c.channels + block.first, first + sum / splat((float)grid.height * grid.width),
+      store(c.shift() + image * c.channels + block.first, first + sum / splat((float)grid.height * grid.width),
             block.lanes);
     }
   for_strips(c, grids, [&](int64_t image, int64_t, int top, int bottom, int64_t group, Scratch& scratch) {
@@ -199,7 +199,7 @@ void backward(const Call& c) {
         T* grad_x = (T*)c.grad_x + t * c.channels;
         if (row >= grid.height || i >= grid.width) {
           float* sums = &outside[2 * (image * c.chunks() + chunk) * c.channels];
-          layer_norm_backward(c, x, (const T*)c.grad_y + t * c.channels, c.mean[t], c.var[t], grad_x, sums,
+          layer_norm_backward(c, x, (const T*)c.grad_y + t * c.channels, c.mean()[t], c.var()[t], grad_x, sums,
                               sums + c.channels);
           continue;
         }
@@ -214,7 +214,7 @@ void backward(const Call& c) {
         const float* grad = c.grad_tokens + t * c.channels;
         for (int64_t k = 0; k < c.channels; k += V) {
           const int lanes = std::min<int64_t>(V, c.channels - k);
-          store(grad_x + k, load(grad + k, lanes) - ((load(x + k, lanes) - c.mean[t]) * slope + level), lanes);
+          store(grad_x + k, load(grad + k, lanes) - ((load(x + k, lanes) - c.mean()[t]) * slope + level), lanes);
         }
       }
   });

@@ -34,7 +34,6 @@ DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'dtype', 'threads')
 PARAMETERS = ('weight', 'bias', 'mean_logit', 'var_logit', 'position')
 GRADIENTS = tuple(f'grad_{name}' for name in PARAMETERS)
-STATISTICS = ('mean', 'var', 'shift')
 WORK = ('y', 'grad_y', 'grad_tokens', 'token_sums', 'grad_x')
 
 
@@ -44,7 +43,7 @@ class _Call(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
         ('eps', ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ('x', *PARAMETERS, 'valid', *STATISTICS, *WORK, *GRADIENTS)),
+        *((name, ctypes.c_void_p) for name in ('x', *PARAMETERS, 'valid', 'statistics', *WORK, *GRADIENTS)),
     )
 
 
@@ -98,8 +97,9 @@ class _DTN(torch.autograd.Function):
         x = x.contiguous()
         parameters = (weight, bias, mean_logit, var_logit, position)
         y = torch.empty_like(x)
-        statistics = torch.empty(2 * x.shape[:3].numel() + len(x) * x.shape[-1])
-        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, **_split(statistics, x))
+        batch, height, width, channels = x.shape
+        statistics = x.new_empty(2 * batch * height * width + batch * channels, dtype=torch.float32)
+        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
         ctx.save_for_backward(x, *parameters, valid, statistics)
         ctx.eps, ctx.pool = eps, pool
         return y
@@ -116,9 +116,10 @@ class _DTN(torch.autograd.Function):
         x, *parameters, valid, statistics = ctx.saved_tensors
         if not _is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
             return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
-        gradients = [None if t is None else torch.empty(t.shape) for t in parameters]
+        batch, height, width, channels = x.shape
+        gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
         grad_x = torch.empty_like(x)
-        grad_tokens = grad_x if x.dtype == torch.float32 else torch.empty(x.shape)
+        grad_tokens = grad_x if x.dtype == torch.float32 else statistics.new_empty(x.shape)
         _call(
             'dtn_backward',
             x,
@@ -128,19 +129,13 @@ class _DTN(torch.autograd.Function):
             valid,
             grad_y=grad_y.to(x.dtype).contiguous(),
             grad_tokens=grad_tokens,
-            token_sums=torch.empty(x.shape[:3].numel() * library().dtn_token_sums(x.shape[-1])),
+            token_sums=statistics.new_empty(batch * height * width * library().dtn_token_sums(channels)),
             grad_x=grad_x,
-            **_split(statistics, x),
+            statistics=statistics,
             **dict(zip(GRADIENTS, gradients, strict=True)),
         )
         gradients = [None if t is None else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)]
         return grad_x, *gradients, None, None, None
-
-
-def _split(statistics: Tensor, x: Tensor) -> dict[str, Tensor]:
-    """The tokens' means and variances, (B H W), and the channels' shifts, (B C), which share one tensor."""
-    tokens = x.shape[:3].numel()
-    return dict(zip(STATISTICS, statistics.split([tokens, tokens, len(x) * x.shape[-1]]), strict=True))
 
 
 def _call(
@@ -155,7 +150,7 @@ def _call(
     """Calls a function of the library; `others` are the further tensors that it reads or writes."""
     tensors = {'x': x, 'valid': None if valid is None else valid.to('cpu', torch.int64).contiguous()} | others
     for name, t in zip(PARAMETERS, parameters, strict=True):
-        tensors[name] = None if t is None else t.detach().float().contiguous()
+        tensors[name] = None if t is None else t.float().contiguous()
     pointers = {name: t.data_ptr() for name, t in tensors.items() if t is not None}
     heads = len(parameters[-1])
     call = _Call(*x.shape, heads, pool, DTYPES[x.dtype], torch.get_num_threads(), eps, **pointers)

@@ -89,7 +89,7 @@ struct Part {
         grad_y((const T*)c.grad_y + offset),
         y((T*)c.y + offset),
         grad(c.grad_tokens + offset),
-        shift(load(c.shift + image * c.channels + block.first, block.lanes)) {}
+        shift(load(c.shift() + image * c.channels + block.first, block.lanes)) {}
 
   // Calls f(index of the token in the image) for the tokens of a window; returns how many there are.
   template <class F>
@@ -148,7 +148,7 @@ struct Part {
     Moments* line = scratch.take<Moments>(width + along_x.taps + R);
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, bias = block.bias;
     const vf eps = splat(c.eps), shift = this->shift;
-    const float *means = c.mean + image * c.tokens(), *vars = c.var + image * c.tokens();
+    const float *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels;
     const int lanes = block.lanes;
     int done = std::max(0, top + along_y.low);
@@ -191,7 +191,7 @@ struct Part {
     const vf mean_share = (1 - mean_own) * weight, var_share = (1 - var_own) * weight * -0.5f;
     const vf level_share = mean_own * weight, slope_share = var_own * weight;
     const vf y_scale = block.y.scale[row], *x_scale = &block.x.scale[column];
-    const float *means = c.mean + image * c.tokens(), *vars = c.var + image * c.tokens();
+    const float *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
     float* token_sums = c.token_sums + (image * c.tokens() * c.groups() + group) * 8;
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels, stride = 8 * c.groups();
     const int lanes = block.lanes;

@@ -34,13 +34,17 @@ struct Call {
   const void* x;  // (B, H, W, C) in dtype: 0 float32, 1 bfloat16, 2 float16
   const float *weight, *bias, *mean_logit, *var_logit, *position;  // (C), (C), (N) or null, (N), (N, 3)
   const int64_t* valid;                                            // (B, 2) or null
-  float *mean, *var, *shift;        // the tokens' own, (B, H, W), and the channels' (B, C)
+  float* statistics;                // mean() (B, H, W), var() (B, H, W) and shift() (B, C)
   void* y;                          // (B, H, W, C) in dtype
   const void* grad_y;               // the same
   float *grad_tokens, *token_sums;  // work space: (B, H, W, C), (B, H, W, groups, 8)
   void* grad_x;                     // (B, H, W, C) in dtype, may be grad_tokens
   float *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
 
+  // Each token's own mean and variance, and what is taken off each image's channels before squaring.
+  float* mean() const { return statistics; }
+  float* var() const { return statistics + batch * tokens(); }
+  float* shift() const { return statistics + 2 * batch * tokens(); }
   int64_t blocks() const { return (channels + V - 1) / V; }
   int64_t groups() const { return (blocks() + GROUP - 1) / GROUP; }
   int64_t tokens() const { return height * width; }
