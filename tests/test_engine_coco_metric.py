@@ -146,6 +146,8 @@ def test_without_hotcoco_mmdet_evaluates(data, monkeypatch):
     metric, values = evaluate(CocoMetric, path, samples, metric=['bbox', 'segm'])
     assert values == expected
     assert set(metric.detections) == {'bbox', 'segm'}
+    with pytest.raises(ImportError, match='pip install hotcoco'):
+        coco_metric.hotcoco_evaluation({}, metric.detections['bbox'], 'bbox')
 
 
 def test_other_metrics_are_those_of_mmdet(data):

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
 
     try:
         differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     for iou_type, result in differences.items():
         interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'

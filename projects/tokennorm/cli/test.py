@@ -71,7 +71,7 @@ def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
 
     try:
         report_on(runner, 'test', path, str(checkpoint))
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise SystemExit(f'error: --report: {error}') from None
     print(f'The report is in {path}')
 

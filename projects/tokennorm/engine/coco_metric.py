@@ -120,16 +120,20 @@ def hotcoco_evaluation(ground_truth: dict[str, Any], detections: Detections, iou
         ground_truth: Content of a COCO annotation file.
         detections: Detections of the dataset.
         iou_type: 'bbox' or 'segm'.
+
+    Raises:
+        ImportError: if hotcoco is not installed.
     """
+    if hotcoco is None:
+        raise ImportError('hotcoco is not installed: `pip install hotcoco`')
     truth = hotcoco.COCO(ground_truth)
+    results: Any = detections.table
     if iou_type == 'segm':  # without boxes, so that the area is the area of the mask
         columns = zip(detections.table.tolist(), detections.masks or [], strict=True)
         results = [
             dict(image_id=int(row[0]), category_id=int(row[6]), score=row[5], segmentation=mask)
             for row, mask in columns
         ]
-    else:
-        results = detections.table
     return hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
 
 

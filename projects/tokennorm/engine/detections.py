@@ -52,14 +52,14 @@ class Detections:
             category_ids: Category id of each label.
             masks: Also take the masks.
         """
-        category_ids = np.asarray(category_ids, np.float64)
+        ids = np.asarray(category_ids, np.float64)
         rows, encodings = [np.zeros((0, 7))], []
         for prediction in predictions:
             boxes = prediction['bboxes'].astype(np.float64).reshape(-1, 4)
             boxes[:, 2:] -= boxes[:, :2]
             scores = prediction.get('mask_scores', prediction['scores']) if masks else prediction['scores']
             image = np.full(len(boxes), prediction['img_id'], np.float64)
-            rows.append(np.column_stack([image, boxes, scores, category_ids[prediction['labels']]]))
+            rows.append(np.column_stack([image, boxes, scores, ids[prediction['labels']]]))
             if masks:
                 encodings += [_as_text(mask) for mask in prediction['masks']]
         return cls(np.concatenate(rows), encodings if masks else None)

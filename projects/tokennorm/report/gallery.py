@@ -182,7 +182,7 @@ def encode(pixels: np.ndarray) -> str:
     if scale < 1:
         pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     data = cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
-    return 'data:image/jpeg;base64,' + base64.b64encode(data).decode()
+    return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
 
 
 def outline(segmentation: Any, height: int, width: int) -> str:

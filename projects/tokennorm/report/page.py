@@ -169,7 +169,7 @@ def headline(scalars: Mapping[str, Curve]) -> dict[str, tuple[int, float]]:
     for iou_type in IOU_TYPES:
         for name, curve in scalars.items():
             if name.endswith(f'{iou_type}_mAP'):
-                step = max(curve, key=curve.get)
+                step = max(curve, key=lambda step: curve[step])
                 best[iou_type] = (step, curve[step])
     return best
 
