@@ -156,13 +156,14 @@ class ViT(Backbone):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg')
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
-        rel_pos_of = [None if rel_pos == 'eq6' and i >= l_dtn else rel_pos for i in range(depth)]
-        attentions = [
-            WindowAttention(dims, num_heads, window_size, rel_pos_of[i] if rel_pos == 'eq6' else rel_pos is not None)
-            if out_type == 'featmap' and i not in global_indices
-            else Attention(dims, num_heads, rel_pos_of[i])
-            for i in range(depth)
-        ]
+        window_rel_pos = rel_pos if isinstance(rel_pos, str) else rel_pos is not None
+        attentions = []
+        for i in range(depth):
+            has_positions = i < l_dtn or rel_pos != 'eq6'
+            if out_type == 'featmap' and i not in global_indices:
+                attentions.append(WindowAttention(dims, num_heads, window_size, has_positions and window_rel_pos))
+            else:
+                attentions.append(Attention(dims, num_heads, rel_pos if has_positions else None))
         placements = self._placements(norm_placement)
         drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
@@ -185,7 +186,7 @@ class ViT(Backbone):
                 f'ViT: norm_placement={norm_placement!r} must be one of {", ".join(PLACEMENTS)}, or two of them, for '
                 'attention and MLP'
             )
-        return tuple(placements)
+        return placements[0], placements[1]
 
     def _block(
         self,

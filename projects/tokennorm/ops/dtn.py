@@ -1,6 +1,6 @@
 """Dynamic Token Normalization as a function (Shao et al., "Dynamic Token Normalization Improves Vision Transformers").
 
-Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N channels a head.
+Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N channels per head.
 
 The paper's positional weights (Eq. 6) are P_ij = softmax_j(a1 (dx^2 + dy^2) + a2 dx + a3 dy), with (dx, dy) = position
 j minus position i. The exponent is a function of dx plus a function of dy, and over a full grid the softmax's
@@ -46,17 +46,17 @@ def dtn(
         x: Tokens (B, H, W, C).
         weight: gamma (C,).
         bias: beta (C,).
-        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
+        mean_logit: Logits of each head's lambda for the mean (N,); None uses the intra-token mean only.
         var_logit: Logits of each head's lambda for the variance (N,).
         position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
         eps: Added to the variance.
-        pool: Side, in tokens, of the windows that the inter-token statistics are averaged over.
+        pool: Side, in tokens, of the windows over which the inter-token statistics are pooled.
         form: 'paper' is Algorithm 1. 'published' follows the authors' code where it differs: every head of x is first
             divided by its root mean square, and the intra-token variance is unbiased.
         valid: Height and width, in tokens, of the rectangle at the top left of each image's grid that is image and not
             padding, int (B, 2), at least 1. The tokens inside are normalized as if the image were alone: P runs over
-            them only. Those outside have no neighbours and are normalized by their own statistics, lambda = 1. None is
-            the whole grid.
+            them only. The tokens outside have no neighbours and are normalized by their own statistics, lambda = 1.
+            None is the whole grid.
 
     Returns:
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
@@ -88,33 +88,33 @@ def eager_dtn(
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
     with without_autocast(x):
-        x, weight, bias, var_ratio, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
-        var_ratio = var_ratio.sigmoid()
-        mean_ratio = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
-        return algorithm_1(x, weight, bias, mean_ratio, var_ratio, position, eps, pool, form, valid).to(out_dtype)
+        x, weight, bias, var_lambda, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
+        var_lambda = var_lambda.sigmoid()
+        mean_lambda = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
+        return algorithm_1(x, weight, bias, mean_lambda, var_lambda, position, eps, pool, form, valid).to(out_dtype)
 
 
 def algorithm_1(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
-    mean_ratio: Tensor | None,
-    var_ratio: Tensor,
+    mean_lambda: Tensor | None,
+    var_lambda: Tensor,
     position: Tensor,
     eps: float = 1e-5,
     pool: int = 1,
     form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1 in the dtype of x. `mean_ratio` and `var_ratio` are lambda itself, (N,)."""
+    """Algorithm 1 in the dtype of x. `mean_lambda` and `var_lambda` are lambda itself, (N,), not its logits."""
     num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
     if form == 'published':
         x = _divide_by_head_rms(x, num_heads, eps)
     own_mean, own_var = mean, var = intra_token_stats(x, unbiased=form == 'published')
     inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
-    if mean_ratio is not None:
-        mean = torch.lerp(inter_mean, mean, mean_ratio.repeat_interleave(head_dim))
-    var = torch.lerp(inter_var, var, var_ratio.repeat_interleave(head_dim))
+    if mean_lambda is not None:
+        mean = torch.lerp(inter_mean, mean, mean_lambda.repeat_interleave(head_dim))
+    var = torch.lerp(inter_var, var, var_lambda.repeat_interleave(head_dim))
     if valid is not None:
         inside = tokens_inside(x, valid)
         mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
@@ -160,8 +160,8 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
         x = x / share.where(share > 0, 1)
         valid = -(-valid // pool)
         counts = valid[:, 1], valid[:, 0]
-    # Rows of P sum to 1, so a constant taken off each channel comes back in the mean and changes no variance, but
-    # E[x^2] - E[x]^2 then no longer cancels where channels have a large offset. It still does where a channel varies
+    # Rows of P sum to 1, so a constant subtracted from each channel comes back in the mean and changes no variance. It
+    # keeps the digits of E[x^2] - E[x]^2 in channels with a large offset. A channel still loses digits if it varies
     # far more over the grid than around a token.
     if valid is None:
         shift = x.mean(dim=(1, 2), keepdim=True).detach()
