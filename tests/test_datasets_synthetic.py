@@ -19,7 +19,6 @@ from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset
 from tokennorm.datasets.synthetic import painting
 from tokennorm.datasets.synthetic import shapes as synthetic
 
-pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')  # pycocotools
 TOOL = Path(__file__).parents[1] / 'tools' / 'make_dataset.py'
 SMALL = dict(num_train=48, num_val=12, image_size=96, seed=3)  # image 11 of each split has no object
 
