@@ -86,7 +86,7 @@ of the images is part of this repository.
   compared. All stages use 5e-4. For the ViTs no other rate was looked at.
 - The stage pvt_mini_lr3 repeats three arms with a learning rate of 1.5e-3. **Not checked:** smaller rates for any
   arm, and other rates for DTN+DPN and for the ViTs.
-- A run has 3 epochs (900 iterations), those of pvt_mini_long 8, because of a small budget of processor time on a busy
+- A run has 3 epochs (900 iterations), those of pvt_mini_long 6, because of a small budget of processor time on a busy
   machine. That is short: the models are far from converged, and longer training can change the order of the arms. A
   first start with 4 epochs was stopped within the first epoch, before any validation, when its speed was known. No
   finished run was left out.
@@ -98,7 +98,7 @@ of the images is part of this repository.
 - vit_p8, vit_p16: ViT of width 64, depth 6 and 4 heads, with patches of 8 x 8 and 16 x 16 pixels. Its plain stem has
   no norm, so DPN adds two. In all arms the class token joins before the last block and `token_norm_cfg` applies to
   the five blocks before it.
-- pvt_mini_long: pvt_mini with 8 epochs instead of 3.
+- pvt_mini_long: pvt_mini with 6 epochs instead of 3.
 - pvt_mini_lr3: pvt_mini with three times the learning rate (1.5e-3).
 - "eps 1": the norm before DPN's projection has an eps of 1 (`DualPatchEmbed(patch_norm_cfg=dict(type='LN',
   eps=1.0))`), TokenNorm's option and not the paper's.
