@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import trained_meta
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
-    from tokennorm.engine.distributed import is_first_process
+    from tokennorm.engine.distributed import is_first_process, unwrapped
     from tokennorm.engine.image_size import use_trained_size
     from tokennorm.engine.runner import build_runner, load_config, test
 
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
         trained = trained_classes(args.checkpoint)
         if trained is not None:
             check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
-        check_fit(getattr(runner.model, 'module', runner.model), read_state_dict(args.checkpoint), args.checkpoint)
+        check_fit(unwrapped(runner.model), read_state_dict(args.checkpoint), args.checkpoint)
     except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     if args.out is not None:

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.model import is_model_wrapper
 from torch import distributed as torch_dist
+from torch import nn
 
 DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
 
@@ -14,6 +16,11 @@ def is_first_process() -> bool:
     """Whether a launcher started this process as the first, or none did; there may be no process group yet."""
     ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
     return int(next((rank for rank in ranks if rank is not None), 0)) == 0
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Returns the model inside a wrapper such as DistributedDataParallel, or the model."""
+    return model.module if is_model_wrapper(model) else model
 
 
 def start_cpu_processes(cfg: Config) -> None:

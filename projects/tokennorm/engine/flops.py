@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from mmengine.analysis import complexity_analysis
 from mmengine.analysis.jit_handles import get_shape
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
+
+from tokennorm.engine.compat import count_operators
 
 # What mmdet's two-stage detectors look at in an image: proposals, and detections that get a mask.
 NUM_PROPOSALS, NUM_MASKS = 1000, 100
@@ -30,9 +31,7 @@ def count_attention_and_norms() -> None:
     - token normalizers, 5 operations for each element, as mmengine counts `layer_norm`. The weighted sums of DTN over
       the grid are einsums, which mmengine counts itself.
     """
-    complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(
-        {'aten::scaled_dot_product_attention': _attention} | dict.fromkeys(_OPS_OF_NORMS, _normalization)
-    )
+    count_operators({'aten::scaled_dot_product_attention': _attention} | dict.fromkeys(_OPS_OF_NORMS, _normalization))
 
 
 def _attention(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -16,6 +16,7 @@ from tokennorm.engine.image_size import set_image_size
 from tokennorm.engine.runner import settings
 from tokennorm.engine.runner.augment import augment_strongly
 from tokennorm.engine.runner.build import build_runner
+from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.config import load_config
 from tokennorm.engine.runner.fit import accumulated, fit_schedule, lr_for_batch, set_lr
 from tokennorm.engine.runner.learning_rate import LearningRate
@@ -149,7 +150,8 @@ def run(
     _set_resume(cfg, resume)
     runner = build_runner(cfg, splits=('train', 'val'))
     by_options = any(key.startswith('param_scheduler') for key in options)
-    fit_schedule(runner, stretch=not by_options, short_warm_up=data is not None)
+    with build_errors():  # the training loop and its data are built here
+        fit_schedule(runner, stretch=not by_options, short_warm_up=data is not None)
     if lr is not None:
         set_lr(runner, LearningRate(lr, '--lr'))
     elif data is not None and base_batch and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options:

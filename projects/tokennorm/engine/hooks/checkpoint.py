@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.dist import is_main_process
-from mmengine.hooks import CheckpointHook as HostCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import (
     go_on_with_the_data,
@@ -20,7 +20,7 @@ from tokennorm.registry import HOOKS
 
 
 @HOOKS.register_module()
-class CheckpointHook(HostCheckpointHook):
+class CheckpointHook(compat.CheckpointHook):
     """mmengine's hook, with its arguments, and with these differences:
 
     - A checkpoint is written under a temporary name and renamed, and those that it replaces are removed after that.
@@ -51,13 +51,13 @@ class CheckpointHook(HostCheckpointHook):
         if runner.iter > 0 and state is not None:
             trained = restore_training_state(runner, state)
             if on_disk and is_main_process():
-                self._remove_left_over(Path(runner._load_from), state['outdated'])
+                self._remove_left_over(Path(compat.loaded_checkpoint(runner)), state['outdated'])
         elif runner.iter > 0:
             go_on_with_the_data(runner)
         self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
         if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
-            self.last_ckpt = str(runner._load_from)
+            self.last_ckpt = str(compat.loaded_checkpoint(runner))
             runner.logger.info(f'The validation after iteration {runner.iter} follows the checkpoint and is done again')
             runner.val_loop.run()
 
@@ -79,7 +79,7 @@ class CheckpointHook(HostCheckpointHook):
         set_random_state(self._random_state)
         self._random_state = None
 
-    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+    def save_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
         epoch, begin = self._epoch_begin
         self._state = training_state(
             runner,
@@ -87,12 +87,12 @@ class CheckpointHook(HostCheckpointHook):
             batches_of_epoch=meta['iter'] - begin if meta['epoch'] == epoch else 0,
             validated=self._random_state is not None,
         )
-        super()._save_checkpoint_with_step(runner, step, meta)
+        super().save_step(runner, step, meta)
         self._state = None
         self.file_backend.remove_outdated()
 
-    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        super()._save_best_checkpoint(runner, metrics)
+    def save_best_of(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        super().save_best_of(runner, metrics)
         self.file_backend.remove_outdated()
 
     def _remove_left_over(self, checkpoint: Path, names: list[str]) -> None:
@@ -112,7 +112,7 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     by_epoch = isinstance(loop, EpochBasedTrainLoop)
     if runner.val_loop is None or (by_epoch and batches_of_epoch):
         return False
-    loop._decide_current_val_interval()
+    compat.decide_val_interval(loop)
     done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
     return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
 

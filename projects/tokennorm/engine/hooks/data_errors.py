@@ -7,6 +7,7 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from tokennorm.engine.compat import built_loops
 from tokennorm.registry import HOOKS
 
 
@@ -27,10 +28,9 @@ class DataErrorHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Wraps the datasets; mmengine calls it once they are built, before any worker process starts."""
-        for loop in (runner._train_loop, runner._val_loop, runner._test_loop):
-            if hasattr(loop, 'dataloader'):  # one that is not needed stays a dict
-                for dataset in _innermost(loop.dataloader.dataset):
-                    dataset.prepare_data = partial(prepare_data, dataset)
+        for loop in built_loops(runner):
+            for dataset in _innermost(loop.dataloader.dataset):
+                dataset.prepare_data = partial(prepare_data, dataset)
 
 
 def prepare_data(dataset: Any, index: int) -> Any:

@@ -1,23 +1,20 @@
-"""Stops a training whose numbers go wrong, and keeps what is needed to see why."""
+"""Leaves out training steps whose numbers are not finite, and stops training when that recurs."""
 
-import io
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.dist import all_reduce, get_rank, get_world_size
+from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapperDict
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from tokennorm.files import write_atomically
+from tokennorm.engine.compat import accumulated_batches, clips_by_norm
 from tokennorm.messages import shorten
 from tokennorm.registry import HOOKS
 
@@ -30,20 +27,18 @@ class NonFiniteError(RuntimeError):
 class NonFiniteHook(Hook):
     """Stops at the `max_occurrences`-th iteration, of the whole run, with a loss or a gradient that is not finite.
 
-    An optimizer step with such a gradient is left out, so the weights stay as they were before it, and the buffers,
-    such as running statistics, as they were before the batch. Each occurrence is logged with its iteration, the images
-    of the batch and the parameters concerned, and leaves `non_finite/iter_N.pth` in the work folder: the batch with its
-    ground truth, the weights, and the random state. `python tools/repeat_batch.py CONFIG FILE` runs that iteration
-    again. With `accumulative_counts` the file has the batches of the whole step, any of which may be the cause.
+    An optimizer step with such a gradient is left out: the weights stay as they were before it, and buffers such as
+    running statistics as they were before the batch. Each occurrence is logged with its iteration, the images of the
+    batch and the parameters concerned. With `accumulative_counts` it names the images of the whole step.
 
-    With a loss scaler, a gradient that overflows while the loss is finite is no occurrence: the scaler leaves the step
-    out and halves its scale. A loss that is not finite is one, as no scale mends it.
+    With a loss scaler, a gradient that overflows while the loss is finite is not an occurrence: the scaler leaves the
+    step out and halves its scale. A loss that is not finite is one, since no scale repairs it.
 
-    Beside the losses it reads one number a step from the device, one more before gradients are clipped, and one in
-    distributed training, where all processes stop together, each with a file of its own batch.
+    The hook reads two numbers per iteration from the device: the loss, and the norm of the gradient, which clipping by
+    norm uses as well. In distributed training all ranks stop together.
 
     Args:
-        max_occurrences: Occurrences at which the training stops.
+        max_occurrences: Occurrences at which training stops.
 
     Raises:
         ValueError: for `max_occurrences` below 1.
@@ -53,23 +48,24 @@ class NonFiniteHook(Hook):
 
     def __init__(self, max_occurrences: int = 3) -> None:
         if not isinstance(max_occurrences, int) or max_occurrences < 1:
-            raise ValueError(f'NonFiniteHook: max_occurrences={max_occurrences} must be a whole number of at least 1')
+            raise ValueError(f'NonFiniteHook: max_occurrences={max_occurrences} must be an integer of at least 1')
         self.max_occurrences = max_occurrences
         self.occurrences = 0
         self._bad_params: list[str] = []  # of the gradient of the step that was left out in this iteration
         self._step_is_counted = False  # a batch of the step that gradients are being collected for
+        self._checked: dict[torch.optim.Optimizer, bool] = {}  # whether the gradient of this step is finite
 
     def before_train(self, runner: Runner) -> None:
-        """Has the optimizers look at the gradients before each step, and before they are clipped."""
+        """Has the optimizers look at the gradients before each step, or where they are clipped before that."""
         wrappers = runner.optim_wrapper
-        wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
+        self._wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
+        self._batches = deque(maxlen=max(map(accumulated_batches, self._wrappers)))
+        self._buffers = _ChangingBuffers(runner.model)
         before_step = partial(self._before_step, runner.model)
-        self._wrappers = wrappers
-        self._batches = deque(maxlen=max(wrapper._accumulative_counts for wrapper in wrappers))
-        self._handles = [wrapper.optimizer.register_step_pre_hook(before_step) for wrapper in wrappers]
-        self._clipping = {wrapper: wrapper.clip_func for wrapper in wrappers if wrapper.clip_grad_kwargs}
-        for wrapper, clip in self._clipping.items():
-            wrapper.clip_func = partial(_clip_finite, clip)
+        self._handles = [wrapper.optimizer.register_step_pre_hook(before_step) for wrapper in self._wrappers]
+        self._clipping = {wrapper: wrapper.clip_func for wrapper in self._wrappers if wrapper.clip_grad_kwargs}
+        for wrapper in self._clipping:
+            wrapper.clip_func = partial(self._clip, wrapper)
 
     def after_train(self, runner: Runner) -> None:
         """Leaves the optimizers as they were."""
@@ -79,84 +75,116 @@ class NonFiniteHook(Hook):
             wrapper.clip_func = clip
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """Keeps the batch, and the buffers and the random state that its iteration starts from."""
-        state = dict(cpu=torch.get_rng_state())
-        if torch.cuda.is_available():
-            state['cuda'] = torch.cuda.get_rng_state()
-        self._batches.append(dict(iteration=runner.iter + 1, data=data_batch, random_state=state))
-        self._buffers = [buffer.clone() for buffer in runner.model.buffers()]
+        """Notes the batch, and the buffers that its iteration starts from."""
+        self._batches.append(data_batch)
+        self._checked.clear()
+        self._buffers.note()
+
+    def _clip(self, wrapper: OptimWrapper, params: Sequence[nn.Parameter], **kwargs: Any) -> Tensor | None:
+        """Clips gradients unless one is not finite: a NaN would spread to every parameter, and the step is left out."""
+        params = list(params)
+        grads = [p.grad for p in params]
+        if not clips_by_norm(self._clipping[wrapper]):
+            finite = self._checked[wrapper.optimizer] = _are_finite(grads)
+            return self._clipping[wrapper](params, **kwargs) if finite else None
+        max_norm = kwargs.pop('max_norm')
+        kwargs.pop('error_if_nonfinite', None)
+        norm = torch.nn.utils.get_total_norm(grads, **kwargs)
+        finite = self._checked[wrapper.optimizer] = math.isfinite(norm) or _are_finite(grads, orders=[math.inf])
+        if not finite:
+            return None
+        torch.nn.utils.clip_grads_with_norm_(params, max_norm, norm, kwargs.get('foreach'))
+        return norm
 
     def _before_step(self, model: nn.Module, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Takes the gradients away where one is not finite: the step then changes nothing.
+        """Removes the gradients where one is not finite: the step then changes nothing.
 
-        It is not called for steps that a loss scaler leaves out. A fused optimizer's scaler leaves that to the
-        optimizer, and shows it by `found_inf`.
+        A loss scaler that leaves a step out does not call it. A fused optimizer's scaler leaves that to the optimizer,
+        and shows it by `found_inf`.
         """
         if getattr(optimizer, 'found_inf', None) is not None:
             return
         params = [p for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
-        if params and _anywhere(not _are_finite([p.grad for p in params])):
+        if not params:
+            return
+        finite = self._checked.pop(optimizer, None)
+        if finite is None:
+            finite = _are_finite([p.grad for p in params])
+        if _anywhere(not finite):
             bad = {id(p) for p in params if not p.grad.isfinite().all()}
             self._bad_params += [name for name, p in model.named_parameters() if id(p) in bad]
-            self._bad_params = self._bad_params or ['those of another process']
+            self._bad_params = self._bad_params or ['those of another rank']
             optimizer.zero_grad(set_to_none=True)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Mapping[str, Any] | None = None
     ) -> None:
-        """Counts, saves and, at the last occurrence, stops.
+        """Counts and, at the last occurrence, stops.
 
         Raises:
             NonFiniteError: at the last occurrence.
         """
-        losses = {name: torch.as_tensor(value).item() for name, value in (outputs or {}).items() if 'loss' in name}
-        bad_losses = [name for name, value in losses.items() if not math.isfinite(value)]
+        bad_losses = _bad_losses(outputs or {})
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
         if is_loss or bad_params:
-            for buffer, before in zip(runner.model.buffers(), self._buffers, strict=True):
-                buffer.copy_(before)
+            self._buffers.restore()
+        else:
+            self._buffers.learn()
         is_new = is_loss or (bad_params and not self._step_is_counted)
         is_step = any(wrapper.should_update() for wrapper in self._wrappers)
         self._step_is_counted = not is_step and (self._step_is_counted or is_loss)
         if not is_new:
             return
         self.occurrences += 1
-        what = [f'the loss is not finite ({shorten(bad_losses) or "in another process"})'] if is_loss else []
+        what = [f'the loss is not finite ({shorten(bad_losses) or "on another rank"})'] if is_loss else []
         if bad_params:
             what.append(f'the gradient is not finite ({shorten(bad_params)}), and the step was left out')
-        images = [str(path) for batch in self._batches for path in image_paths(batch['data'])]
-        path = self._save(runner, ', '.join(what), images, losses)
-        config = Path(runner.work_dir, Path(runner.cfg.filename).name) if runner.cfg.filename else 'CONFIG'
+        images = [str(path) for batch in self._batches for path in image_paths(batch)]
         message = (
-            f'iteration {runner.iter + 1}: {", ".join(what)}. Images: {shorten(images, most=16)}. Repeat it with '
-            f'`python tools/repeat_batch.py {config} {path}`. Occurrence {self.occurrences}'
+            f'iteration {runner.iter + 1}: {", ".join(what)}. Images: {shorten(images, most=16)}. '
+            f'Occurrence {self.occurrences}'
         )
         if self.occurrences >= self.max_occurrences:
-            raise NonFiniteError(f'{message}, at which the training stops')
-        runner.logger.warning(f'{message}; the training stops at {self.max_occurrences}')
+            raise NonFiniteError(f'{message}, at which training stops')
+        runner.logger.warning(f'{message}; training stops at {self.max_occurrences}')
 
-    def _save(self, runner: Runner, reason: str, images: list[str], losses: dict[str, float]) -> Path:
-        """Writes what `tokennorm.engine.resume.repeat_batch` reads."""
-        process = f'_process_{get_rank()}' if get_world_size() > 1 else ''
-        path = Path(runner.work_dir, 'non_finite', f'iter_{runner.iter + 1}{process}.pth')
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        content = dict(
-            iteration=runner.iter + 1,
-            reason=reason,
-            images=images,
-            losses=losses,
-            batches=list(self._batches),
-            state_dict=model.state_dict(),
-        )
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        write_atomically(path, buffer.getvalue())
-        return path
+
+class _ChangingBuffers:
+    """Copies of the buffers that training changes, such as running statistics.
+
+    All buffers are copied until an iteration with finite numbers has shown which ones change: none in a model of layer
+    norms. Torch's batch norm does not count in `_version` what it writes, so that values are compared, once.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = dict(model.named_buffers())
+        self._is_learned = False
+
+    def note(self) -> None:
+        """Copies the buffers before an iteration."""
+        self._copies = {name: buffer.clone() for name, buffer in self._buffers.items()}
+
+    def learn(self) -> None:
+        """Leaves out, from now on, the buffers that this iteration has not changed."""
+        if not self._is_learned:
+            self._is_learned = True
+            self._buffers = {
+                name: buffer for name, buffer in self._buffers.items() if not torch.equal(buffer, self._copies[name])
+            }
+
+    def restore(self) -> None:
+        """Takes the changes of this iteration back."""
+        with torch.no_grad():
+            for name, copy in self._copies.items():
+                self._buffers[name].copy_(copy)
 
 
 def image_paths(data: Any) -> Iterator[str]:
-    """The files that a batch, of whatever nesting, was read from."""
+    """Yields the files that a batch, of any nesting, was read from."""
     if isinstance(data, BaseDataElement):
         if 'img_path' in data:
             yield data.img_path
@@ -168,19 +196,25 @@ def image_paths(data: Any) -> Iterator[str]:
             yield from image_paths(value)
 
 
-def _clip_finite(clip: Callable[..., Tensor | None], params: Sequence[nn.Parameter], **kwargs: Any) -> Tensor | None:
-    """Leaves gradients that are not finite as they are: clipping would spread a NaN to every parameter, and the step
-    is left out."""
-    return clip(params, **kwargs) if _are_finite([p.grad for p in params]) else None
+def _bad_losses(outputs: Mapping[str, Any]) -> list[str]:
+    """The names of losses that are not finite. The sum, `loss`, shows whether there is one."""
+    losses = {name: value for name, value in outputs.items() if 'loss' in name}
+    if 'loss' in losses and _is_finite(losses['loss']):
+        return []
+    return [name for name, value in losses.items() if not _is_finite(value)]
 
 
-def _are_finite(grads: Sequence[Tensor]) -> bool:
+def _is_finite(value: Any) -> bool:
+    return math.isfinite(torch.as_tensor(value).item())
+
+
+def _are_finite(grads: Sequence[Tensor], orders: Sequence[float] = (2.0, math.inf)) -> bool:
     """By their norm, or where its squares overflow by their largest entry, which takes ten times as long on a CPU."""
-    return any(bool(torch.nn.utils.get_total_norm(grads, norm_type=order).isfinite()) for order in (2.0, math.inf))
+    return any(math.isfinite(torch.nn.utils.get_total_norm(grads, norm_type=order)) for order in orders)
 
 
 def _anywhere(flag: bool) -> bool:
-    """Whether it is so in any process."""
+    """Whether it is so on any rank."""
     if get_world_size() == 1:
         return flag
     device = 'cuda' if torch.distributed.get_backend() == 'nccl' else 'cpu'

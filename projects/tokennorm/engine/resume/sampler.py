@@ -15,7 +15,7 @@ from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from tokennorm.engine.resume.random_state import Generators, seeded
+from tokennorm.engine.resume.random_state import Generators, preserved_generators, seed_generators
 from tokennorm.registry import DATA_SAMPLERS
 
 
@@ -135,8 +135,9 @@ class SeededSamples:
 
     def __call__(self, draws: list[Draw]) -> list[Any]:
         samples = []
-        for draw in draws:
-            with seeded(self.seed, draw.number):
+        with preserved_generators():
+            for draw in draws:
+                seed_generators(self.seed, draw.number)
                 samples.append(self.dataset[int(draw)])
         return samples
 

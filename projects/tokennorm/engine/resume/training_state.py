@@ -2,7 +2,6 @@
 that are being accumulated, the place in the data, the size that images are being resized to."""
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +10,8 @@ from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
 
+from tokennorm.engine.compat import input_sizes, set_input_sizes, set_passes
+from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import RandomState, set_random_state
 from tokennorm.engine.resume.sampler import ResumableBatchSampler, seed_samples
 
@@ -28,12 +29,12 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
     """
     return dict(
         random_states=all_gather_object(randomness),
-        gradients=_gradients(_unwrapped(runner)),
+        gradients=_gradients(unwrapped(runner.model)),
         sampler_seed=_sampler_seed(runner),
         data=_data(runner),
         batches_of_epoch=batches_of_epoch,
         validated=validated,
-        input_sizes={name: list(module._input_size) for name, module in _resizing(runner) if module._input_size},
+        input_sizes={name: list(size) for name, size in input_sizes(unwrapped(runner.model)).items()},
     )
 
 
@@ -53,12 +54,10 @@ def restore_training_state(runner: Runner, state: TrainingState) -> int:
         set_random_state(state['random_states'][get_rank()])
     else:
         _warn(f'{len(state["random_states"])} processes before, {get_world_size()} now: other random numbers')
-    parameters = dict(_unwrapped(runner).named_parameters())
+    parameters = dict(unwrapped(runner.model).named_parameters())
     for name, gradient in state['gradients'].items():
         parameters[name].grad = gradient.to(parameters[name])
-    for name, module in _resizing(runner):
-        if name in state['input_sizes']:
-            module._input_size = tuple(state['input_sizes'][name])
+    set_input_sizes(unwrapped(runner.model), state['input_sizes'])
     skipped = _batches_to_skip(runner, state)
     go_on_with_the_data(runner, skipped)
     return skipped
@@ -85,7 +84,7 @@ def go_on_with_the_data(runner: Runner, batches_of_epoch: int = 0) -> None:
         batch_sampler.skip(batches_of_epoch, runner.epoch, first=runner.iter - batches_of_epoch)
         return
     loop.fast_forward_on_resume = True  # mmengine's own way would load what it skips
-    loop.dataloader_iterator._epoch = batch_sampler.skip(runner.iter)
+    set_passes(loop, batch_sampler.skip(runner.iter))
     print_log(f'The data goes on at batch {runner.iter}, without loading those before', logger='current')
 
 
@@ -117,20 +116,10 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: gradient.cpu() for name, gradient in gradients.items()}
 
 
-def _resizing(runner: Runner) -> Iterator[tuple[str, nn.Module]]:
-    """mmdet's `BatchSyncRandomResize`, which draws a size for several batches to come."""
-    modules = _unwrapped(runner).named_modules()
-    return ((name, module) for name, module in modules if hasattr(module, '_input_size'))
-
-
 def _data(runner: Runner) -> str:
     """What the place in an epoch depends on."""
     loader = runner.train_dataloader
     return f'{len(loader.dataset)} samples in batches of {loader.batch_sampler.batch_size * get_world_size()}'
-
-
-def _unwrapped(runner: Runner) -> nn.Module:
-    return getattr(runner.model, 'module', runner.model)
 
 
 def _sampler(runner: Runner) -> Any:

@@ -6,7 +6,6 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import Runner
-from torch import nn
 
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint, trained_classes
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
@@ -14,7 +13,7 @@ from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import check_classes, check_config_data
 from tokennorm.engine.check_env import require_mmcv_ops
-from tokennorm.engine.distributed import is_first_process, start_cpu_processes
+from tokennorm.engine.distributed import is_first_process, start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.output_dir import make_output_dir
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
@@ -56,7 +55,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    model = _unwrapped(runner)
+    model = unwrapped(runner.model)
     try:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
@@ -108,7 +107,7 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
     checkpoint = cfg.get('load_from')
     if not checkpoint:
         return
-    model = _unwrapped(runner)
+    model = unwrapped(runner.model)
     try:
         content = read_checkpoint(checkpoint)
         state_dict = state_dict_in(content, checkpoint)
@@ -128,7 +127,3 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
             check_fit(model.backbone, backbone, f'load_from={checkpoint}')
     except (CheckpointError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
-
-
-def _unwrapped(runner: Runner) -> nn.Module:
-    return getattr(runner.model, 'module', runner.model)

@@ -1,59 +1,64 @@
-"""Errors of a config, told without a traceback: those of what mmengine builds from it."""
+"""Errors of a config, reported in one line: those of what mmengine builds from it."""
 
 import inspect
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from typing import Any
 
 from mmengine.registry import Registry
-from mmengine.registry.build_functions import build_from_cfg
 
+from tokennorm.engine.compat import BUILT, noted_builds
 from tokennorm.messages import did_you_mean
 
 
 @contextmanager
 def build_errors() -> Iterator[None]:
     """Ends the program with what is wrong, and in the arguments of which class, where a part of a config cannot be
-    built. Errors from elsewhere go through as they are.
+    built. Other errors pass.
 
     Raises:
-        SystemExit: for an error that a constructor, or the search for its class, has raised.
+        SystemExit: for an error of a constructor, or of the search for its class.
     """
     try:
-        yield
+        with noted_builds():
+            yield
     except (ValueError, TypeError, KeyError, AssertionError) as error:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        building = [frame for frame in frames if frame.f_code is build_from_cfg.__code__]
-        if not building:
+        if not hasattr(error, BUILT):
             raise
-        raise SystemExit(f'error: {_text(error, building[-1], is_call=building[-1] is frames[-1])}') from None
+        raise SystemExit(f'error: {_text(error, *getattr(error, BUILT))}') from error
 
 
-def _text(error: Exception, frame: FrameType, is_call: bool) -> str:
-    """What is wrong, from an error and the innermost frame of `build_from_cfg` that it has passed.
+def _text(error: Exception, registry: Registry, cfg: Any) -> str:
+    """What is wrong.
 
     Args:
         error: The error.
-        frame: That frame.
-        is_call: The error was raised there, and not inside of the constructor: its arguments do not fit.
+        registry: The registry whose `build` was called.
+        cfg: Its arguments, with `type`.
     """
-    variables = frame.f_locals
-    registry = variables['registry']
-    kind = variables.get('obj_type', (variables['cfg'] or {}).get('type'))
-    if 'obj_cls' not in variables or variables['obj_cls'] is None:
-        if kind is None:
-            return f'a {registry.name} without a type in the config: {dict(variables["cfg"])!r:.200}'
-        return f'type={kind!r}: there is no such {registry.name}{_did_you_mean(str(kind), registry)}'
-    cls = variables['obj_cls']
-    text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
-    if is_call and isinstance(error, TypeError):
+    if not isinstance(cfg, Mapping) or cfg.get('type') is None:
+        return f'a {registry.name} without a type in the config: {dict(cfg or {})!r:.200}'
+    kind = cfg['type']
+    with registry.switch_scope_and_registry(cfg.get('_scope_')) as searched:
+        cls = searched.get(kind) if isinstance(kind, str) else kind
+        if cls is None:
+            return f'type={kind!r}: there is no such {searched.name}{_did_you_mean(str(kind), searched)}'
+    unknown = _unknown_arguments(cls, cfg) if isinstance(error, TypeError) else []
+    if unknown:
         accepted = list(inspect.signature(cls).parameters)
-        unknown = [name for name in variables['args'] if name not in accepted]
-        if unknown:
-            names = ', '.join(f'{name!r}{did_you_mean(name, accepted)}' for name in unknown)
-            return f'{kind} has no argument {names}; it has {", ".join(accepted)}'
+        names = ', '.join(f'{name!r}{did_you_mean(name, accepted)}' for name in unknown)
+        return f'{kind} has no argument {names}; it has {", ".join(accepted)}'
+    text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
     return text if text.startswith(cls.__name__) else f'{kind}: {text}'
+
+
+def _unknown_arguments(cls: Callable[..., Any], cfg: Mapping[str, Any]) -> list[str]:
+    """The arguments that a constructor does not take; none where it takes any."""
+    accepted = inspect.signature(cls).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        return []
+    return [name for name in cfg if name not in accepted and name not in ('type', '_scope_')]
 
 
 def _did_you_mean(kind: str, registry: Registry) -> str:

@@ -1,0 +1,115 @@
+"""Private and patched APIs of the upstream libraries, each with the version that it was read in.
+
+mmengine is onedl-mmengine 0.10.12 and mmdet is onedl-mmdetection 3.5.1. Some are elsewhere: the library may not import
+this package, so that `config_paths` has mmengine's table of packages and `checkpoints.in_mmengine` its checkpoint
+loaders, and `backbones.timm_backbone` has timm's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from mmengine.analysis import complexity_analysis
+from mmengine.hooks import CheckpointHook as _CheckpointHook
+from mmengine.optim import OptimWrapper
+from mmengine.registry import Registry
+from mmengine.runner import BaseLoop, Runner
+from torch import nn
+
+BUILT = '_tokennorm_built'  # attribute of an error: registry and arguments of the innermost part that was being built
+
+
+class CheckpointHook(_CheckpointHook):
+    """mmengine's hook, whose two private steps have public names (mmengine 0.10.12)."""
+
+    def save_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        """Writes the checkpoint of an epoch or an iteration, and removes those that it replaces."""
+        super()._save_checkpoint_with_step(runner, step, meta)
+
+    def save_best_of(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """Writes the best checkpoint, if the metrics are better."""
+        super()._save_best_checkpoint(runner, metrics)
+
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        self.save_step(runner, step, meta)
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        self.save_best_of(runner, metrics)
+
+
+def built_loops(runner: Runner) -> list[BaseLoop]:
+    """Returns the loops that a runner has built; the others are configs still (mmengine 0.10.12)."""
+    loops = (runner._train_loop, runner._val_loop, runner._test_loop)
+    return [loop for loop in loops if hasattr(loop, 'dataloader')]
+
+
+def is_resuming(runner: Runner) -> bool:
+    """Whether the checkpoint that a runner loads is resumed from (mmengine 0.10.12)."""
+    return runner._resume
+
+
+def loaded_checkpoint(runner: Runner) -> str | None:
+    """Returns the path of the checkpoint that a runner was given (mmengine 0.10.12)."""
+    return runner._load_from
+
+
+def decide_val_interval(loop: BaseLoop) -> None:
+    """Sets `val_interval` from `dynamic_intervals`, as the loop does when it reaches an epoch (mmengine 0.10.12)."""
+    loop._decide_current_val_interval()
+
+
+def set_passes(loop: BaseLoop, passes: int) -> None:
+    """Sets how many passes over the data the iterator of an iteration-based loop has made (mmengine 0.10.12)."""
+    loop.dataloader_iterator._epoch = passes
+
+
+def accumulated_batches(wrapper: OptimWrapper) -> int:
+    """Returns the batches per optimizer step (mmengine 0.10.12)."""
+    return wrapper._accumulative_counts
+
+
+def clips_by_norm(clip: Callable[..., Any]) -> bool:
+    """Whether an optimizer wrapper's `clip_func` is torch's clipping by norm (mmengine 0.10.12)."""
+    return clip is torch.nn.utils.clip_grad_norm_
+
+
+def input_sizes(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Returns the sizes that mmdet's `BatchSyncRandomResize` draws for several batches, by module (mmdet 3.5.1)."""
+    return {name: module._input_size for name, module in model.named_modules() if getattr(module, '_input_size', None)}
+
+
+def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None:
+    """Restores `input_sizes`; modules without one keep theirs (mmdet 3.5.1)."""
+    for name, module in model.named_modules():
+        if name in sizes and hasattr(module, '_input_size'):
+            module._input_size = tuple(sizes[name])
+
+
+def count_operators(formulas: dict[str, Callable[..., int]]) -> None:
+    """Adds operators to those that mmengine's FLOPs counter counts (mmengine 0.10.12)."""
+    complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(formulas)
+
+
+@contextmanager
+def noted_builds() -> Iterator[None]:
+    """Inside, an error that passes `Registry.build` has the innermost registry and arguments in `BUILT`.
+
+    mmengine 0.10.12 has no hook for that, and its own messages name neither.
+    """
+    original = Registry.build
+
+    def build(self: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, cfg, *args, **kwargs)
+        except Exception as error:
+            if not hasattr(error, BUILT):
+                defaults = kwargs.get('default_args') or (args[0] if args else None) or {}
+                setattr(error, BUILT, (self, {**defaults, **cfg} if isinstance(cfg, dict) else cfg))
+            raise
+
+    Registry.build = build
+    try:
+        yield
+    finally:
+        Registry.build = original
