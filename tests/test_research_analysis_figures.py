@@ -113,7 +113,7 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
 def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     look_inside(figure, classifiers / f'{name}.py', '--images', images, '--num-images', 1)
-    check_picture(tmp_path / 'work_dirs' / 'inside' / f'{name}_{figure}.png')
+    check_picture(tmp_path / 'work_dirs' / 'analysis' / f'{name}_{figure}.png')
 
 
 @pytest.mark.parametrize('figure', ['lambda', 'positions'])
@@ -178,9 +178,9 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
         (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth not found'),
-        (('magnitude', 'none.py', '--images', images), 'config none.py is not there'),
+        (('magnitude', 'none.py', '--images', images), 'none.py'),
         (('magnitude', CONFIG, dtn, '--images', 'empty'), 'empty has no images'),
-        (('magnitude', CONFIG, dtn, '--images', 'nowhere'), 'nowhere is not there'),
+        (('magnitude', CONFIG, dtn, '--images', 'nowhere'), 'nowhere not found'),
         (('magnitude', CONFIG, dtn, '--images', 'broken'), 'a.jpg cannot be read'),
         (('magnitude', CONFIG, dtn), r'data/shapes/annotations/val.json\); name images with --images'),
         (
@@ -189,14 +189,14 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         ),
         (
             ('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'),
-            '--layers 0 5: there are those of 0 to 4',
+            '--layers 0 5: must be between 0 and 4',
         ),
         (('magnitude', CONFIG, dtn, '--images', images, '--num-images', '0'), '--num-images 0 must be at least 1'),
         (('magnitude', CONFIG, dtn, '--out', 'a.jpg'), '--out a.jpg must end in .png'),
         (('magnitude', CONFIG, dtn, '--against', 'a', 'b', 'c'), '--against takes a config and a checkpoint'),
-        (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known here'),
-        (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is none of PVT, PVTv2, Swin and ViT'),
-        (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'no config of a detector or a classifier'),
+        (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known; LN, IN'),
+        (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),
+        (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'is not a detector or classifier config'),
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):
             look_inside(*arguments)

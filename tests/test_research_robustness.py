@@ -182,10 +182,10 @@ class TestResults:
 
     def test_each_cell_is_written_at_once(self, tmp_path):
         path = tmp_path / 'new' / 'r.json'
-        results = Results.go_on(path, self.settings)
+        results = Results.resume(path, self.settings)
         results.add(CLEAN, {'accuracy/top1': torch.tensor(75.0).item(), 'words': 'x'})
         results.add(('fog', 2), {'accuracy/top1': 50.0})
-        again = Results.go_on(path, dict(self.settings, checkpoint='elsewhere/a.pth'))
+        again = Results.resume(path, dict(self.settings, checkpoint='elsewhere/a.pth'))
         assert CLEAN in again
         assert ('fog', 2) in again
         assert ('fog', 3) not in again
@@ -197,12 +197,12 @@ class TestResults:
         path = tmp_path / 'r.json'
         Results(path, self.settings).write()
         with pytest.raises(ValueError, match=rf'other {name} \(a.pth, 3 images\).*--out'):
-            Results.go_on(path, dict(self.settings, **{name: 'x'}))
+            Results.resume(path, dict(self.settings, **{name: 'x'}))
 
     def test_another_kind_of_file(self, tmp_path):
         (tmp_path / 'r.json').write_text('{"images": []}')
-        with pytest.raises(ValueError, match=r'r.json is no file of tools/robustness.py'):
-            Results.go_on(tmp_path / 'r.json', self.settings)
+        with pytest.raises(ValueError, match=r'r.json is not a results file'):
+            Results.resume(tmp_path / 'r.json', self.settings)
 
     def test_digests_change_with_every_value(self):
         weights = dict(a=torch.zeros(2), b=torch.tensor(1, dtype=torch.bfloat16))
@@ -231,7 +231,7 @@ class TestClasses:
     def test_names_that_say_nothing(self):
         with pytest.raises(ValueError, match=r'--data x: d not among the 3 classes of the checkpoint: a, b, c$'):
             class_labels(['a', 'd'], ['a', 'b', 'c'], '--data x')
-        with pytest.raises(ValueError, match=r'--classes x: crane stands for several'):
+        with pytest.raises(ValueError, match=r'--classes x: crane is the name of several'):
             class_labels(['crane'], IMAGENET_CATEGORIES, '--classes x')
         with pytest.raises(ValueError, match=r'n01440764 not among the 2'):
             class_labels(['n01440764'], ['a', 'b'], '--data x')
@@ -381,7 +381,7 @@ def test_errors_of_a_classifier(classifier, swapped, tmp_path, capsys):
     assert results['cells']['fog 3']['accuracy/top1'] == pytest.approx(100 / 3)
     printed = capsys.readouterr().out
     assert 'mean error under corruption 44.44, not divided by any baseline' in printed
-    assert 'means over 2 of the 15 corruptions and severities 1, 3, 5 alone' in printed
+    assert 'means over 2 of the 15 corruptions and severities 1, 3, 5 only' in printed
 
 
 def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsys):
@@ -401,7 +401,7 @@ def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsy
     assert f'mCE 60.0, relative mCE -; 100 is {base}' in printed
     with pytest.raises(SystemExit, match=r'base.json lacks 5 results \(frost 1.*--out'):
         run([*arguments, '--corruptions', 'frost'], tmp_path)
-    with pytest.raises(SystemExit, match=r'base.json is of other data'):
+    with pytest.raises(SystemExit, match=r'base.json has other data'):
         run([*arguments, '--images', 3, '--out', tmp_path / 'fewer.json'], tmp_path)
     with pytest.raises(
         SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, and here are 3"
@@ -445,7 +445,7 @@ def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
         return original(self, cell)
 
     monkeypatch.setattr(CorruptedTest, 'run', counted)
-    with pytest.raises(SystemExit, match=r'Interrupted. The same command goes on'):
+    with pytest.raises(SystemExit, match=r'Interrupted. The same command resumes'):
         run([*classifier, *FOG_AND_SNOW, '--severities', 1, 3], tmp_path)
     monkeypatch.setattr(CorruptedTest, 'run', lambda self, cell: evaluated.append(cell) or original(self, cell))
     run([*classifier, *FOG_AND_SNOW, '--severities', 1, 3], tmp_path)
@@ -475,7 +475,7 @@ def test_a_subset_of_the_classes(classifier, colours, tmp_path, capsys):
         file = json.loads((tmp_path / f'{case}.json').read_text())
         settings[case] = [file['summary']['clean_error'], file['settings']['images'], file['settings']['classes']]
     assert settings == dict(all=[50, 2, 3], subset=[0, 2, '2 of 3'], file=[0, 4, '2 of 3'])
-    assert f'{data} has 2 of 3 classes; --classes {data} leaves' in capsys.readouterr().out
+    assert f'{data} has 2 of 3 classes; --classes {data} restricts' in capsys.readouterr().out
     names.write_text('n01440764')
     with pytest.raises(SystemExit, match=r'--classes .*: n01440764 not among the 3 classes'):
         run([*classifier, '--classes', names], tmp_path)
@@ -561,7 +561,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_p
         run([*detector, '--baseline', 'alexnet'], tmp_path)
     with pytest.raises(SystemExit, match=r'none.pth not found'):
         run([classifier[0], 'none.pth'], tmp_path)
-    with pytest.raises(SystemExit, match=r'none.txt is not there; it must be a folder'):
+    with pytest.raises(SystemExit, match=r'none.txt not found; it must be a folder'):
         run([*classifier, '--classes', 'none.txt'], tmp_path)
     (tmp_path / 'other.py').write_text("model = dict(type='Something')")
     with pytest.raises(SystemExit, match=r'no ImageClassifier, and its test_evaluator \[\]'):

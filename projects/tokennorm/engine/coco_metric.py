@@ -63,7 +63,9 @@ class CocoMetric(MMDetCocoMetric):
         if self._coco_api is None or self.format_only or other:
             return super().compute_metrics(results)
         predictions = [prediction for _, prediction in results]
-        self.cat_ids, self.img_ids = self.category_ids, self._coco_api.get_img_ids()
+        self.cat_ids = self.category_ids
+        if self.img_ids is None:  # as mmdet: a caller may restrict the evaluation to some images
+            self.img_ids = self._coco_api.get_img_ids()
         for iou_type in self.metrics:
             if iou_type == 'segm' and 'masks' not in predictions[0]:
                 raise KeyError(f'{iou_type} is not in results')

@@ -1,1 +1,1 @@
-"""What a trained backbone does inside: the measures and pictures of the DTN paper's figures."""
+"""Analysis of trained backbones: the metrics and figures of the DTN paper."""

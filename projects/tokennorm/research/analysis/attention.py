@@ -1,7 +1,7 @@
-"""Attention weights and how far they reach (DTN paper, Fig. 2 and B.1).
+"""Attention weights and attention distances (DTN paper, Fig. 2 and B.1).
 
-Letters of the shapes: M windows of an image (1 where attention is over the whole grid), N heads, Q queries, K keys, D
-channels a head, H x W grid. A place is (y, x) in tokens, the centre of token (i, j) at (i + 0.5, j + 0.5).
+Shapes: M windows of an image (1 for attention over the whole grid), N heads, Q queries, K keys, D channels per head,
+H x W grid. A place is (y, x) in tokens; the centre of token (i, j) is (i + 0.5, j + 0.5).
 """
 
 import math
@@ -13,12 +13,12 @@ from torch import Tensor
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """The weights that `F.scaled_dot_product_attention` gives its values, rows summing to 1.
+    """Returns the weights that `F.scaled_dot_product_attention` multiplies its values by; each row sums to 1.
 
     Args:
         query: (M, N, Q, D).
         key: (M, N, K, D).
-        mask: Added to the logits, or bool, false where a key is not to be seen; it broadcasts to (M, N, Q, K).
+        mask: Added to the logits, or bool, false for hidden keys; it broadcasts to (M, N, Q, K).
         scale: Factor of the logits; None is 1 / sqrt(D).
 
     Returns:
@@ -31,17 +31,17 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, sc
 
 
 def attention_distance(weights: Tensor, query_places: Tensor, key_places: Tensor) -> Tensor:
-    """How far each query looks: d_i of B.1, the sum over keys j of A_ij times the Euclidean distance of i and j.
+    """Returns d_i of B.1 for each query: the sum over keys j of A_ij times the Euclidean distance of i and j.
 
-    Keys without a place (a class token, padding) are left out, and the weights of the others scaled to sum to 1.
+    Keys without a place (a class token, padding) are left out; the other weights are scaled to sum to 1.
 
     Args:
         weights: A, (M, N, Q, K).
-        query_places: (M, Q, 2); NaN for what has no place.
+        query_places: (M, Q, 2); NaN for queries without a place.
         key_places: (M, K, 2), likewise.
 
     Returns:
-        Distances (M, N, Q) in tokens; NaN for queries without a place, and for those that see no key that has one.
+        Distances (M, N, Q) in tokens; NaN for queries without a place, and for queries that see no key with a place.
     """
     distance = (query_places[:, :, None] - key_places[:, None]).norm(dim=-1)  # (M, Q, K)
     placed = key_places.isfinite().all(dim=-1)[:, None, None]
@@ -57,12 +57,12 @@ def grid_places(height: int, width: int) -> Tensor:
 
 
 def window_places(height: int, width: int, window: int, shift: tuple[int, int] = (0, 0)) -> Tensor:
-    """The centres of the tokens in each window, (M, window^2, 2); NaN for those of the padding to whole windows.
+    """Returns the centres of the tokens in each window, (M, window^2, 2); NaN for padding to whole windows.
 
     Args:
         height, width: Size of the grid.
         window: Side of a window, in tokens.
-        shift: Rows and columns that Swin's cyclic shift moves from the start of the padded grid to its end.
+        shift: Rows and columns that Swin's cyclic shift moves from the beginning of the padded grid to its end.
     """
     places = grid_places(height, width)
     places = F.pad(places, (0, 0, 0, -width % window, 0, -height % window), value=math.nan)
@@ -71,20 +71,22 @@ def window_places(height: int, width: int, window: int, shift: tuple[int, int] =
 
 
 def reduced_places(height: int, width: int, ratio: int) -> Tensor:
-    """The centres of PVT's keys, each of ratio x ratio tokens, (1, K, 2). What is left over at the end has no key; on
-    a grid smaller than one key, it is the grid's centre."""
+    """Returns the centres of PVT's keys, each of ratio x ratio tokens, (1, K, 2).
+
+    Tokens left over at the end have no key. On a grid smaller than one key, the key's place is the grid's centre.
+    """
     y, x = (torch.arange(max(size // ratio, 1)) * ratio + min(ratio, size) / 2 for size in (height, width))
     return torch.cartesian_prod(y, x)[None]
 
 
-def averaged_places(height: int, width: int, cells: int) -> Tensor:
-    """The centres of the cells that `F.adaptive_avg_pool2d` averages a grid into, PVTv2-Li's keys, (1, cells^2, 2)."""
-    j = torch.arange(cells)
-    y, x = (((j * size) // cells - (-(j + 1) * size) // cells) / 2 for size in (height, width))
+def averaged_places(height: int, width: int, side: int) -> Tensor:
+    """Returns the centres of the windows of `F.adaptive_avg_pool2d`, PVTv2-Li's keys, (1, side^2, 2)."""
+    j = torch.arange(side)
+    y, x = (((j * size) // side - (-(j + 1) * size) // side) / 2 for size in (height, width))
     return torch.cartesian_prod(y, x)[None]
 
 
 def without_place_beyond(places: Tensor, inside: tuple[int, int]) -> Tensor:
-    """Places (..., 2) with NaN for those below and right of the first rows and columns of a grid, which are image."""
+    """Returns places (..., 2) with NaN for places below or right of the image, the first rows and columns of a grid."""
     beyond = (places > torch.tensor(inside)).any(dim=-1, keepdim=True)
     return places.masked_fill(beyond, math.nan)

@@ -1,4 +1,4 @@
-"""From a config, a checkpoint and images to a backbone and what it is given."""
+"""Opens a backbone from a config and a checkpoint, and its input images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,18 @@ from torch import Tensor, nn
 
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.prediction import IMAGE_SUFFIXES, list_images, read_images
+from tokennorm.engine.runner.config import read_config
 from tokennorm.engine.runner.options import merge_options
-from tokennorm.research.analysis.probe import find_blocks
 
 
 @dataclass
 class Image:
-    """An image as the config's test pipeline leaves it.
+    """An image after the config's test pipeline.
 
     Attributes:
         name: Its file name.
         pixels: (H, W, 3) uint8 RGB, resized as for the model.
-        data: What the data preprocessor takes: `inputs` and `data_samples`, lists of one.
+        data: The input of the data preprocessor: `inputs` and `data_samples`, lists of one.
     """
 
     name: str
@@ -32,21 +32,23 @@ class Image:
     data: dict[str, Any]
 
 
-def open_config(path: Path, options: dict[str, Any] | None = None) -> Config:
-    """A config of a detector or a classifier, its scope being the default one from now on.
+def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Config:
+    """Reads the config of a detector or a classifier, and makes its scope the default scope.
+
+    Args:
+        path: A file, or the name of a config.
+        options: Entries to set, by dotted key.
 
     Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: for a config of anything else, and for an option that does not fit it.
+        SystemExit: if there is no such config, or it cannot be read.
+        ValueError: for any other config, and for an option that does not fit it.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f'config {path} is not there')
-    cfg = Config.fromfile(path)
+    cfg = read_config(path)
     for warning in merge_options(cfg, options or {}):
         print(f'warning: {warning}', flush=True)
     scope = cfg.get('default_scope')
     if scope not in ('mmdet', 'mmpretrain') or 'backbone' not in cfg.get('model', {}):
-        raise ValueError(f'{path} is no config of a detector or a classifier: default_scope={scope!r}')
+        raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
     if scope == 'mmdet':
         require_mmcv_ops()
     init_default_scope(scope)
@@ -54,32 +56,32 @@ def open_config(path: Path, options: dict[str, Any] | None = None) -> Config:
 
 
 def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
-    """The backbone of a config with the weights of a checkpoint: a training's, of whatever classes, or a published one.
+    """Builds the backbone of a config in eval mode, with the weights of a checkpoint.
 
-    Without one it is as a training from scratch begins, random numbers from seed 0.
+    The checkpoint may be a training run's, with any classes, or a published one. Without one the backbone is
+    initialized at random from seed 0.
 
     Raises:
-        FileNotFoundError, OSError: where the checkpoint cannot be read.
-        CheckpointError: where it does not fit the backbone.
-        ValueError: for a backbone that cannot be looked into.
+        FileNotFoundError, OSError: if the checkpoint cannot be read.
+        CheckpointError: if it does not fit the backbone.
     """
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     init_cfg = None if checkpoint is None else dict(type='Pretrained', checkpoint=checkpoint)
     backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))
-    find_blocks(backbone)
     if init_cfg is not None:
         backbone.init_cfg = init_cfg
         backbone.init_weights()
-    return backbone.eval()
+    backbone.eval()  # some upstream backbones return None
+    return backbone
 
 
 def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
-    """`count` images, evenly spaced, of a folder (or one file), or of the config's validation data.
+    """Reads `count` images, evenly spaced, of a folder, a file or the config's validation data.
 
     Raises:
-        FileNotFoundError: where the folder, or what the config's data is made of, is not there.
-        ValueError: where there are none, or one of them cannot be read.
+        FileNotFoundError: if the folder or the config's data is not found.
+        ValueError: if there are no images, or one of them cannot be read.
     """
     init_default_scope(cfg.default_scope)
     dataset_cfg = cfg.val_dataloader.dataset
@@ -88,12 +90,12 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
             dataset = DATASETS.build(dataset_cfg)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"the config's validation data is not there ({error.filename or error}); name images with --images"
+                f"the config's validation data is not found ({error.filename or error}); name images with --images"
             ) from None
         source, size = dataset.__getitem__, len(dataset)
     else:
         if not folder.exists():
-            raise FileNotFoundError(f'{folder} is not there')
+            raise FileNotFoundError(f'{folder} not found')
         folder, names = list_images(folder, leave_out=folder / 'work_dirs')
         if not names:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
@@ -116,7 +118,7 @@ def _image(sample: dict[str, Any]) -> Image:
 
 
 def prepare(cfg: Config, image: Image) -> Tensor:
-    """An image as the config's data preprocessor hands it to the backbone, (1, 3, H, W)."""
+    """Returns the backbone's input for an image, from the config's data preprocessor, (1, 3, H, W)."""
     init_default_scope(cfg.default_scope)
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')
     if cfg.default_scope == 'mmpretrain':

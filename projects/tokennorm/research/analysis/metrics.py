@@ -1,7 +1,6 @@
-"""Magnitudes of tokens (DTN paper, Fig. 1), how far a normalizer's mean lies from them (Fig. 3b), and their principal
-components (Fig. 9).
+"""Metrics of tokens: magnitudes (DTN paper, Fig. 1), distance of a normalizer's mean (Fig. 3b), components (Fig. 9).
 
-Letters of the shapes: H x W grid, C channels, N heads, D = C / N channels a head, T tokens.
+Shapes: H x W grid, C channels, N heads, D = C / N channels per head, T tokens.
 """
 
 from functools import singledispatch
@@ -15,19 +14,19 @@ from tokennorm.ops.dtn import inter_token_stats, intra_token_stats
 
 
 def token_magnitudes(tokens: Tensor, num_heads: int) -> Tensor:
-    """The Euclidean norm of each head's channels of each token, (H, W, C) -> (N, H, W)."""
+    """Returns the Euclidean norm of each head's channels of each token, (H, W, C) -> (N, H, W)."""
     return rearrange(tokens, 'h w (n d) -> n h w d', n=num_heads).norm(dim=-1)
 
 
 def relative_spread(values: Tensor) -> Tensor:
-    """Standard deviation over mean of each map, (N, H, W) -> (N,): 0 where all tokens are alike."""
+    """Returns standard deviation / mean of each feature map, (N, H, W) -> (N,): 0 if all tokens are equal."""
     return values.flatten(1).std(dim=1, correction=0) / values.flatten(1).mean(dim=1)
 
 
 def variation_coefficient(tokens: Tensor, mean: Tensor) -> Tensor:
-    """Fig. 3b: of each token the norm, over its channels, of |(x - mu) / x|.
+    """Returns the coefficient of Fig. 3b for each token: the norm of |(x - mu) / x| over its channels.
 
-    A channel that is zero has no such ratio and is left out. Channels near zero rule the norm: compare medians.
+    Channels that are zero are left out. Channels near zero dominate the norm: compare medians.
 
     Args:
         tokens: x, (..., C).
@@ -40,16 +39,16 @@ def variation_coefficient(tokens: Tensor, mean: Tensor) -> Tensor:
 
 
 def relative_distance(tokens: Tensor, mean: Tensor) -> Tensor:
-    """|x - mu| / |x| of each token, (..., C) -> (...): as `variation_coefficient`, with the norms taken first."""
+    """Returns |x - mu| / |x| for each token, (..., C) -> (...)."""
     return (tokens - mean).norm(dim=-1) / tokens.norm(dim=-1)
 
 
 @singledispatch
 def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
-    """mu, what a normalizer in eval mode takes off the tokens of one image.
+    """Returns mu, the mean that a normalizer in eval mode subtracts from the tokens of one image.
 
-    The published form of DTN first divides each head of a token by its root mean square; its mean comes back multiplied
-    by that, which leaves (x - mu) / x what it is.
+    The published form of DTN first divides each head of a token by its root mean square. Its mean is returned
+    multiplied by that, so that (x - mu) / x does not change.
 
     Args:
         norm: LayerNorm, InstanceNorm, BatchNorm or DTN of this package.
@@ -59,9 +58,9 @@ def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
         A tensor that broadcasts to x.
 
     Raises:
-        ValueError: for other normalizers, some of which have no mean.
+        ValueError: for other normalizers.
     """
-    raise ValueError(f'the mean of {type(norm).__name__} is not known here: those of LN, IN, BN and DTN are')
+    raise ValueError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
 
 
 @mean_of.register
@@ -95,12 +94,12 @@ def _(norm: DTN, tokens: Tensor) -> Tensor:
 
 
 def principal_components(tokens: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
-    """Tokens (T, C) in the directions along which they vary most, around their mean.
+    """Returns the coordinates of tokens (T, C) in the directions along which they vary most, around their mean.
 
-    Each component's sign is such that its largest entry in channels is positive.
+    The sign of each component makes its largest entry positive.
 
     Returns:
-        Coordinates (T, count), and the share of the variance that each component has, (count,).
+        Coordinates (T, count), and the fraction of the variance of each component, (count,).
     """
     centred = tokens - tokens.mean(dim=0)
     _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
@@ -110,7 +109,7 @@ def principal_components(tokens: Tensor, count: int = 2) -> tuple[Tensor, Tensor
 
 
 def mean_cosine(tokens: Tensor) -> float:
-    """The mean cosine of the angle between two different tokens of (T, C): 1 where all have one direction."""
+    """Returns the mean cosine of the angle between two different tokens of (T, C): 1 if all directions are equal."""
     directions = tokens / tokens.norm(dim=-1, keepdim=True)
     count = len(tokens)
     return ((directions.sum(dim=0).square().sum() - count) / (count * (count - 1))).item()

@@ -1,6 +1,6 @@
-"""The pictures of `tools/look_inside.py`. Each function takes numbers and returns a figure.
+"""Plots of `tokennorm analyze`. Each function takes measured values and returns a figure.
 
-A model is a label and what was measured in it; two of them stand side by side with the same scales.
+A model is a label and its values. Two models are drawn side by side with equal scales.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 LEAST_SPAN = 0.01  # of an axis of lambda
-MAX_HEADS = 9  # maps in a row
+MAX_HEADS = 9  # feature maps in a row
 _BAND = 0.2  # opacity of a band
 _MOST_POINTS = 1000  # of a scatter plot
 _PAD = 24  # of a title above the labels of strides, in points
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers below `count`, evenly spaced, the first and the last among them."""
+    """Returns at most `most` of the numbers below `count`, evenly spaced, including the first and the last."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def draw_magnitudes(
     pixels: np.ndarray, models: Mapping[str, Sequence[tuple[str, Tensor]]], spreads: Mapping[str, Sequence[Tensor]]
 ) -> Figure:
-    """Fig. 1: a map of token magnitudes for each layer (row) and head (column), over their mean.
+    """Draws Fig. 1: token magnitudes relative to their mean, per layer (row) and head (column).
 
     Args:
         pixels: The image, (H, W, 3) uint8.
@@ -66,13 +66,13 @@ def draw_magnitudes(
                 ax.set_title(f'head {head + 1}: {spreads[label][row][head]:.2f}', fontsize=7, pad=2)
             _name_row(axes[row, 0], name)
     bar = left.colorbar(drawn, ax=picture, location='bottom', shrink=0.9)
-    bar.set_label('norm of a token /\nmean of its map', fontsize=8)
+    bar.set_label('norm of a token /\nmean of its head', fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
 
 
 def draw_distances(models: Mapping[str, Sequence[tuple[str, int, Tensor, Tensor]]]) -> Figure:
-    """Fig. 2: the mean attention distance of each head in each layer.
+    """Draws Fig. 2: the mean attention distance per head and layer.
 
     Args:
         models: For each model its layers: a name, the side of a token in pixels, the distances of the heads in tokens,
@@ -107,7 +107,7 @@ def draw_distances(models: Mapping[str, Sequence[tuple[str, int, Tensor, Tensor]
 
 
 def draw_variation(models: Mapping[str, Sequence[tuple[str, int, Mapping[str, tuple[Tensor, Tensor]]]]]) -> Figure:
-    """Fig. 3b: how far the normalizers' means are from the tokens, layer by layer.
+    """Draws Fig. 3b: the distance of the normalizers' means from the tokens, per layer.
 
     Args:
         models: For each model its layers: a name, the side of a token in pixels, and for each kind of mean two measures
@@ -142,10 +142,10 @@ def draw_variation(models: Mapping[str, Sequence[tuple[str, int, Mapping[str, tu
 
 
 def draw_ratio_curves(label: str, curves: Mapping[str, Mapping[int, float]]) -> Figure:
-    """Fig. 4: lambda against iterations, the mean of each layer's heads and the band that they fill.
+    """Draws Fig. 4: lambda against iterations, mean and range of the heads of each layer.
 
     Args:
-        label: Of the training.
+        label: Name of the training run.
         curves: What `read_ratio_curves` returns.
     """
     layers = list(dict.fromkeys(name.rsplit('.', 2)[0] for name in curves))
@@ -168,17 +168,17 @@ def draw_ratio_curves(label: str, curves: Mapping[str, Mapping[int, float]]) -> 
     if high - low < LEAST_SPAN:  # rounding would look like a curve
         axes[0].set_ylim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
     axes[0].set_ylabel('lambda (1: within tokens, 0: across tokens)')
-    figure.suptitle(f'{label}: mean of the heads, and the band from the least to the largest', fontsize=11)
+    figure.suptitle(f'{label}: mean and range of the heads', fontsize=11)
     handles, labels = axes[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc='outside right upper', fontsize=7)
     return figure
 
 
 def draw_ratios(label: str, layers: Mapping[str, Mapping[str, Tensor]]) -> Figure:
-    """lambda of each head of each DTN layer, as a checkpoint has it.
+    """Draws lambda per head of each DTN layer of a checkpoint.
 
     Args:
-        label: Of the model.
+        label: Name of the model.
         layers: For each layer lambda of the 'mean' and of the 'var', (N,).
     """
     figure = Figure(figsize=(max(7.0, 1.5 + 0.35 * len(layers)), 5), layout='constrained')
@@ -196,10 +196,10 @@ def draw_ratios(label: str, layers: Mapping[str, Mapping[str, Tensor]]) -> Figur
 
 
 def draw_positions(label: str, layers: Sequence[tuple[str, Tensor, Tensor]], token: tuple[int, int]) -> Figure:
-    """Figs. 7 and 8: rows of P before and after training, lighter is larger.
+    """Draws Figs. 7 and 8: rows of P before and after training; lighter is larger.
 
     Args:
-        label: Of the model.
+        label: Name of the model.
         layers: For each layer its name and each head's row before and after training, (N, H, W).
         token: Row and column of the token whose row it is, in a yellow box; the largest weights have red ones.
     """
@@ -235,7 +235,7 @@ def draw_directions(
     pictures: Sequence[np.ndarray],
     models: Mapping[str, Sequence[tuple[str, Sequence[tuple[Tensor, Tensor, Tensor, float]]]]],
 ) -> Figure:
-    """Fig. 9: tokens in their first two principal components, before and after a norm.
+    """Draws Fig. 9: tokens in their first two principal components, before and after a norm.
 
     Args:
         pictures: The images, (H, W, 3) uint8 each.
@@ -275,7 +275,7 @@ def draw_directions(
 
 
 def _mark_layers(ax: Axes, names: Sequence[str], strides: Sequence[int], label: bool) -> None:
-    """Names of blocks below, lines where the stride changes, and with `label` the strides above."""
+    """Labels the blocks, draws a line at each change of stride, and with `label` writes the strides above."""
     ax.set_xticks(range(len(names)), [_short(name) for name in names], rotation=90, fontsize=7)
     ax.set_xlim(-0.7, len(names) - 0.3)
     ax.grid(axis='y', alpha=0.3)

@@ -1,9 +1,8 @@
-"""One forward pass of a backbone, watched: what enters and leaves the first norm of each block, and what its attention
-multiplies.
+"""Records one forward pass of a backbone: input and output of the first norm of each block, and the attention's input.
 
-Nothing in the backbones knows of it. Forward hooks see the tokens, and a `TorchFunctionMode` sees the arguments of
-`F.scaled_dot_product_attention`, from which the weights are computed once more (without a gradient, attention with a
-bias goes through that function on a CPU too).
+The backbones need no code for it. Forward hooks read the tokens, and a `TorchFunctionMode` reads the arguments of
+`F.scaled_dot_product_attention`, from which the weights are computed again. Without a gradient, attention with a bias
+also calls that function on a CPU.
 """
 
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ from tokennorm.research.analysis.attention import (
     without_place_beyond,
 )
 
-_LINEAR_CELLS = 7  # a side of PVTv2-Li's keys
-_CHUNK = 2**25  # weights at a time
+_LINEAR_SIDE = 7  # PVTv2-Li's keys are a grid of 7 x 7
+_CHUNK = 2**25  # attention weights computed at a time
 
 
 @dataclass
 class Attention:
-    """What one block's attention was given, and where its tokens stand.
+    """The input of one block's attention, and the places of its tokens.
 
     Attributes:
         query: (M, N, Q, D), with M windows of the image and N heads.
@@ -54,14 +53,14 @@ class Attention:
     key_places: Tensor
 
     def weights(self) -> Tensor:
-        """(M, N, Q, K)."""
+        """Returns the attention weights, (M, N, Q, K)."""
         return attention_weights(self.query, self.key, self.mask, self.scale)
 
     def mean_distances(self, uniform: bool = False) -> Tensor:
-        """d of B.1 for each head, (N,), in tokens: the mean of `attention_distance` over the image's tokens.
+        """Returns d of B.1 for each head, (N,), in tokens: the mean of `attention_distance` over the image's tokens.
 
         Args:
-            uniform: As if all weights of a query were equal, but for keys that the mask hides.
+            uniform: Replaces the weights of each query by equal ones, except for keys that the mask hides.
         """
         query = torch.zeros_like(self.query) if uniform else self.query
         mask = self.mask
@@ -81,16 +80,16 @@ class Attention:
 
 @dataclass
 class Layer:
-    """A block as one image met it. Tokens are those of the image: padding and class token are left out.
+    """What a block computed for one image, without padding and class token.
 
     Attributes:
         name: The block's name in the backbone.
-        norm: Its first norm, the one before attention.
+        norm: Its first norm, before the attention.
         num_heads: Heads of its attention.
         stride: Side of a token, in pixels.
-        before: What the norm was given, (H, W, C).
-        after: What it returned.
-        attention: What the attention was given.
+        before: Input of the norm, (H, W, C).
+        after: Output of the norm, (H, W, C).
+        attention: Input of the attention.
     """
 
     name: str
@@ -103,10 +102,10 @@ class Layer:
 
 
 def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
-    """The blocks of a backbone by name, first to last.
+    """Returns the blocks of a backbone by name, first to last.
 
     Raises:
-        ValueError: for a backbone that is not PVT, PVTv2, Swin or ViT of this package.
+        ValueError: for a backbone that is not TokenNorm's PVT, PVTv2, Swin or ViT.
     """
     if isinstance(backbone, vit.ViT):
         return {f'blocks.{i}': block for i, block in enumerate(backbone.blocks)}
@@ -116,36 +115,36 @@ def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
             for i, stage in enumerate(backbone.stages)
             for j, block in enumerate(stage.blocks)
         }
-    raise ValueError(f'{type(backbone).__name__} is none of PVT, PVTv2, Swin and ViT of this package')
+    raise ValueError(f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are")
 
 
 @torch.no_grad()
 def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
-    """Runs a backbone in eval mode and float32 on one image.
+    """Runs a backbone in eval mode and float32 on one image, and records it.
 
     Args:
         backbone: PVT, PVTv2, Swin or ViT.
-        images: (1, 3, H, W), with the image's size noted where it is padded.
+        images: (1, 3, H, W), with the image's size noted if it is padded.
 
     Returns:
         The blocks that ran, first to last.
     """
     backbone.eval()
-    watch = _Watch(backbone, image_sizes_of(images))
-    handles = watch.register()
+    recorder = _Recorder(backbone, image_sizes_of(images))
+    handles = recorder.register()
     autocast_dtype, backbone.autocast_dtype = backbone.autocast_dtype, None
     try:
-        with watch:
+        with recorder:
             backbone(images)
     finally:
         backbone.autocast_dtype = autocast_dtype
         for handle in handles:
             handle.remove()
-    return watch.layers
+    return recorder.layers
 
 
-class _Watch(TorchFunctionMode):
-    """Collects layers while a backbone runs inside of it."""
+class _Recorder(TorchFunctionMode):
+    """Records the layers of a backbone that runs inside its context."""
 
     def __init__(self, backbone: nn.Module, image_sizes: Tensor | None) -> None:
         super().__init__()
@@ -154,7 +153,7 @@ class _Watch(TorchFunctionMode):
         self.layers: list[Layer] = []
         self.grid = (0, 0)
         self.tokens: tuple[Tensor, Tensor] | None = None
-        self.arguments: tuple[Any, ...] | None = None  # of the attention that runs
+        self.arguments: tuple[Any, ...] | None = None  # of the attention that is running
 
     def register(self) -> list[Any]:
         embeds = [self.backbone] if isinstance(self.backbone, vit.ViT) else self.backbone.stages
@@ -179,7 +178,9 @@ class _Watch(TorchFunctionMode):
 
     def _check_seen(self, attn: nn.Module, args: tuple, out: Tensor) -> None:
         if self.arguments is not None:
-            raise RuntimeError(f'{self.names[self.norm][0]}: no call of F.scaled_dot_product_attention to look at')
+            raise RuntimeError(
+                f'{self.names[self.norm][0]}: its attention does not call F.scaled_dot_product_attention'
+            )
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -220,16 +221,16 @@ def _stride(backbone: nn.Module, name: str) -> int:
 def attention_places(
     attn: nn.Module, grid: tuple[int, int], others: tuple[Any, ...], has_class_token: bool
 ) -> tuple[Tensor, Tensor]:
-    """Where the queries and the keys of an attention stand.
+    """Returns the places of the queries and the keys of an attention.
 
     Args:
-        attn: Of one of the backbones.
+        attn: The attention of one of the backbones.
         grid: Height and width in tokens.
-        others: What its forward was given beside the tokens: Swin's shift and mask.
-        has_class_token: The first token is one.
+        others: Arguments of its forward after the tokens: Swin's shift and mask.
+        has_class_token: Whether the first token is a class token.
 
     Returns:
-        Places (M, Q, 2) and (M, K, 2), in tokens; NaN for class tokens and for what fills windows up.
+        Places (M, Q, 2) and (M, K, 2), in tokens; NaN for class tokens and for the padding of windows.
     """
     if isinstance(attn, swin.WindowAttention):
         shift, mask = others
@@ -242,7 +243,7 @@ def attention_places(
     if has_class_token:
         places = F.pad(places, (0, 0, 1, 0), value=float('nan'))
     if isinstance(attn, pvt_v2.LinearSpatialReductionAttention):
-        return places, averaged_places(*grid, _LINEAR_CELLS)
+        return places, averaged_places(*grid, _LINEAR_SIDE)
     if isinstance(attn, pvt.SpatialReductionAttention) and attn.sr_ratio > 1:
         return places, reduced_places(*grid, attn.sr_ratio)
     return places, places

@@ -1,1 +1,1 @@
-"""How a classifier or detector does on corrupted images: ImageNet-C's corruptions made on the fly, mCE, mPC and rPC."""
+"""Evaluation on corrupted images: ImageNet-C's corruptions computed on the fly, mCE, mPC and rPC."""

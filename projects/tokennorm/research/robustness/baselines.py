@@ -1,18 +1,17 @@
-"""Whose errors mCE divides by: AlexNet's on ImageNet-C, or those of another model in a file of results."""
+"""Baselines of mCE: AlexNet's errors on ImageNet-C, or another model's errors in a file of results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokennorm.research.robustness.mce import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, Cells
+from tokennorm.research.robustness.names import ALEXNET
 from tokennorm.research.robustness.results import CLEAN, Cell, Results, cell_name, differences
-
-ALEXNET = 'alexnet'
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """Errors in percent, whose they are, and in what their evaluation was not that of the model."""
+    """Errors in percent, their model, and the differences between its evaluation and the model's."""
 
     name: str
     clean_error: float
@@ -21,49 +20,49 @@ class Baseline:
 
 
 def alexnet_baseline(num_classes: int, subset: bool, image_size: tuple[int, int], images: int) -> Baseline:
-    """AlexNet's errors on the published files of ImageNet-C.
+    """Returns AlexNet's errors on the published files of ImageNet-C.
 
     Args:
-        num_classes: That the model was trained with.
-        subset: Whether its answers are restricted to some of them.
-        image_size: Height and width of the images as they are corrupted.
-        images: How many are evaluated.
+        num_classes: Number of classes that the model was trained with.
+        subset: Whether its answers are restricted to some classes.
+        image_size: Height and width of the images before corruption.
+        images: Number of evaluated images.
 
     Raises:
-        ValueError: for anything but ImageNet's 1000 classes.
+        ValueError: for classes other than ImageNet's 1000.
     """
     if num_classes != 1000 or subset:
         chosen = ', restricted to some' if subset else ''
         raise ValueError(
-            f"--baseline {ALEXNET}: its errors are on ImageNet's 1000 classes, and here are {num_classes}{chosen}; "
+            f"--baseline {ALEXNET}: its errors are on ImageNet's 1000 classes, the model has {num_classes}{chosen}; "
             'evaluate another model on this data and give its file: --baseline FILE'
         )
-    notes = ["made on the fly; AlexNet's errors are of the published files, whose elastic transforms are others"]
+    notes = ["computed on the fly; AlexNet's errors are on the published files, which have other elastic transforms"]
     if image_size != (224, 224):
-        notes.append(f"images of {image_size[1]} x {image_size[0]}; AlexNet's errors are of 224 x 224")
+        notes.append(f"images of {image_size[1]} x {image_size[0]}; AlexNet's errors are on 224 x 224")
     if images != 50_000:
-        notes.append(f"{images} images; AlexNet's errors are of all 50000 of ImageNet's validation set")
+        notes.append(f"{images} images; AlexNet's errors are on all 50000 of ImageNet's validation set")
     return Baseline(
         'AlexNet on ImageNet-C (Hendrycks & Dietterich, 2019)', ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, tuple(notes)
     )
 
 
 def file_baseline(path: Path, results: Results, cells: Sequence[Cell], metric: str) -> Baseline:
-    """Errors of another model on the same corrupted images, from its file.
+    """Returns the errors of another model on the same corrupted images, from its file.
 
     Args:
         path: The file.
-        results: Those that are to be divided.
-        cells: Which of them.
-        metric: Accuracy in percent, by its name in the file.
+        results: Results to compare with it.
+        cells: Corruptions and severities.
+        metric: The file's name of the accuracy in percent.
 
     Raises:
-        ValueError: where the file is of other images, classes or corruptions, or lacks cells.
+        ValueError: if the file has other images, classes or corruptions, or lacks results.
     """
     baseline = Results.read(path)
     other = differences(baseline.settings, results.settings, ('data', 'library'))
     if other:
-        raise ValueError(f'--baseline {path} is of other {" and ".join(other)}: evaluate it as this model')
+        raise ValueError(f'--baseline {path} has other {" and ".join(other)}: evaluate it as this model')
     absent = [cell for cell in (CLEAN, *cells) if cell not in baseline]
     if absent:
         names = ', '.join(cell_name(cell) for cell in absent[:5])
@@ -72,7 +71,7 @@ def file_baseline(path: Path, results: Results, cells: Sequence[Cell], metric: s
         )
     notes = ()
     if baseline.settings['pipeline'] != results.settings['pipeline']:
-        notes = ('the baseline saw the images through another pipeline, and so other corrupted images',)
+        notes = ('the baseline was evaluated with another pipeline, and therefore on other corrupted images',)
     accuracies = baseline.table(cells, metric)
     errors = {c: {s: 100 - accuracy for s, accuracy in values.items()} for c, values in accuracies.items()}
     name = f'{baseline.settings["checkpoint"]} ({path})'

@@ -1,4 +1,4 @@
-"""Images in a folder per class, whose classes are some of those that a classifier was trained with, or all."""
+"""Images in one folder per class, for some or all classes of a trained classifier."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +20,11 @@ from tokennorm.registry import DATASETS
 
 @DATASETS.register_module()
 class ClassFolders(BaseDataset):
-    """`data_root/CLASS/.../image` with the label that each class has in a trained classifier.
+    """Dataset of `data_root/CLASS/.../image`, with the labels of a trained classifier.
 
     Args:
         data_root: The folder.
-        labels: Names of the folders to take, and their labels.
+        labels: Names of the folders to read, and their labels.
         classes: All the classes of the classifier.
         **kwargs: Those of mmpretrain's `BaseDataset`.
     """
@@ -34,10 +34,10 @@ class ClassFolders(BaseDataset):
         super().__init__(ann_file='', data_root=data_root, classes=tuple(classes), **kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """The path and the label of each image. mmengine calls it.
+        """Returns path and label of each image. mmengine calls it.
 
         Raises:
-            ValueError: where there are no images.
+            ValueError: if there are no images.
         """
         images = [
             dict(img_path=str(path), gt_label=label)
@@ -51,29 +51,29 @@ class ClassFolders(BaseDataset):
 
 
 def class_names(path: Path) -> list[str]:
-    """The names of a folder's folders, or the lines of a file.
+    """Returns the names of a folder's folders, or the lines of a file.
 
     Raises:
-        ValueError: where there are none.
+        ValueError: if there are none.
     """
     if path.is_dir():
         names = subfolders(path)
     elif path.is_file():
         names = [line.strip() for line in path.read_text().splitlines() if line.strip()]
     else:
-        raise ValueError(
-            f'{path} is not there; it must be a folder with a folder per class, or a file with their names'
-        )
+        raise ValueError(f'{path} not found; it must be a folder with a folder per class, or a file with their names')
     if not names:
         raise ValueError(f'{path} has no {"folders" if path.is_dir() else "lines"}, one per class')
     return names
 
 
 def class_labels(names: Sequence[str], classes: Sequence[str], source: str) -> dict[str, int]:
-    """The label of each name: its place in `classes`; ImageNet's 1000 go by their WordNet ids too (n01440764, ...).
+    """Returns the label of each name: its place in `classes`.
+
+    ImageNet's 1000 classes may also be named by their WordNet ids (n01440764, ...).
 
     Raises:
-        ValueError: where `classes` lacks a name of `source`, or has it twice.
+        ValueError: if `classes` lacks a name of `source`, or has it twice.
     """
     known = [list(classes)]
     if list(classes) == list(IMAGENET_CATEGORIES):
@@ -87,22 +87,22 @@ def class_labels(names: Sequence[str], classes: Sequence[str], source: str) -> d
         )
     twice = [name for name in names if most.count(name) > 1]
     if twice:
-        raise ValueError(f'{source}: {", ".join(twice)} stands for several classes of the checkpoint')
+        raise ValueError(f'{source}: {", ".join(twice)} is the name of several classes of the checkpoint')
     return {name: most.index(name) for name in names}
 
 
 def use_trained_classes(
     cfg: Config, trained: Sequence[str] | None, data: Path | None, subset: Path | None
 ) -> list[int] | None:
-    """Gives a classifier's config the classes of a checkpoint, and as its data a folder with a folder per class.
+    """Sets a classifier's classes to a checkpoint's, and its data to a folder with one folder per class.
 
     Args:
         cfg: The config, changed in place.
-        trained: The classes of the checkpoint; None where it does not say, which stands for ImageNet's if the config
-            has 1000.
-        data: DIR/CLASS/image, with DIR/test or DIR/val in the place of DIR where there is one; None for the data of
-            the config.
-        subset: A folder or a file with class names: images of others are left out, and others are no answers.
+        trained: The classes of the checkpoint; None if it has no names: ImageNet's, if the config has 1000.
+        data: The folder of DIR/CLASS/image. DIR/test or DIR/val take precedence over DIR. None keeps the data of the
+            config.
+        subset: A folder or a file with class names. Images of other classes are left out, and the classifier cannot
+            answer with them.
 
     Returns:
         The labels of the subset, or None.
@@ -133,7 +133,7 @@ def use_trained_classes(
 
 
 def restrict_answers(head: nn.Module, labels: Sequence[int]) -> None:
-    """Lets a classification head answer with these labels only: the logits of all others become minus infinity."""
+    """Restricts a classification head to these labels: the logits of all others become minus infinity."""
     allowed = torch.tensor(sorted(labels))
 
     def leave_out_others(module: nn.Module, inputs: tuple, logits: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""The corruptions of ImageNet-C (Hendrycks & Dietterich, 2019), made on the fly by the imagecorruptions package.
+"""Corruptions of ImageNet-C (Hendrycks & Dietterich, 2019), computed on the fly by the imagecorruptions package.
 
-Its corruptions are those of Michaelis et al., 2019, for images of any size from 32 x 32 on; elastic transforms differ
-from those in the published files of ImageNet-C, and these were also saved as JPEG.
+The package has the corruptions of Michaelis et al., 2019, for images of any size from 32 x 32. The published files of
+ImageNet-C have other elastic transforms, and were saved as JPEG.
 """
 
 import zlib
@@ -10,23 +10,18 @@ from typing import Any
 import imagecorruptions
 import numpy as np
 
-CORRUPTIONS = (
-    *('gaussian_noise', 'shot_noise', 'impulse_noise'),
-    *('defocus_blur', 'glass_blur', 'motion_blur', 'zoom_blur'),
-    *('snow', 'frost', 'fog', 'brightness'),
-    *('contrast', 'elastic_transform', 'pixelate', 'jpeg_compression'),
-)
-SEVERITIES = (1, 2, 3, 4, 5)
-SMALLEST = 32  # pixels a side
-_OWN_SEED = ('impulse_noise', 'glass_blur')  # draw from a generator of their own; the others from numpy's global one
+from tokennorm.research.robustness.names import CORRUPTIONS, SEVERITIES
+
+SMALLEST = 32  # side in pixels
+_OWN_SEED = ('impulse_noise', 'glass_blur')  # have their own generator; the others use numpy's global one
 
 
 class CorruptionError(ValueError):
-    """An image that cannot be corrupted."""
+    """An image cannot be corrupted."""
 
 
 def corrupt(image: np.ndarray, corruption: str, severity: int, seed: int) -> np.ndarray:
-    """A corrupted copy of an image, the same for the same seed; numpy's global generator is left as it was.
+    """Returns a corrupted copy of an image, the same for the same seed. numpy's global generator does not change.
 
     Args:
         image: (H, W, 3) uint8 BGR, as mmcv reads it, at least 32 x 32.
@@ -65,15 +60,16 @@ def corrupt(image: np.ndarray, corruption: str, severity: int, seed: int) -> np.
 
 
 def image_seed(path: str, corruption: str, severity: int) -> int:
-    """The seed of one image under one corruption and severity; of the path only the last folder and the name count."""
+    """Returns the seed of an image under a corruption and severity, from the last folder and the name of its path."""
     name = '/'.join(path.replace('\\', '/').split('/')[-2:])
     return zlib.crc32(f'{name} {corruption} {severity}'.encode())
 
 
 class CorruptImage:
-    """A step of a data pipeline that corrupts `img`, with a seed of its `img_path`, or does nothing.
+    """Step of a data pipeline that corrupts `img`, with a seed from its `img_path`.
 
-    `cell` is what it does: a corruption and its severity, or None.
+    Attributes:
+        cell: A corruption and its severity; None leaves images unchanged.
     """
 
     def __init__(self) -> None:

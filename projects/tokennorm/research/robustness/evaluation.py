@@ -18,27 +18,27 @@ ACCURACY = 'accuracy/top1'
 
 
 def check_coco_metric(cfg: Config) -> None:
-    """A detector's config is evaluated by COCO's metric, and by no other.
+    """Checks that a detector's config is evaluated by COCO's metric only.
 
     Raises:
-        ValueError: where it is not; the config may then be neither a detector's nor a classifier's.
+        ValueError: if it is not; the config may then belong to neither a detector nor a classifier.
     """
     evaluators = cfg.get('test_evaluator') or []
     evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
     kinds = [str(evaluator['type']).rpartition('.')[2] for evaluator in evaluators]
     if kinds != ['CocoMetric']:
         raise ValueError(
-            f'{cfg.filename}: its model is no ImageClassifier, and its test_evaluator {kinds} is not one CocoMetric'
+            f'{cfg.filename}: its model is not an ImageClassifier, and its test_evaluator {kinds} is not one CocoMetric'
         )
 
 
 def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None) -> None:
-    """Has the test dataset keep the images with labels of a subset, and of these a number, taken evenly.
+    """Restricts the test dataset to images with labels of a subset, and to a number of these, evenly spaced.
 
-    Of a dataset with `indices` only the images that they name are taken.
+    If the dataset has `indices`, only these images are used.
 
     Raises:
-        ValueError: where no image is left, or the dataset wraps others.
+        ValueError: if no image is left, or the dataset wraps others.
     """
     if number is None and subset is None:
         return
@@ -68,17 +68,17 @@ def _one_dataset(cfg: Config) -> dict[str, Any]:
 
 
 class CorruptedTest:
-    """The test loop of a runner, with a step in its data pipeline that corrupts images.
+    """Test loop of a runner, with a step in its data pipeline that corrupts images.
 
-    A detector's images are corrupted as they are read, as by Michaelis et al.; a classifier's at the size that it sees,
+    A detector's images are corrupted when they are read, as by Michaelis et al. A classifier's images are corrupted
     after resizing and cropping, as in ImageNet-C.
 
     Args:
-        runner: Built, of one test dataset. Its checkpoint is loaded here.
-        classifier: Which of the two.
+        runner: A built runner with one test dataset. Its checkpoint is loaded here.
+        classifier: Whether the model is a classifier.
 
     Raises:
-        ValueError: where the pipeline has no step to corrupt images at.
+        ValueError: if the pipeline has no step at which images can be corrupted.
     """
 
     def __init__(self, runner: Runner, classifier: bool) -> None:
@@ -89,9 +89,9 @@ class CorruptedTest:
         names = [type(step).__name__ for step in self.steps]
         found = [i for i, n in enumerate(names) if (n == 'PackInputs' if classifier else n.startswith('LoadImage'))]
         if not found:
-            wanted = 'a PackInputs' if classifier else 'a LoadImageFromFile'
+            wanted = 'PackInputs' if classifier else 'LoadImageFromFile'
             raise ValueError(
-                f'test_dataloader.dataset.pipeline has no {wanted} to corrupt images at: {", ".join(names)}'
+                f'test_dataloader.dataset.pipeline has no {wanted}, where images are corrupted: {", ".join(names)}'
             )
         self.position = found[0] if classifier else found[0] + 1
         self.corrupt = CorruptImage()
@@ -100,22 +100,22 @@ class CorruptedTest:
         self.nothing_found: dict[str, float] = {}
         if not classifier:
             (metric,) = self.loop.evaluator.metrics
-            metric.img_ids = [info['img_id'] for info in infos]  # objects on images that are left out are not missed
+            metric.img_ids = [info['img_id'] for info in infos]  # of other images no object is missed
             self.nothing_found = {f'coco/{kind}_mAP': 0.0 for kind in metric.metrics}
         self.images = [(info['img_path'].replace('\\', '/').split('/')[-2:], _truth(info)) for info in infos]
         runner.call_hook('before_run')
         runner.load_or_resume()
 
     def run(self, cell: Cell) -> dict[str, Any]:
-        """Metrics of the evaluator under one corruption and severity, or on clean images."""
+        """Returns the evaluator's metrics under one corruption and severity, or on clean images."""
         self.corrupt.cell = None if cell == CLEAN else cell
-        if cell[0] == 'glass_blur':  # numba compiles it here, and not in every worker
+        if cell[0] == 'glass_blur':  # numba compiles it once, not in every worker
             corrupt(np.zeros((SMALLEST, SMALLEST, 3), np.uint8), *cell, seed=0)
-        with contextlib.redirect_stdout(io.StringIO()):  # COCO's evaluation prints a page
-            return self.nothing_found | self.loop.run()  # CocoMetric has no figures where nothing at all is detected
+        with contextlib.redirect_stdout(io.StringIO()):  # COCO's evaluation prints many lines
+            return self.nothing_found | self.loop.run()  # CocoMetric has no metrics without any detection
 
     def first_image(self) -> tuple[np.ndarray, str]:
-        """The first image as it is before it is corrupted, (H, W, 3) uint8 BGR, and its path."""
+        """Returns the first image before corruption, (H, W, 3) uint8 BGR, and its path."""
         results = self.dataset.get_data_info(0)
         for step in self.steps[: self.position]:
             results = step(results)
@@ -123,7 +123,7 @@ class CorruptedTest:
 
 
 def _truth(info: Mapping[str, Any]) -> Any:
-    """What is to be found on an image: its label, or boxes with labels."""
+    """The ground truth of an image: its label, or boxes with labels."""
     if 'gt_label' in info:
         return int(info['gt_label'])
     return [(instance['bbox_label'], list(instance['bbox']), instance['ignore_flag']) for instance in info['instances']]

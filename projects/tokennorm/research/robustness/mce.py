@@ -1,4 +1,4 @@
-"""What errors and precisions under corruption come to: mCE, mPC and their relatives.
+"""Summaries of errors and precisions under corruption: mCE, relative mCE, mPC and rPC.
 
 CE, mCE, relative mCE: Hendrycks & Dietterich, 2019. mPC, rPC: Michaelis et al., 2019, Eq. 1 and 2. All in percent.
 """
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from statistics import mean
 
 Cells = Mapping[str, Mapping[int, float]]
-"""Corruption -> severity -> a figure in percent."""
+"""Corruption -> severity -> value in percent."""
 
 ALEXNET_CLEAN_ERROR = 43.5
-# AlexNet's on the published files of ImageNet-C, 224 x 224, severities 1 to 5. Their means are the divisors of mCE that
-# were published with these files: 88.6, 89.4, 92.3, 82.0, 82.6, 78.6, 79.8, 86.7, 82.7, 81.9, 56.5, 85.3, 64.6, 71.8,
+# AlexNet's errors on the published files of ImageNet-C, 224 x 224, severities 1 to 5. Their means are the published
+# divisors of mCE: 88.6, 89.4, 92.3, 82.0, 82.6, 78.6, 79.8, 86.7, 82.7, 81.9, 56.5, 85.3, 64.6, 71.8,
 # 60.7.
 _ALEXNET = dict(
     gaussian_noise=(69.528, 82.542, 93.554, 98.138, 99.452),
@@ -35,14 +35,14 @@ ALEXNET_ERRORS: Cells = {name: dict(enumerate(errors, start=1)) for name, errors
 
 
 def severity_means(cells: Cells) -> dict[str, float]:
-    """The mean of each corruption over its severities."""
+    """Returns the mean of each corruption over its severities."""
     return {corruption: mean(by_severity.values()) for corruption, by_severity in cells.items()}
 
 
 def corruption_errors(errors: Cells, baseline: Cells) -> dict[str, float]:
-    """CE of each corruption: the sum of its errors over its severities, divided by the baseline's; mCE is their mean.
+    """Returns CE of each corruption: its errors summed over severities, divided by the baseline's sum.
 
-    NaN where the baseline makes no error.
+    mCE is the mean of CE. CE is NaN if the baseline has no error.
     """
     return {
         corruption: _percent(sum(by_severity.values()), sum(baseline[corruption][s] for s in by_severity))
@@ -53,9 +53,9 @@ def corruption_errors(errors: Cells, baseline: Cells) -> dict[str, float]:
 def relative_corruption_errors(
     errors: Cells, clean_error: float, baseline: Cells, baseline_clean_error: float
 ) -> dict[str, float]:
-    """Relative CE of each corruption: what it adds to the clean error, divided by what it adds to the baseline's.
+    """Returns relative CE of each corruption: its increase of the clean error, divided by the baseline's increase.
 
-    NaN where it adds nothing to the baseline's.
+    It is NaN if the baseline's error does not increase.
     """
     return {
         corruption: _percent(
@@ -67,12 +67,12 @@ def relative_corruption_errors(
 
 
 def mean_performance(cells: Cells) -> float:
-    """mPC: the mean over corruptions of the mean over their severities."""
+    """Returns mPC: the mean over corruptions of the mean over their severities."""
     return mean(severity_means(cells).values())
 
 
 def relative_performance(cells: Cells, clean: float) -> float:
-    """rPC: mPC as a part of the performance on clean images; NaN where that is 0."""
+    """Returns rPC: mPC in percent of the performance on clean images; NaN if that is 0."""
     return _percent(mean_performance(cells), clean)
 
 

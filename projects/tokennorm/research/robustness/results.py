@@ -1,4 +1,4 @@
-"""The file of a robustness evaluation: what was evaluated, and what each cell came to, kept as soon as it is known."""
+"""File of a robustness evaluation: its settings, and the metrics of each corruption, written when it is done."""
 
 import hashlib
 import json
@@ -18,12 +18,12 @@ Cell = tuple[str, int]
 
 
 def cell_name(cell: Cell) -> str:
-    """'gaussian_noise 1', as it stands in files and in what is printed."""
+    """Returns the name of a cell in files and printed lines, such as 'gaussian_noise 1'."""
     return '{} {}'.format(*cell)
 
 
 def digest(*parts: Any) -> str:
-    """12 hexadecimal digits that change with what is given: strings, or state dicts of tensors."""
+    """Returns 12 hexadecimal digits that identify the arguments: state dicts of tensors, or anything with a `repr`."""
     known = hashlib.sha256()
     for part in parts:
         if isinstance(part, Mapping) and all(isinstance(value, Tensor) for value in part.values()):
@@ -37,14 +37,14 @@ def digest(*parts: Any) -> str:
 
 @dataclass
 class Results:
-    """Metrics of a model per cell, in a json file.
+    """Metrics of a model per corruption and severity, in a JSON file.
 
     Args:
         path: The file.
-        settings: What every cell depends on. Results of other `weights`, `model`, `pipeline`, `data` or `library` are
-            other results.
-        cells: 'gaussian_noise 1' -> metrics, as the evaluator names them.
-        summary: What the report says.
+        settings: Everything that the metrics depend on. Results with another `weights`, `model`, `pipeline`, `data` or
+            `library` cannot be mixed.
+        cells: 'gaussian_noise 1' -> metrics, by the evaluator's names.
+        summary: Values of the report.
     """
 
     path: Path
@@ -61,36 +61,42 @@ class Results:
         self.write()
 
     def get(self, cell: Cell, metric: str) -> float:
-        """One metric of a cell."""
+        """Returns one metric of a cell."""
         return self.cells[cell_name(cell)][metric]
 
     def table(self, cells: Iterable[Cell], metric: str) -> dict[str, dict[int, float]]:
-        """Corruption -> severity -> metric."""
+        """Returns corruption -> severity -> metric."""
         table: dict[str, dict[int, float]] = {}
         for corruption, severity in cells:
             table.setdefault(corruption, {})[severity] = self.get((corruption, severity), metric)
         return table
 
     def write(self) -> None:
-        """Writes the file, whole or not at all."""
+        """Writes the file atomically."""
         content = dict(settings=self.settings, cells=self.cells, summary=self.summary)
         write_atomically(self.path, json.dumps(content, indent=1).encode())
 
     @classmethod
     def read(cls, path: Path) -> 'Results':
-        """Raises ValueError where the file is not of this kind."""
+        """Reads a file.
+
+        Raises:
+            ValueError: for a file of another kind.
+        """
         try:
             content = json.loads(path.read_text())
             return cls(path, dict(content['settings']), dict(content['cells']), dict(content['summary']))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f'{path} is no file of tools/robustness.py ({type(error).__name__}: {error})') from error
+            raise ValueError(
+                f'{path} is not a results file of `tokennorm robustness` ({type(error).__name__}: {error})'
+            ) from error
 
     @classmethod
-    def go_on(cls, path: Path, settings: dict[str, Any]) -> 'Results':
-        """Those of the file, if it is there.
+    def resume(cls, path: Path, settings: dict[str, Any]) -> 'Results':
+        """Reads the results of a file, or begins new ones if it does not exist.
 
         Raises:
-            ValueError: where the file holds results of other settings.
+            ValueError: if the file has results of other settings.
         """
         if not path.exists():
             return cls(path, settings)
@@ -98,7 +104,7 @@ class Results:
         other = differences(results.settings, settings, ('weights', 'model', 'pipeline', 'data', 'library'))
         if other:
             raise ValueError(
-                f'{path} holds results of other {", ".join(other)} ({results.settings.get("checkpoint")}, '
+                f'{path} has results of other {", ".join(other)} ({results.settings.get("checkpoint")}, '
                 f'{results.settings.get("images")} images): name another file with --out, or remove it'
             )
         results.settings = settings
@@ -106,5 +112,5 @@ class Results:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Those names whose values are not the same."""
+    """Returns the names whose values differ."""
     return [name for name in names if one.get(name) != other.get(name)]

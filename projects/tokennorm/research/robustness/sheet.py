@@ -1,4 +1,4 @@
-"""A sheet of what corruptions make of an image, to look at before one believes the figures."""
+"""Contact sheet of an image under the corruptions."""
 
 from collections.abc import Sequence
 
@@ -12,23 +12,23 @@ from tokennorm.research.robustness.corruptions import corrupt, image_seed
 def corruption_sheet(
     image: np.ndarray, path: str, corruptions: Sequence[str], severity: int, long_side: int = 240
 ) -> np.ndarray:
-    """An image and its corruptions at one severity, as an evaluation sees them, with their names.
+    """Draws an image and its corruptions at one severity, as the evaluation reads them, with their names.
 
     Args:
         image: (H, W, 3) uint8 BGR.
-        path: Where it is from; the seeds are made of it.
+        path: Its path, from which the seeds are computed.
         corruptions: Their names.
         severity: 1 to 5.
-        long_side: Of each picture, in pixels.
+        long_side: Long side of each tile, in pixels.
 
     Returns:
-        (H', W', 3) uint8 BGR, four pictures in a row.
+        (H', W', 3) uint8 BGR, four tiles per row.
     """
-    pictures = [_named(image, 'clean', long_side)]
+    tiles = [_named(image, 'clean', long_side)]
     for corruption in corruptions:
         corrupted = corrupt(image, corruption, severity, image_seed(path, corruption, severity))
-        pictures.append(_named(corrupted, f'{corruption} {severity}', long_side))
-    return tile(pictures, columns=min(4, len(pictures)))
+        tiles.append(_named(corrupted, f'{corruption} {severity}', long_side))
+    return tile(tiles, columns=min(4, len(tiles)))
 
 
 def _named(image: np.ndarray, name: str, long_side: int) -> np.ndarray:

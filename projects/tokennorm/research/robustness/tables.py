@@ -1,4 +1,4 @@
-"""What an evaluation prints and keeps as its summary."""
+"""Tables and summaries of a robustness evaluation."""
 
 import math
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from tokennorm.research.robustness.mce import (
 
 
 def classifier_report(clean_error: float, errors: Cells, baseline: Baseline | None) -> tuple[dict[str, Any], str]:
-    """Errors of a classifier in percent, and against a baseline CE, mCE and relative mCE.
+    """Reports errors of a classifier in percent and, with a baseline, CE, mCE and relative mCE.
 
     Returns:
-        The figures by name, and a table with them.
+        The values by name, and a table with them.
     """
     if not errors:
         return dict(clean_error=clean_error), f'clean error {clean_error:.2f}'
@@ -45,15 +45,15 @@ def classifier_report(clean_error: float, errors: Cells, baseline: Baseline | No
 
 
 def detector_report(clean: float, precisions: Cells, name: str) -> tuple[dict[str, Any], str]:
-    """AP of a detector in percent under corruption: mPC, and rPC, its part of the AP on clean images.
+    """Reports AP of a detector in percent under corruption: mPC, and rPC, relative to AP on clean images.
 
     Args:
         clean: AP on clean images.
         precisions: AP under corruption.
-        name: What AP it is, such as 'bbox'.
+        name: Kind of AP, such as 'bbox'.
 
     Returns:
-        The figures by name, and a table with them.
+        The values by name, and a table with them.
     """
     if not precisions:
         return dict(clean_AP=clean), f'clean {name} AP {clean:.1f}'
@@ -67,7 +67,7 @@ def detector_report(clean: float, precisions: Cells, name: str) -> tuple[dict[st
 
 
 def _table(cells: Cells, columns: Mapping[str, Mapping[str, float]]) -> str:
-    """A row per corruption: each severity, then the columns."""
+    """Formats one row per corruption: each severity, then the columns."""
     severities = sorted({severity for by_severity in cells.values() for severity in by_severity})
     rows = [['corruption', *map(str, severities), *columns]]
     for corruption, by_severity in cells.items():
@@ -83,11 +83,11 @@ def _table(cells: Cells, columns: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _what_is_left_out(cells: Cells) -> list[str]:
-    """A note where the means are not those of the benchmark."""
+    """Returns a note if the means leave out corruptions or severities of the benchmark."""
     left_out = len(CORRUPTIONS) - len(cells)
     severities = sorted({severity for by_severity in cells.values() for severity in by_severity})
     parts = [f'{len(cells)} of the {len(CORRUPTIONS)} corruptions'] if left_out else []
-    parts += [f'severities {", ".join(map(str, severities))} alone'] if len(severities) < len(SEVERITIES) else []
+    parts += [f'severities {", ".join(map(str, severities))} only'] if len(severities) < len(SEVERITIES) else []
     return [f'  note: means over {" and ".join(parts)}'] if parts else []
 
 
@@ -100,7 +100,7 @@ def _figure(value: float) -> str:
 
 
 def _without_nan(figures: Any) -> Any:
-    """NaN is no json; null is."""
+    """Replaces NaN, which JSON does not have, by None."""
     if isinstance(figures, Mapping):
         return {name: _without_nan(value) for name, value in figures.items()}
     return None if isinstance(figures, float) and math.isnan(figures) else figures

@@ -1,0 +1,117 @@
+"""Draws the DTN paper's figures of a trained backbone: PVT, PVTv2, Swin or ViT, in a detector or a classifier."""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+from tokennorm.cli.command import command, make_parser
+from tokennorm.engine.arguments import add_options_argument
+
+
+class _Figure(NamedTuple):
+    """Help of a figure, and how many images it reads by default."""
+
+    text: str
+    images: int = 0
+    layers: bool = False
+
+
+_FIGURES = {
+    'magnitude': _Figure(
+        'token magnitudes after the first norm of blocks, per head (Fig. 1)\n\n'
+        'The figure shows the first image. LayerNorm makes magnitudes nearly equal.',
+        images=1,
+        layers=True,
+    ),
+    'attention-distance': _Figure(
+        'mean attention distance per head and block (Fig. 2)\n\n'
+        'The distance from a token to the tokens that it attends to, averaged over tokens and images: in tokens, and '
+        'also in pixels if strides differ.\nThe keys of PVT are at the centres of the tokens that they reduce. Class '
+        'tokens and padding are left out. The values are also printed.',
+        images=8,
+    ),
+    'variation': _Figure(
+        'distance of the mean that the first norm of a block subtracts from the tokens (Fig. 3b)\n\n'
+        "For the model's own norms, and for LayerNorm and instance norm on the same tokens. Top: the paper's "
+        "coefficient, which channels near zero dominate.\nBottom: the distance relative to the token's norm.",
+        images=8,
+    ),
+    'lambda': _Figure('lambda of mean and variance, over a training run or of a checkpoint (Fig. 4)'),
+    'positions': _Figure(
+        'row of P of one token per head, as initialized and in the checkpoint (Figs. 7, 8)\n\n'
+        "For token 91 of the paper's grid of 14 x 14. If statistics are pooled, the grid is the pooled one.",
+        layers=True,
+    ),
+    'directions': _Figure(
+        'tokens before and after the first norm of a block, in two principal components (Fig. 9)\n\n'
+        'For the first block, or the block of --layers.',
+        images=3,
+        layers=True,
+    ),
+    'patch-scales': _Figure("learned scales of Dual PatchNorm's first norm, arranged as a patch"),
+}
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    figures = parser.add_subparsers(dest='figure', required=True, metavar='FIGURE')
+    for name, (text, images, layers) in _FIGURES.items():
+        figure = figures.add_parser(
+            name,
+            help=text.partition('\n')[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        or_run = ', or the work directory of a training run with LambdaHook' if name == 'lambda' else ''
+        figure.add_argument('config', help=f'config file, or the name of a config{or_run}')
+        figure.add_argument('checkpoint', nargs='?', help='of a training run, or published; default: random weights')
+        if images:
+            figure.add_argument(
+                '--against', nargs='+', metavar=('CONFIG', 'CHECKPOINT'), help='another model to compare with'
+            )
+            figure.add_argument(
+                '--images', type=Path, metavar='PATH', help="folder or file; default: the config's validation data"
+            )
+            figure.add_argument(
+                '--num-images', type=int, default=images, metavar='N', help=f'evenly spaced; default: {images}'
+            )
+        if layers:
+            figure.add_argument('--layers', type=int, nargs='+', metavar='I', help='layers to show, counted from 0')
+        figure.add_argument(
+            '--out', type=Path, metavar='FILE.png', help='default: work_dirs/analysis/CONFIG_FIGURE.png'
+        )
+        add_options_argument(figure)
+    args = parser.parse_args(argv)
+    args.num_images = getattr(args, 'num_images', 1)
+    args.against = getattr(args, 'against', None)
+    if args.num_images < 1:
+        raise SystemExit(f'error: --num-images {args.num_images} must be at least 1')
+    if len(args.against or []) > 2:
+        raise SystemExit('error: --against takes a config and a checkpoint')
+    args.out = args.out or Path('work_dirs/analysis') / f'{Path(args.config).stem}_{args.figure}.png'
+    if args.out.suffix.lower() != '.png':
+        raise SystemExit(f'error: --out {args.out} must end in .png')
+    return args
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = _parse_args(argv)
+
+    import cv2
+    import torch
+
+    from tokennorm.research.analysis.figures import FIGURES
+
+    try:
+        with torch.no_grad():
+            figure = FIGURES[args.figure](args)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(args.out, dpi=110, pil_kwargs=dict(compress_level=9))
+    except (ImportError, OSError, RuntimeError, ValueError, cv2.error) as error:
+        raise SystemExit(f'error: {error}') from error
+    print(args.out)
+
+
+if __name__ == '__main__':
+    main()
