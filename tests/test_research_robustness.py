@@ -404,7 +404,7 @@ def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsy
     with pytest.raises(SystemExit, match=r'base.json has other data'):
         run([*arguments, '--images', 3, '--out', tmp_path / 'fewer.json'], tmp_path)
     with pytest.raises(
-        SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, and here are 3"
+        SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, the model has 3"
     ):
         run([*arguments, '--baseline', 'alexnet'], tmp_path)
 
@@ -452,7 +452,7 @@ def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
     assert evaluated == [CLEAN, ('snow', 1), ('snow', 3), ('fog', 1), ('fog', 3)]
     run([*classifier, '--corruptions', 'none'], tmp_path)
     assert len(evaluated) == 5
-    with pytest.raises(SystemExit, match=r'robustness.json holds results of other data'):
+    with pytest.raises(SystemExit, match=r'robustness.json has results of other data'):
         run([*classifier, *FOG_AND_SNOW, '--images', 2], tmp_path)
 
 
@@ -564,7 +564,7 @@ def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_p
     with pytest.raises(SystemExit, match=r'none.txt not found; it must be a folder'):
         run([*classifier, '--classes', 'none.txt'], tmp_path)
     (tmp_path / 'other.py').write_text("model = dict(type='Something')")
-    with pytest.raises(SystemExit, match=r'no ImageClassifier, and its test_evaluator \[\]'):
+    with pytest.raises(SystemExit, match=r'not an ImageClassifier, and its test_evaluator \[\]'):
         run([tmp_path / 'other.py', classifier[1]], tmp_path)
     (tmp_path / 'empty' / 'red').mkdir(parents=True)
     with pytest.raises(SystemExit, match=r'empty has no images \(.jpg,'):
