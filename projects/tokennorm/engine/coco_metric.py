@@ -1,7 +1,7 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,7 @@ class CocoMetric(MMDetCocoMetric):
         evaluation.evaluate()
         evaluation.accumulate()
         stats = summarize(evaluation.eval, self.iou_thrs, self.proposal_nums, self.max_detections)
+        logger.info(summary_text(stats, iou_type, self.proposal_nums, self.max_detections))
         logger.info(f'{iou_type}_mAP_copypaste: ' + ' '.join(f'{stats[name]:.3f}' for name, *_ in _PRECISIONS))
         items = self.metric_items or [name for name, *_ in _PRECISIONS]
         unknown = [item for item in items if item not in stats]
@@ -162,6 +163,33 @@ def summarize(
     for area, letter in enumerate('sml', 1):
         stats[f'AR_{letter}@1000'] = _mean(recall[:, :, area, -1])
     return stats
+
+
+def summary_text(stats: Mapping[str, float], iou_type: str, max_dets: Sequence[int], limit: int) -> str:
+    """Returns the values of `summarize` in the layout of pycocotools, one per line.
+
+    Args:
+        stats: Values by mmdet's names.
+        iou_type: 'bbox' or 'segm'.
+        max_dets: The limits on the detections.
+        limit: The limit for `mAP`.
+    """
+    areas = ('all', 'small', 'medium', 'large')
+    lines = [f'Results of {iou_type}:']
+    for name, threshold, area in _PRECISIONS:
+        iou = '0.50:0.95' if threshold is None else f'{threshold:.2f}'
+        most = limit if name == 'mAP' else max_dets[-1]
+        lines.append(_line('Average Precision  (AP)', iou, areas[area], most, stats[name]))
+    for number, most in zip((100, 300, 1000), max_dets, strict=False):
+        lines.append(_line('Average Recall     (AR)', '0.50:0.95', 'all', most, stats[f'AR@{number}']))
+    for area in areas[1:]:
+        value = stats[f'AR_{area[0]}@1000']
+        lines.append(_line('Average Recall     (AR)', '0.50:0.95', area, max_dets[-1], value))
+    return '\n'.join(lines)
+
+
+def _line(title: str, iou: str, area: str, most: int, value: float) -> str:
+    return f' {title} @[ IoU={iou:<9} | area={area:>6} | maxDets={most:>3} ] = {value:0.3f}'
 
 
 def _mean(values: np.ndarray, empty: float = -1.0) -> float:

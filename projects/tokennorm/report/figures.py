@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tokennorm.engine.scalars import Curve
 from tokennorm.report.evaluation import TIDE, Evaluation
@@ -52,16 +53,13 @@ def to_svg(axes: Axes) -> str:
     return f'<svg viewBox="0 0 {width:g} {height:g}" xmlns:xlink="http://www.w3.org/1999/xlink">{content}'
 
 
-def draw_curves(
-    curves: Mapping[str, Curve], xlabel: str, ylabel: str, log: bool = False, zero: bool = False, dots: bool = False
-) -> str:
+def draw_curves(curves: Mapping[str, Curve], xlabel: str, ylabel: str, zero: bool = False, dots: bool = False) -> str:
     """Draws scalars against their steps.
 
     Args:
         curves: By label; a single curve has no legend.
         xlabel: Label of the steps.
         ylabel: Label of the values.
-        log: Logarithmic values.
         zero: The values' axis begins at zero.
         dots: A dot per value, for curves with few values.
     """
@@ -71,8 +69,7 @@ def draw_curves(
             marker = dict(marker='o', markersize=3.5) if dots else {}
             axes.plot(list(curve), list(curve.values()), color=COLOURS[i % len(COLOURS)], label=label, **marker)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        if log:
-            axes.set_yscale('log')
+        axes.xaxis.set_major_locator(MaxNLocator(nbins='auto', integer=True, steps=[1, 2, 5, 10]))
         if zero:
             axes.set_ylim(0, None)
         if len(curves) > 1:
@@ -115,7 +112,7 @@ def draw_precision_recall(evaluation: Evaluation) -> str:
             axes.plot(recalls, mean, color='#0f172a', label=label, linewidth=2.4)
         axes.set(xlabel='recall', ylabel='precision', xlim=(0, 1.01), ylim=(0, 1.02))
         if curves:
-            axes.legend(loc='lower left')
+            axes.legend(loc='best')
         return to_svg(axes)
 
 
