@@ -54,27 +54,27 @@ def slurm(tmp_path):
 
 @pytest.mark.parametrize('name', ['train', 'test'])
 def test_slurm(slurm, name):
-    given = ['PARTITION', 'JOB', 'CONFIG', 'FOURTH', '--cfg-options', 'a=b']
+    given = [name, 'PARTITION', 'JOB', 'CONFIG', 'FIFTH', '--cfg-options', 'a=b']
     environment = dict(GPUS='8', GPUS_PER_NODE='4', SRUN_ARGS='--time=1 --qos=high')
-    words = launch(f'slurm_{name}.sh', *given, path=slurm, **environment).stdout.split()
+    words = launch('slurm.sh', *given, path=slurm, **environment).stdout.split()
     assert {'--partition=PARTITION', '--job-name=JOB', '--gres=gpu:4', '--ntasks=2', '--ntasks-per-node=1'} < set(words)
     assert {'--nodes=2', '--cpus-per-task=20', '--kill-on-bad-exit=1', '--time=1', '--qos=high'} < set(words)
     torchrun = words[words.index('torch.distributed.run') :]
     expected = {'--nnodes=2', '--node_rank=1', '--master_addr=gpu7', '--master_port=21234', '--nproc_per_node=4'}
     assert expected < set(torchrun)
-    fourth, after = (['FOURTH'], []) if name == 'test' else ([], ['--work-dir', 'FOURTH'])
+    fifth, after = (['FIFTH'], []) if name == 'test' else ([], ['--work-dir', 'FIFTH'])
     assert torchrun[torchrun.index(f'{TOOLS}/{name}.py') + 1 :] == [
-        *('CONFIG', *fourth, '--launcher', 'pytorch', *after, '--cfg-options', 'a=b')
+        *('CONFIG', *fifth, '--launcher', 'pytorch', *after, '--cfg-options', 'a=b')
     ]
 
 
 def test_slurm_with_gpus_that_do_not_fill_machines(slurm):
-    done = launch('slurm_train.sh', 'PARTITION', 'JOB', 'CONFIG', 'WORK', path=slurm, GPUS='12')
+    done = launch('slurm.sh', 'train', 'PARTITION', 'JOB', 'CONFIG', 'WORK', path=slurm, GPUS='12')
     assert done.returncode == 2
     assert 'GPUS=12 must be a multiple of GPUS_PER_NODE=8' in done.stderr
 
 
-@pytest.mark.parametrize('name', ['dist_train', 'dist_test', 'slurm_train', 'slurm_test'])
+@pytest.mark.parametrize('name', ['dist_train', 'dist_test', 'slurm'])
 def test_too_few_arguments_print_the_usage(name):
     done = launch(f'{name}.sh', 'CONFIG')
     assert done.returncode == 2

@@ -29,8 +29,8 @@ class PieceHook(Hook):
 
     - At the start the model takes the initial values that all arms share, and random numbers begin alike.
     - After every epoch, its checkpoint saved, training stops where another epoch would not end in time.
-    - Validation metrics and times go into the record at once. A validation that was lost with a killed process is done
-      again.
+    - Validation metrics and times go into the record at once. `CheckpointHook` repeats a validation that was lost with a
+      killed process.
 
     Args:
         folder: The run's work folder.
@@ -51,7 +51,7 @@ class PieceHook(Hook):
         self.longest = 0.0
 
     def before_train(self, runner: Runner) -> None:
-        """Starts from the shared values, or makes up for a lost validation."""
+        """Starts from the shared values."""
         if runner.epoch == 0:
             self.record['curve'].clear()
             copy_shared(runner.model, self.shared)
@@ -59,11 +59,6 @@ class PieceHook(Hook):
             self.record['parameters'] = sum(p.numel() for p in runner.model.parameters())
             self.record['train_images'] = len(runner.train_dataloader.dataset)
             self.record['val_images'] = len(runner.val_dataloader.dataset)
-        else:
-            interval = runner.train_loop.val_interval
-            due = runner.epoch % interval == 0 or runner.epoch == runner.max_epochs
-            if due and str(runner.epoch) not in self.record['curve']:
-                runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Begins to measure the epoch."""
