@@ -118,6 +118,66 @@ def test_retinanet_agrees_with_mmdet_at_other_sizes_and_batches(retinanet):
         assert_same_detections(detector, model, sizes)
 
 
+@pytest.mark.slow
+def test_mask_rcnn_agrees_with_mmdet(tmp_path):
+    cfg = config('mask-rcnn')
+    model = build(cfg)
+    detector = write(cfg, model, tmp_path / 'tiny.onnx')
+    for sizes in SIZES:
+        assert_same_detections(detector, model, sizes)
+
+
+PYRAMID = dict(embed_dims=(8,), depths=(2,), num_heads=(2,), mlp_ratios=(1,))
+OTHERS = {
+    'PVTv2': (dict(arch=PYRAMID | dict(sr_ratios=(4,))), 8),
+    'Swin': (dict(arch=PYRAMID, window_size=5), 8),
+    'ViT': (dict(arch=dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=1), patch_size=8, window_size=3), 8),
+    'ViT with relative positions': (
+        dict(arch=dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=1), patch_size=8, window_size=3, rel_pos=8),
+        8,
+    ),
+    'TimmBackbone': (dict(model_name='pvt_v2_b0', out_indices=[0]), 32),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', OTHERS)
+def test_other_backbones_agree(name, tmp_path):
+    arguments, channels = OTHERS[name]
+    backbone = dict(type=f'tokennorm.{name.split()[0]}', token_norm_cfg=NORM, stem_cfg=STEM, **arguments)
+    strides = (8, 16) if name.startswith('ViT') else (4, 8)
+    cfg = config(backbone=backbone, channels=(channels,), strides=strides)
+    model = build(cfg)
+    detector = write(cfg, model, tmp_path / 'tiny.onnx')
+    for sizes in SIZES:
+        assert_same_detections(detector, model, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])
+def test_openvino_agrees(kind, tmp_path):
+    pytest.importorskip('openvino')
+    cfg = config(kind)
+    model = build(cfg)
+    detector = write(cfg, model, tmp_path / 'tiny.xml')
+    for sizes in SIZES:
+        assert_same_detections(detector, model, sizes)
+    assert Detector(tmp_path / 'tiny.xml').classes == list(CLASSES)
+
+
+@pytest.mark.slow
+def test_pt2_agrees(tmp_path):
+    cfg = config()
+    model = build(cfg)
+    detector = WholeDetector(model)
+    export_detector(detector, describe(detector, cfg, dict(classes=CLASSES), 'tiny.py', ''), tmp_path / 'tiny.pt2')
+    program = torch.export.load(tmp_path / 'tiny.pt2').module()
+    images, sizes = torch.rand(3, 3, 70, 99) * 255, torch.tensor([[70, 99], [60, 99], [70, 50]])
+    with torch.no_grad():
+        for actual, expected in zip(program(images, sizes), detector(images, sizes), strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
 def test_metadata_say_how_to_prepare_an_image(retinanet):
     detector = Detector(retinanet[1], threads=1)
     assert detector.classes == list(CLASSES)
