@@ -231,3 +231,19 @@ def test_files_of_others_are_refused(tmp_path):
         Detector(tmp_path / 'cut.onnx')
     with pytest.raises(ModelFileError, match='not found'):
         Detector(tmp_path / 'none.onnx')
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['out.tflite'], r'OUT out.tflite must end in .onnx, .pt2, .xml'),
+        (['out.xml', '--fp16'], r'--fp16 needs an .onnx file'),
+        (['out.pt2', '--verify', '.'], r'--verify needs an .onnx or .xml file'),
+        (['out.onnx', '--verify', 'nowhere'], r'annotations/val.json not found'),
+    ],
+)
+def test_arguments_that_cannot_work_end_with_one_line(words, message):
+    from tokennorm.cli.export import main
+
+    with pytest.raises(SystemExit, match=message):
+        main(['config.py', 'checkpoint.pth', *words])

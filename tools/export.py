@@ -1,4 +1,4 @@
-"""Writes a trained detector as one file: `python tools/export.py CONFIG CHECKPOINT OUT.onnx`."""
+"""Exports a detector: `python tools/export.py CONFIG CHECKPOINT OUT`, the same as `tokennorm export`."""
 
 from tokennorm.cli.export import main
 

@@ -1,7 +1,11 @@
-"""Detects objects in an image, a folder of images or a video."""
+"""Detects objects in an image, a folder of images or a video.
+
+With an exported file, `tokennorm predict MODEL.onnx PATH`, it needs onnxruntime and not PyTorch.
+"""
 
 import argparse
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +16,9 @@ if TYPE_CHECKING:
     import mmcv
     import numpy as np
     from mmdet.apis import DetInferencer
+    from mmdet.structures import DetDataSample
+
+    from tokennorm.engine.tracking import Tracker
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -30,25 +37,42 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
     parser.add_argument('--no-pictures', action='store_true', help='write the json only')
+    parser.add_argument(
+        '--tiles', type=int, metavar='S', help='detect on tiles of S x S pixels, for small objects in large images'
+    )
+    parser.add_argument(
+        '--overlap', type=float, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
+    )
+    parser.add_argument(
+        '--track', action='store_true', help='video only: give objects ids across frames (pip install trackers)'
+    )
+    parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame')
     add_options_argument(parser)
     return parser.parse_args(argv)
 
 
 @command
 def main(argv: list[str]) -> None:
+    if argv and argv[0].endswith(('.onnx', '.xml')):
+        from tokennorm.export.runtime import main as predict_with_exported
+
+        predict_with_exported([word for word in argv if word != '--traceback'])
+        return
     args = parse_args(argv)
     inferencer = open_detector(args)
     from mmengine.utils import ProgressBar
 
     from tokennorm.engine.output_dir import make_output_dir
     from tokennorm.engine.prediction import CocoDetections, draw_detections
+    from tokennorm.engine.tracking import draw_tracks
 
-    images, count, video = open_input(args.path, args.out)
+    images, count, video = open_input(args.path, args.out, args.every)
+    tracker = open_tracker(args, video)
     try:
         make_output_dir(args.out)
     except ValueError as error:
         raise SystemExit(f'error: --out: {error}') from None
-    pictures = None if args.no_pictures else Pictures(args.out, video)
+    pictures = None if args.no_pictures else Pictures(args.out, video, args.every)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(count)
     unread = []
@@ -57,11 +81,14 @@ def main(argv: list[str]) -> None:
             unread += [name for name, image in batch if image is None]
             readable = [(name, image) for name, image in batch if image is not None]
             arrays = [image for _, image in readable]
-            samples = inferencer(arrays, len(arrays), return_datasamples=True)['predictions'] if arrays else []
+            samples = detect(inferencer, arrays, args)
             for (name, image), sample in zip(readable, samples, strict=True):
+                if tracker is not None:
+                    tracker.update(sample)
                 detections.add(name, image, sample)
                 if pictures is not None:
-                    pictures.add(name, draw_detections(inferencer, image, sample, args.score_thr))
+                    picture = draw_detections(inferencer, image, sample, args.score_thr)
+                    pictures.add(name, draw_tracks(picture, sample, args.score_thr) if tracker is not None else picture)
             bar.update(len(batch))
     finally:  # an interruption keeps what is done
         detections.write(args.out / 'detections.json')
@@ -70,6 +97,29 @@ def main(argv: list[str]) -> None:
     print(f'\n{args.out}: detections.json ({len(detections.annotations)} on {len(detections.images)} images)')
     if unread:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+
+
+def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace) -> 'list[DetDataSample]':
+    """Returns the detections on each image, on its tiles if the arguments say so."""
+    from tokennorm.engine.tiles import detect_in_tiles
+
+    if args.tiles is not None:
+        return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
+    return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+
+
+def open_tracker(args: argparse.Namespace, video: 'mmcv.VideoReader | None') -> 'Tracker | None':
+    """Returns the tracker that the arguments ask for, after checks of the arguments for videos."""
+    from tokennorm.engine.tracking import Tracker
+
+    if video is None and (args.track or args.every != 1):
+        raise SystemExit(f'error: --track and --every need a video; {args.path} is not one')
+    if not args.track:
+        return None
+    try:
+        return Tracker((video.fps or 25) / args.every, args.score_thr)
+    except ImportError as error:
+        raise SystemExit(f'error: --track: {error}') from None
 
 
 def open_detector(args: argparse.Namespace) -> 'DetInferencer':
@@ -83,8 +133,12 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
 
     if not args.path.exists():
         raise SystemExit(f'error: {args.path} not found')
-    if args.batch_size < 1:
-        raise SystemExit(f'error: --batch-size {args.batch_size} must be at least 1')
+    for name in ('batch_size', 'every', 'tiles'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise SystemExit(f'error: --{name.replace("_", "-")} {value} must be at least 1')
+    if not 0 <= args.overlap < 1:
+        raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
     try:
@@ -98,7 +152,9 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
         raise SystemExit(f'error: {error}') from None
 
 
-def open_input(path: Path, out: Path) -> 'tuple[Iterator[tuple[str, np.ndarray | None]], int, mmcv.VideoReader | None]':
+def open_input(
+    path: Path, out: Path, every: int = 1
+) -> 'tuple[Iterator[tuple[str, np.ndarray | None]], int, mmcv.VideoReader | None]':
     """Returns names with their images, their count, and the video if the input is one."""
     import mmcv
 
@@ -112,7 +168,8 @@ def open_input(path: Path, out: Path) -> 'tuple[Iterator[tuple[str, np.ndarray |
     video = mmcv.VideoReader(str(path))
     if not video.opened or not len(video):
         raise SystemExit(f'error: {path} is neither a readable video nor an image ({", ".join(IMAGE_SUFFIXES)})')
-    return ((f'{path.stem}/{i:06d}', frame) for i, frame in enumerate(video)), len(video), video
+    frames = ((f'{path.stem}/{i:06d}', frame) for i, frame in islice(enumerate(video), 0, None, every))
+    return frames, -(-len(video) // every), video
 
 
 def batches(items: Iterator, size: int) -> Iterator[list]:
@@ -130,7 +187,7 @@ def batches(items: Iterator, size: int) -> Iterator[list]:
 class Pictures:
     """Writes drawn images under their names, or the frames of a video into a video."""
 
-    def __init__(self, out: Path, video: 'mmcv.VideoReader | None') -> None:
+    def __init__(self, out: Path, video: 'mmcv.VideoReader | None', every: int = 1) -> None:
         import cv2
 
         self.cv2 = cv2
@@ -138,7 +195,9 @@ class Pictures:
         self.writer = None
         if video is not None:
             fourcc = cv2.VideoWriter.fourcc(*'mp4v')
-            self.writer = cv2.VideoWriter(str(out / 'detections.mp4'), fourcc, video.fps or 25, video.resolution)
+            self.writer = cv2.VideoWriter(
+                str(out / 'detections.mp4'), fourcc, (video.fps or 25) / every, video.resolution
+            )
 
     def add(self, name: str, image: 'np.ndarray') -> None:
         """Writes an image (H, W, 3) uint8 BGR."""

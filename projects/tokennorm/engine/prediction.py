@@ -121,6 +121,9 @@ class CocoDetections:
             if mask is not None:
                 annotation['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
             self.annotations.append(annotation)
+        if 'track_ids' in found and len(found):
+            for annotation, number in zip(self.annotations[-len(found) :], found.track_ids.tolist(), strict=True):
+                annotation['track_id'] = number
 
     def category_ids(self) -> list[int]:
         """The id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""

@@ -323,6 +323,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--threads', type=int, help='CPU threads')
     parser.add_argument('--no-pictures', action='store_true', help='write detections.json only')
     args = parser.parse_args(argv)
+    if not args.path.exists():
+        raise SystemExit(f'error: {args.path} not found')
     paths = list_images(args.path)
     if not paths:
         raise SystemExit(f'error: {args.path} has no images ({", ".join(IMAGE_SUFFIXES)})')

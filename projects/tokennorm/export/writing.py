@@ -106,6 +106,8 @@ def to_onnx(
             verbose=False,
         )
     model = converted.model_proto
+    for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
+        del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
     if half:
         from onnxconverter_common import float16
 
