@@ -120,9 +120,9 @@ def measure(
 
     def step(norm: Callable) -> Callable[[], None]:
         def run() -> None:
-            x.grad = None
             y = norm(x)
             y.backward(grad_y.to(y.dtype))
+            x.grad = None  # what is freed during a measurement of memory has to be allocated during it
 
         return run
 

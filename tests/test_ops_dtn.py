@@ -287,7 +287,9 @@ def test_which_positions_the_kernel_takes():
 
     assert takes(-1.0, 2.0, -2.0)
     assert takes(-100.0, 0.0, 0.0)
-    assert takes(0.0, 0.0, 0.0)
+    assert takes(-0.01, 0.0, 0.0)
+    assert not takes(0.0, 0.0, 0.0)  # matrix products are faster on so large a grid
+    assert takes(0.0, 0.0, 0.0, pool=2)
     assert not takes(0.02, 0.0, 0.0)  # exp(0.02 * 223 ** 2)
     assert takes(0.02, 0.0, 0.0, pool=8)
     assert not takes(-0.5, 20.0, 0.0)  # exp(200) at an offset of 20

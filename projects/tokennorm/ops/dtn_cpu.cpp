@@ -265,16 +265,19 @@ int64_t dtn_token_sums(int64_t channels) {
   return 8 * c.groups();
 }
 
-// Whether weights of these positions (N, 3) are safe on an axis of `size` windows: sums without overflow.
-int dtn_takes(const float* position, int64_t heads, int64_t size) {
+// Whether the kernel suits positions (N, 3) on a grid of rows x columns windows: sums of weights without overflow, and
+// filters that are not as wide as a large grid.
+int dtn_takes(const float* position, int64_t heads, int64_t rows, int64_t columns) {
   for (int64_t head = 0; head < heads; ++head) {
-    const double a1 = position[3 * head], last = size - 1;
+    const double a1 = position[3 * head], last = std::max(rows, columns) - 1;
     const double a = std::max(std::fabs(position[3 * head + 1]), std::fabs(position[3 * head + 2]));
     if (!std::isfinite(a1) || !std::isfinite(a)) return 0;
     const double peak = a1 < 0 ? std::min(a / (-2 * a1), last) : last;
     if (a1 * peak * peak + a * peak > HIGHEST) return 0;
   }
-  return 1;
+  if (rows * columns <= LARGE) return 1;
+  const Offsets y(position, 2, 0, heads - 1, rows), x(position, 1, 0, heads - 1, columns);
+  return y.taps() + x.taps() <= WIDEST * (rows + columns);
 }
 
 // 0, or 1 where memory ran out.

@@ -51,7 +51,8 @@ def can_use(x: Tensor, position: Tensor, pool: int, others: tuple[Tensor | None,
     """Returns whether `dtn_cpu` takes these tokens.
 
     True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
-    are normalized. False where a transform, a mode or a subclass of torch's has to see every operation.
+    are normalized, and that do not span most of a grid of more than 128 x 128 windows. False where a transform, a mode
+    or a subclass of torch's has to see every operation.
 
     Args:
         x: Tokens (B, H, W, C).
@@ -64,9 +65,9 @@ def can_use(x: Tensor, position: Tensor, pool: int, others: tuple[Tensor | None,
     kernel = library()
     if kernel is None:
         return False
-    size = -(-max(x.shape[1:3]) // pool)
-    position = position.detach().float().contiguous()
-    return bool(kernel.dtn_takes(position.data_ptr(), len(position), size))
+    rows, columns = (-(-size // pool) for size in x.shape[1:3])
+    position = position.float().contiguous()
+    return bool(kernel.dtn_takes(position.data_ptr(), len(position), rows, columns))
 
 
 def _is_plain(*tensors: Tensor | None) -> bool:
@@ -261,7 +262,7 @@ def _compile(compiler: list[str], target: Path) -> None:
 def _load(path: Path) -> ctypes.CDLL:
     kernel = ctypes.CDLL(str(path))
     kernel.dtn_forward.argtypes = kernel.dtn_backward.argtypes = [ctypes.POINTER(_Call)]
-    kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
     kernel.dtn_token_sums.argtypes = [ctypes.c_int64]
     kernel.dtn_token_sums.restype = ctypes.c_int64
     return kernel

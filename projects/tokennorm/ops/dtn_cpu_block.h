@@ -185,7 +185,7 @@ struct Part {
   // weight, and what their own statistics need. `filtered` becomes the gradients, or zero where the window is not the
   // task's own.
   void window_gradients(int row, int column, int length, int own_from, int own_to, Moments (*filtered)[R],
-                      Moments* gradients, Sums& sums) const {
+                        Moments* gradients, Sums& sums) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
     const vf mean_share = (1 - mean_own) * weight, var_share = (1 - var_own) * weight * -0.5f;
@@ -304,7 +304,7 @@ struct Part {
           auto column = (Moments(*)[R]) & filtered[0][o];
           if (row + o < end)
             window_gradients(row + o, from + start, length, own ? left : 0, own ? right : 0, column,
-                           gradients.row(row + o) + start, sums);
+                             gradients.row(row + o) + start, sums);
           else
             for (int i = 0; i < length; ++i) column[i][0] = Moments{};
         }

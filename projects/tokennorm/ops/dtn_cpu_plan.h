@@ -25,6 +25,8 @@ constexpr int STRIP = 64;         // rows of windows, at least, where an image i
 constexpr int TASKS = 8;          // images are cut into strips until there are that many tasks
 constexpr int CHUNK = 32;         // rows of tokens of a task that needs no filter
 constexpr double LOWEST = -19.9;  // exp of it is 2e-9 of a token's own weight: float32 resolves 6e-8
+constexpr double WIDEST = 0.7;  // share of a large grid's sides that filters may reach: matrix products are faster then
+constexpr int LARGE = 128 * 128;  // windows: their moments fill the caches
 constexpr double HIGHEST = 20;    // sums of weights up to exp of it, squared, stay far inside float32
 
 // The arguments of one call. `_Call` in dtn_cpu.py lists the same fields.
@@ -55,19 +57,29 @@ struct Call {
   }
 };
 
-// One axis of Eq. 6 for one block: weights exp(a1 d^2 + a d) of the offsets d in [low, high].
-struct Axis {
-  int low = 0, high = 0, taps = 1;
-  std::vector<vf> weight, reversed, scale;  // (K), (K), (windows): 1 / the sum of the weights that stay on the grid
+// The offsets d on an axis whose weight exp(a1 d^2 + a d) counts for at least one of the heads [from, to].
+struct Offsets {
+  int low = 0, high = 0;
 
-  Axis(const float* position, int linear, int first, int lanes, int head_dim, int size) {
-    for (int head = first / head_dim; head <= (first + lanes - 1) / head_dim; ++head)
+  Offsets(const float* position, int linear, int from, int to, int size) {
+    for (int head = from; head <= to; ++head)
       for (int d = 1; d < size; ++d) {
         const double square = (double)position[3 * head] * d * d, shift = (double)position[3 * head + linear] * d;
         if (square + shift > LOWEST) high = std::max(high, d);
         if (square - shift > LOWEST) low = std::min(low, -d);
       }
-    taps = high - low + 1;
+  }
+  int taps() const { return high - low + 1; }
+};
+
+// One axis of Eq. 6 for one block: weights exp(a1 d^2 + a d) of the offsets d in [low, high].
+struct Axis {
+  int low, high, taps;
+  std::vector<vf> weight, reversed, scale;  // (K), (K), (windows): 1 / the sum of the weights that stay on the grid
+
+  Axis(const float* position, int linear, int first, int lanes, int head_dim, int size) {
+    const Offsets offsets(position, linear, first / head_dim, (first + lanes - 1) / head_dim, size);
+    low = offsets.low, high = offsets.high, taps = offsets.taps();
     weight.assign(taps, vf{});
     for (int lane = 0; lane < lanes; ++lane) {
       const int head = (first + lane) / head_dim;
