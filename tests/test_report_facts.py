@@ -1,0 +1,59 @@
+"""Facts of a report: annotation files, versions, the unit of validation; and the choice of confusions."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from tests.test_report_evaluation import make_truth
+from tokennorm.report.facts import DataFacts, validates_by_epoch, versions
+from tokennorm.report.figures import pick_confusions
+
+
+def test_data_facts(tmp_path):
+    truth = make_truth(num_images=4)
+    truth['annotations'][0]['iscrowd'] = 1
+    path = tmp_path / 'val.json'
+    path.write_text(json.dumps(truth))
+    facts = DataFacts.of(path, truth)
+    assert (facts.images, facts.objects, facts.classes) == (4, len(truth['annotations']) - 1, 3)
+    assert len(facts.fingerprint) == 12
+    assert DataFacts.of(path, truth) == facts
+    path.write_text(json.dumps(truth) + ' ')
+    assert DataFacts.of(path, truth).fingerprint != facts.fingerprint
+
+
+def test_versions_name_what_computes():
+    found = versions()
+    assert {'Python', 'tokennorm', 'torch', 'numpy', 'device'} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ('train_cfg', 'expected'),
+    [
+        (dict(type='EpochBasedTrainLoop', max_epochs=3), True),
+        (dict(type='mmengine.IterBasedTrainLoop', max_iters=3), False),
+        (dict(by_epoch=False, max_iters=3), False),
+        (dict(by_epoch=True, max_epochs=3), True),
+    ],
+)
+def test_validates_by_epoch(train_cfg, expected):
+    assert validates_by_epoch(Config(dict(train_cfg=train_cfg))) is expected
+
+
+def test_confusions_of_many_classes_are_summed():
+    rng = np.random.default_rng(0)
+    matrix = rng.integers(0, 4, (31, 31))
+    matrix[[2, 17]] += 50  # the two classes with the most errors
+    evaluation = SimpleNamespace(confusion=matrix, classes=[SimpleNamespace(name=f'c{i}') for i in range(30)])
+    names, counts = pick_confusions(evaluation, most=2)
+    assert names == ['c2', 'c17', 'other classes', 'background']
+    assert counts.sum() == matrix.sum()
+    assert counts[0].tolist()[:2] == matrix[2, [2, 17]].tolist()
+    assert counts[0, 3] == matrix[2, 30]
+    assert counts[0, 2] == matrix[2, :30].sum() - matrix[2, [2, 17]].sum()
+    names, counts = pick_confusions(evaluation, most=30)
+    assert names[-2:] == ['c29', 'background']
+    assert (counts == matrix).all()
