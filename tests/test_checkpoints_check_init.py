@@ -84,7 +84,7 @@ def test_a_random_start_is_said(caplog, monkeypatch):
     cfg.model.backbone.init_cfg = None
     check_start(cfg)
     ((text, level),) = said
-    assert 'random weights' in text
+    assert 'initialized at random' in text
     assert level == logging.WARNING
 
 

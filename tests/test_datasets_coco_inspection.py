@@ -152,7 +152,7 @@ MASKS = {
     ),
     'negative': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[4097, -1])),
-        r'run-length masks .* \(counts that are not whole numbers of at least 0\)',
+        r'run-length masks .* \(counts that are not integers of at least 0\)',
     ),
     'cut off': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts='P')),

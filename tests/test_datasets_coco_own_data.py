@@ -54,7 +54,7 @@ def test_detections_are_as_many_as_objects(data):
     edit(data, 'val', crowd)
     cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')
     changes = use(cfg, data)
-    assert changes[0].startswith('model.test_cfg.rcnn.max_per_img=300, not 100, for images of up to 23')
+    assert changes[0].startswith('model.test_cfg.rcnn.max_per_img=300 instead of 100, for images of up to 23')
     assert cfg.model.test_cfg.rcnn.max_per_img == 300
     assert cfg.model.test_cfg.rpn.max_per_img == 1000
     assert cfg.val_evaluator.use_mp_eval

@@ -48,7 +48,7 @@ def test_nothing_is_overwritten_and_no_part_is_empty(whole):
     with pytest.raises(ValueError, match='leaves a split without images'):
         split_annotations(whole, 0.01, seed=0)
     split_annotations(whole, 0.2, seed=0)
-    with pytest.raises(FileExistsError, match=r'train.json is there already'):
+    with pytest.raises(FileExistsError, match=r'train.json already exists'):
         split_annotations(whole, 0.2, seed=0)
-    with pytest.raises(FileExistsError, match=r'train.json would be written over; rename it first'):
+    with pytest.raises(FileExistsError, match=r'train.json would be overwritten; rename it first'):
         split_annotations(whole.with_name('train.json'), 0.2, seed=0)

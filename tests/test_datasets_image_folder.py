@@ -60,7 +60,7 @@ def test_unlabelled_test_images_are_no_split(tmp_path):
 
 
 def test_layouts_that_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'nowhere is not there'):
+    with pytest.raises(FileNotFoundError, match=r'nowhere not found'):
         find_image_folder(tmp_path / 'nowhere')
     single = make_folder(tmp_path / 'single', splits=('.',))
     with pytest.raises(
@@ -73,13 +73,13 @@ def test_layouts_that_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match='no folder val'):
         find_image_folder(one_split, needed=())
     flat = make_folder(tmp_path / 'flat', classes=('.',))
-    with pytest.raises(ValueError, match=r'flat/train has no folders of classes.*no folders and 2 images'):
+    with pytest.raises(ValueError, match=r'flat/train has no class folders.*no folders and 2 images'):
         find_image_folder(flat)
     coco = tmp_path / 'coco'
     (coco / 'annotations').mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match='COCO format, which is for detectors'):
         find_image_folder(coco)
-    with pytest.raises(ValueError, match='one folder of a class alone, ant'):
+    with pytest.raises(ValueError, match='only one class folder, ant'):
         find_image_folder(make_folder(tmp_path / 'ants', classes=('ant',)))
 
 

@@ -282,7 +282,7 @@ def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(da
 
 def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
-    with pytest.raises(SystemExit, match=r'annotations/train.json is not there; make it with'):
+    with pytest.raises(SystemExit, match=r'annotations/train.json not found; make it with'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *elsewhere])
     more = options(data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):

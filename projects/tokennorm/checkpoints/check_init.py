@@ -1,4 +1,4 @@
-"""What a training starts from: said before it begins, and never random in silence."""
+"""Checks the initial weights of a training run before it begins."""
 
 import logging
 from collections.abc import MutableMapping
@@ -14,14 +14,14 @@ from tokennorm.config_paths import CONFIGS
 
 
 def check_start(cfg: MutableMapping[str, Any]) -> None:
-    """Reads the weights that a config's backbone starts from, or says that it starts from random ones.
+    """Reads the initial weights of a config's backbone, or warns that it is initialized at random.
 
-    Where the whole detector comes from a checkpoint (`load_from`), to resume or to start from, the backbone needs no
-    other, and its `init_cfg` is set to None. Backbones of other packages are left to their own loaders.
+    If the whole detector is loaded from a checkpoint (`load_from`, also to resume), the backbone's `init_cfg` is set to
+    None. Third-party backbones keep their own loaders.
 
     Raises:
-        CheckpointError: where the weights are not to be had, with how to make them, to name others or to do without.
-        ValueError: for an `init_cfg` that is of another form.
+        CheckpointError: if the weights cannot be read, with how to train them, name others or do without.
+        ValueError: for an `init_cfg` of another form.
     """
     backbone = cfg['model'].get('backbone') or {}
     if not str(backbone.get('type', '')).startswith('tokennorm.'):
@@ -31,7 +31,7 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
         return
     init_cfg = backbone.get('init_cfg')
     if init_cfg is None:
-        print_log('model.backbone.init_cfg is None: the backbone starts from random weights.', level=logging.WARNING)
+        print_log('model.backbone.init_cfg is None: the backbone is initialized at random.', level=logging.WARNING)
         return
     checkpoint, _ = parse_init_cfg(init_cfg)
     try:
@@ -41,10 +41,10 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
 
 
 def check_allow_missing(model: nn.Module) -> None:
-    """The names that the `init_cfg` of a model's backbone lets keep their start are those of parameters.
+    """Checks that every name in the `allow_missing` of a backbone's `init_cfg` matches a parameter.
 
     Raises:
-        ValueError: for one that is not.
+        ValueError: for a name that matches none.
     """
     backbone = getattr(model, 'backbone', None)
     if type(backbone).__module__.startswith('tokennorm.') and backbone.init_cfg is not None:
@@ -52,7 +52,7 @@ def check_allow_missing(model: nn.Module) -> None:
 
 
 def how_to_start(checkpoint: str) -> str:
-    """What to do where a backbone's starting weights, a file or a work folder, cannot be loaded."""
+    """Returns what to do if a backbone's initial weights, a file or a work directory, cannot be loaded."""
     path = Path(checkpoint)
     work_dir = path.parent if path.suffix == '.pth' else path
     makers = sorted(CONFIGS.glob(f'*/{work_dir.name}.py')) if work_dir.name else []

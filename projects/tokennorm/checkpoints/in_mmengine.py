@@ -1,4 +1,4 @@
-"""mmengine's reading of checkpoints, for what our tools leave to it: resuming, `load_from`, backbones of others."""
+"""Safe reading of the checkpoints that mmengine loads: resuming, `load_from`, third-party backbones."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from tokennorm.checkpoints.reading import CheckpointError, read_checkpoint
 
 
 def keep_mmengine_from_unpickling() -> None:
-    """From here on mmengine reads checkpoints as `read_checkpoint` does, whatever scheme finds them.
+    """Makes mmengine read every checkpoint with `read_checkpoint`.
 
-    Left alone, it reads without `weights_only` what it cannot read with it, and addresses always.
+    Otherwise it falls back to unpickling files that `weights_only` refuses, and always unpickles URLs.
 
     Raises:
-        RuntimeError: where this mmengine reads in another way.
+        RuntimeError: if this version of mmengine reads checkpoints in another way.
     """
     for name in ('_safe_torch_load', 'load_url'):
         if not hasattr(loaders, name):
@@ -23,7 +23,7 @@ def keep_mmengine_from_unpickling() -> None:
 
 
 def _read(checkpoint: Any, map_location: Any = None, **_: Any) -> Any:
-    """Without the `config` of older runners' `meta`, a text that mmengine runs as Python when it resumes."""
+    """Reads a checkpoint without `meta.config` of older runners, a text that mmengine runs as Python on resuming."""
     if not isinstance(checkpoint, str | Path):
         raise CheckpointError('checkpoints of pavi:// and petrel:// are not read; name a file')
     content = read_checkpoint(checkpoint, map_location)

@@ -1,9 +1,9 @@
-"""What a checkpoint may hold beside tensors, and how it becomes plain data without running any code of the file.
+"""Reads the data that checkpoints hold besides tensors, without running any code of the file.
 
-torch's `weights_only=True` makes tensors, numbers, strings and their containers. mmengine's runner also saves numpy's
-numbers and arrays and its own histories of scalars, and allows numpy's constructors for that, which would follow an
-address in an array of objects, and `getattr`, which finds any function. Here stand-ins only take down what a file says
-of them; the numbers are made from that afterwards.
+torch's `weights_only=True` reads tensors, numbers, strings and their containers. mmengine's runner also saves numpy's
+numbers and arrays and its own histories of scalars. For these mmengine allows numpy's constructors, which would follow
+an address in an array of objects, and `getattr`, which finds any function. Here placeholders only record their
+arguments; the data are built from these afterwards.
 """
 
 import re
@@ -15,7 +15,7 @@ from mmengine.logging import HistoryBuffer
 
 
 class _StandIn:
-    """Takes down what a file gives it."""
+    """Placeholder that records its arguments."""
 
     args: tuple = ()
     state: Any = None
@@ -27,10 +27,10 @@ class _StandIn:
         self.state = state
 
     def made(self) -> Any:
-        """What it stands for.
+        """Returns the data that it replaces.
 
         Raises:
-            ValueError: where that is no plain data.
+            ValueError: if that is not plain data.
         """
         raise ValueError(f'{type(self).__name__.removeprefix("_")} is no data')
 
@@ -59,7 +59,7 @@ class _Array(_StandIn):
 
 
 class _History(_StandIn):
-    """Its own statistics methods, which the file names too, are left to mmengine."""
+    """A history of scalars; its statistics methods come from mmengine, not from the file."""
 
     def made(self) -> HistoryBuffer:
         log, count = (self.state[key].made() for key in ('_log_history', '_count_history'))
@@ -87,14 +87,14 @@ STAND_INS: list[Any] = [
 
 
 def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> Any:
-    """The content of a checkpoint with what the stand-ins stand for. Dicts and lists are changed in place.
+    """Replaces the placeholders in the content of a checkpoint by their data. Dicts and lists are changed in place.
 
     Args:
         content: What `torch.load` with `weights_only=True` and `STAND_INS` returns.
-        done: For each object that has been seen, by its id, it and what became of it.
+        done: Objects that have been converted, by id, each with its result.
 
     Raises:
-        ValueError: for functions, classes and whatever else is no data.
+        ValueError: for functions, classes and anything else that is not data.
     """
     done = {} if done is None else done
     if id(content) in done:

@@ -1,4 +1,4 @@
-"""Datasets that the package can make itself."""
+"""Datasets: generated ones, and the user's own in COCO, YOLO, Pascal VOC or class-folder format."""
 
 from tokennorm.datasets.synthetic.shape_classes import SHAPE_CLASSES, make_shape_classes_dataset
 from tokennorm.datasets.synthetic.shapes import CLASSES, METAINFO, make_shapes_dataset

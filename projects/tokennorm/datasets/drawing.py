@@ -1,4 +1,4 @@
-"""Draws annotations, and sets pictures side by side."""
+"""Draws annotations, and tiles images."""
 
 import colorsys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Colour = tuple[int, int, int]
 
 
 def palette(count: int) -> list[Colour]:
-    """`count` bright RGB colours, neighbours far apart: hues step by the golden ratio, which never returns near one."""
+    """Returns `count` bright RGB colours. Hues step by the golden ratio, so that neighbours differ strongly."""
     hues = [(0.02 + i * 0.61803) % 1 for i in range(count)]
     return [tuple(round(255 * v) for v in colorsys.hsv_to_rgb(hue, 0.6, 1.0)) for hue in hues]
 
@@ -24,16 +24,16 @@ def draw_annotations(
     colours: dict[Any, Colour],
     long_side: int = 480,
 ) -> np.ndarray:
-    """Boxes, mask outlines and class names of COCO annotations on an image; crowds in white.
+    """Draws boxes, mask outlines and class names of COCO annotations on an image; crowds in white.
 
-    Names are left out where there is one class alone, or too many objects to read them.
+    Names are left out if there is only one class, or too many objects to read them.
 
     Args:
         image: (H, W, 3) uint8 BGR.
-        annotations: COCO annotations of this image, in its pixels.
+        annotations: COCO annotations of this image, in pixels.
         names: Category id to name.
         colours: Category id to RGB.
-        long_side: That of the result, in pixels.
+        long_side: Long side of the result, in pixels.
 
     Returns:
         A resized copy, (H', W', 3) uint8 BGR.
@@ -59,7 +59,7 @@ def draw_annotations(
 
 
 def _outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
-    """Contours (N, 1, 2) of a COCO segmentation: polygons, or run lengths, compressed or not."""
+    """Returns contours (N, 1, 2) of a COCO segmentation: polygons, or run lengths, compressed or not."""
     if not segmentation:
         return []
     if isinstance(segmentation, list):
@@ -71,7 +71,7 @@ def _outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
 
 
 def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:
-    """Images (H_i, W_i, 3) in rows, each in a white cell of the size of the largest."""
+    """Tiles images (H_i, W_i, 3) in rows, each on a white tile of the size of the largest."""
     height, width = (max(image.shape[axis] for image in images) + gap for axis in (0, 1))
     rows = -(-len(images) // columns)
     sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)

@@ -1,4 +1,4 @@
-"""Points a classifier's config at images in folders of classes: DIR/train/CLASS/*.jpg, DIR/val/CLASS/*.jpg."""
+"""Sets a classifier's config to images in one folder per class: DIR/train/CLASS/*.jpg, DIR/val/CLASS/*.jpg."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -19,30 +19,30 @@ _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder f
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """A folder of class folders, and the number of images of each class, in the order of their names."""
+    """A folder of class folders, and the number of images per class, in the order of the names."""
 
     folder: Path
     counts: Mapping[str, int]
 
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:
-    """Whether a config is one of mmpretrain's classifiers."""
+    """Whether a config is a classifier of mmpretrain."""
     return str((cfg.get('model') or {}).get('type')).rpartition('.')[2] == 'ImageClassifier'
 
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:
-    """The splits of a folder of images in folders of classes.
+    """Finds the splits of a folder of images in class folders.
 
-    A `test` folder without folders of classes, as ImageNet's, has no labels and is no split. Where `needed` is empty, a
-    split to evaluate on has to be there: test or val.
+    A `test` folder without class folders, such as ImageNet's, has no labels and is not a split. If `needed` is empty, a
+    split for evaluation must exist: test or val.
 
     Raises:
-        FileNotFoundError: where the folder, or a needed split, is not there.
-        ValueError: where a split has no class folders or a class without images, or the splits have other classes.
+        FileNotFoundError: if the folder or a needed split is not found.
+        ValueError: if a split has no class folders or a class without images, or if splits have different classes.
     """
     root = Path(root)
     if not root.is_dir():
-        raise FileNotFoundError(f'--data: the folder {root} is not there')
+        raise FileNotFoundError(f'--data: folder {root} not found')
     splits = {}
     for name, aliases in _SPLIT_FOLDERS.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
@@ -58,14 +58,14 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
     """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
 
-    Testing uses the test split, or val where there is none. Of top-1 and top-5 those that need more classes than there
-    are, are left out.
+    Testing uses the test split, or val without one. A top-k accuracy that needs more classes than the data has is left
+    out.
 
     Returns:
-        What was changed beyond the data and the number of classes, a line each.
+        The changes beyond data and number of classes, one line each.
 
     Raises:
-        ValueError: for a config that does not read one dataset.
+        ValueError: for a config that does not read exactly one dataset.
     """
     classes = tuple(next(iter(splits.values())).counts)
     for name in _SPLIT_FOLDERS:
@@ -92,8 +92,10 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
 
 
 def use_loader_defaults(cfg: Config) -> None:
-    """Gives the loaders what mmpretrain's own tools give them where a config does not say: pinned memory, batches as
-    one tensor, and workers that live on, without which every epoch would repeat the random numbers of the first."""
+    """Sets the loaders' defaults of mmpretrain's tools: pinned memory, batches as one tensor, persistent workers.
+
+    Without persistent workers every epoch would repeat the random numbers of the first.
+    """
     for name in _SPLIT_FOLDERS:
         loader = cfg.get(f'{name}_dataloader')
         if loader is not None:
@@ -120,18 +122,16 @@ def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """The names of a folder's folders but hidden ones, sorted: of a folder with a folder per class, its classes."""
+    """Returns the names of a folder's folders, sorted, without hidden ones."""
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
 
 
 def _count_classes(folder: Path) -> dict[str, int]:
     names = subfolders(folder)
     if not names:
-        raise ValueError(f'--data: {folder} has no folders of classes: {_LAYOUT}. {_what_is_in(folder)}')
+        raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
-        raise ValueError(
-            f'--data: {folder} has one folder of a class alone, {names[0]}; a classifier needs two or more'
-        )
+        raise ValueError(f'--data: {folder} has only one class folder, {names[0]}; a classifier needs two or more')
     counts = {
         name: sum(file.lower().endswith(IMAGE_SUFFIXES) for _, _, files in os.walk(folder / name) for file in files)
         for name in names
@@ -146,7 +146,7 @@ def _count_classes(folder: Path) -> dict[str, int]:
 
 
 def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
-    """Labels are places in the sorted names, so all splits need the same ones."""
+    """Labels are positions in the sorted names, so all splits need the same classes."""
     (_, first), *others = splits.items()
     for _, other in others:
         for one, two in ((first, other), (other, first)):
@@ -154,7 +154,7 @@ def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
             if lacking:
                 raise ValueError(
                     f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({shorten(lacking)}): '
-                    'every split needs a folder for each class, of the same name'
+                    'every split needs a folder of the same name for each class'
                 )
 
 

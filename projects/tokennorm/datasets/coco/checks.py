@@ -20,9 +20,9 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
         splits: Which of 'train', 'val' and 'test' to check.
 
     Raises:
-        FileNotFoundError: where an annotation file is not there.
-        ValueError: where one is no COCO file, lacks a class of the config or has them in another order, has entries
-            that cannot be trained on or evaluated, or a head has another number of classes.
+        FileNotFoundError: if an annotation file is not found.
+        ValueError: if a file is not a COCO file, lacks a class of the config or has another order of classes, has
+            entries that cannot be used, or if a head has another number of classes.
     """
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -32,20 +32,24 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
             if not dataset.get('ann_file'):
                 root = Path(dataset.get('data_root') or '.')
                 if not root.is_dir() and not _is_elsewhere(dataset):
-                    raise FileNotFoundError(f'{split}_dataloader: the folder {root} is not there; put the data there')
+                    raise FileNotFoundError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
             if (classes := _classes(dataset)) is not None:
-                things = (dataset.get('metainfo') or {}).get('thing_classes')  # of a panoptic dataset, what heads count
+                things = (dataset.get('metainfo') or {}).get('thing_classes')  # of a panoptic dataset: what heads count
                 check_num_classes(cfg['model'], len(things or classes), f'{split}_dataloader')
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
-    """The annotation file of one dataset: there, readable, with every class of `metainfo.classes`, and, where mmdet's
-    `CocoDataset` itself reads it, with these in the same order, and with entries that training and evaluation can use,
-    but for images that are trained on without their annotations. Errors name the file. Of files that no kind of
-    `CocoDataset` reads, such as VOC's lists, no more is asked than that they are there, and nothing of files that
-    mmengine fetches from elsewhere.
+    """Checks the annotation file of one dataset. Errors name the file.
+
+    - It must exist, unless mmengine fetches it from elsewhere.
+    - A subclass of `CocoDataset` needs a COCO file with every class of `metainfo.classes`.
+    - `CocoDataset` itself also needs these classes in the same order, and valid entries. Entries are not checked for
+      images that are trained on without their annotations.
+
+    Raises:
+        FileNotFoundError, ValueError: as `check_config_data`.
     """
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
@@ -59,7 +63,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
         if 'shapes' in path.parts:
             hint = 'make it with `python tools/make_dataset.py`'
-        raise FileNotFoundError(f'{role}: the annotation file {path} is not there; {hint}')
+        raise FileNotFoundError(f'{role}: annotation file {path} not found; {hint}')
     if not has_coco_format:
         return
     classes = _classes(dataset)
@@ -90,30 +94,32 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         raise ValueError(f'{role}: {path}: {"; ".join(errors)}')
     if split == 'train' and not _images_left(content, classes, dataset.get('filter_cfg') or {}):
         raise ValueError(
-            f'{role}: {path}: no image is left by classes={classes} and filter_cfg={dataset["filter_cfg"]}'
+            f'{role}: {path}: no image remains after classes={classes} and filter_cfg={dataset["filter_cfg"]}'
         )
 
 
 def _is_elsewhere(dataset: Mapping[str, Any]) -> bool:
-    """Whether the files are behind an address or one of mmengine's file backends."""
+    """Whether the files are at a URL or in one of mmengine's file backends."""
     places = (dataset.get('data_root'), dataset.get('ann_file'))
     return bool(dataset.get('backend_args')) or any('://' in str(place) for place in places)
 
 
 def _class_of(dataset: Mapping[str, Any]) -> type | None:
-    """The class that a dataset's `type` names, with a scope or without, where it is registered in mmdet's datasets."""
+    """The class that a dataset's `type` names, with or without a scope; None if mmdet's registry does not have it."""
     return DATASETS.module_dict.get(_type_name(dataset))
 
 
 def _type_name(cfg: Mapping[str, Any]) -> str:
-    """Without a scope. Configs in pure Python have the class."""
+    """The name of a `type`, without its scope. Configs in pure Python have the class itself."""
     kind = cfg['type']
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition('.')[2]
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
-    """Those of the config, which may be a file with a name a line, or mmdet's for its `CocoDataset`; None where the
-    dataset has its own way to know."""
+    """The classes of a dataset's config, or mmdet's default for `CocoDataset`; None for other datasets without any.
+
+    The config may name a file with one class per line.
+    """
     default = CocoDataset.METAINFO['classes'] if _class_of(dataset) is CocoDataset else None
     classes = (dataset.get('metainfo') or {}).get('classes', default)
     if not isinstance(classes, str):
@@ -128,7 +134,7 @@ def _reads_masks(pipeline: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _images_left(content: Mapping[str, Any], classes: Iterable[str], filter_cfg: Mapping[str, Any]) -> int:
-    """Images that mmdet's `filter_cfg` leaves."""
+    """The number of images that remain after mmdet's `filter_cfg`."""
     ids = {category['id'] for category in content['categories'] if category['name'] in set(classes)}
     with_objects = {a['image_id'] for a in content['annotations'] if a['category_id'] in ids}
     return sum(
@@ -139,10 +145,13 @@ def _images_left(content: Mapping[str, Any], classes: Iterable[str], filter_cfg:
 
 
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:
-    """Every `num_classes` in the heads of a model's config is that of the dataset.
+    """Checks that every `num_classes` in the heads of a model's config equals the dataset's.
 
-    Heads that count something else are left alone: those of proposals, of semantic segmentation, and of models that
-    read class names.
+    Not checked are heads that count something else: of proposals, of semantic segmentation, and of models that read
+    class names.
+
+    Raises:
+        ValueError: for another number.
     """
     for name, head in _heads(model, 'model'):
         if head['num_classes'] != num_classes:
@@ -153,29 +162,29 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
 
 
 def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: str) -> None:
-    """The classes of the data are those that a checkpoint was trained with, in the same order.
+    """Checks that the data has the classes that a checkpoint was trained with, in the same order.
 
     Raises:
-        ValueError: where they are not; a detector would be scored on the wrong classes.
+        ValueError: if not; a detector would be evaluated on the wrong classes.
     """
     if list(trained) == list(classes):
         return
     reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'
     raise ValueError(
         f'the classes of {checkpoint} and of the data are {reason}: {len(trained)} ({", ".join(trained)}) '
-        f'and {len(classes)} ({", ".join(classes)}). Give the data that it was trained for, with --data or the config '
-        'in its work folder, and its categories in that order'
+        f'and {len(classes)} ({", ".join(classes)}). Use the data that it was trained for, with --data or the config '
+        'in its work directory, with its categories in that order'
     )
 
 
 def set_num_classes(model: Any, num_classes: int) -> None:
-    """Gives every head that `check_num_classes` looks at the number of classes of the dataset, in place."""
+    """Sets the number of classes of every head that `check_num_classes` checks, in place."""
     for _, head in _heads(model, 'model'):
         head['num_classes'] = num_classes
 
 
 def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
+    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
     if 'dataset' in dataset:
         yield from innermost_datasets(dataset['dataset'])
     elif 'datasets' in dataset:
@@ -186,12 +195,12 @@ def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def _heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Parts of a model's config with a `num_classes` of its own, and their names."""
+    """Yields the parts of a model's config that have their own `num_classes`, and their names."""
     if isinstance(node, Mapping) and 'language_model' not in node:
         if isinstance(node.get('num_classes'), int) and 'semantic' not in name:
             yield name, node
         for key, value in node.items():
-            if key != 'rpn_head':  # which tells objects from the background
+            if key != 'rpn_head':  # it has one class: object or background
                 yield from _heads(value, f'{name}.{key}')
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):

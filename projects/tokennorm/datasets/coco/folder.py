@@ -1,4 +1,4 @@
-"""Finds the annotation files and image folders of a COCO-format folder, in any of the layouts in use."""
+"""Finds the annotation files and image folders of a dataset in COCO format, in any common layout."""
 
 import json
 import os
@@ -12,7 +12,16 @@ SPLITS = ('train', 'val', 'test')
 _SPLIT_WORDS = dict(
     train='train', training='train', val='val', valid='val', validation='val', dev='val', test='test', testing='test'
 )
-_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # of no split's own
+# Words that say nothing about the split:
+_PLAIN_WORDS = {
+    'instances',
+    'annotations',
+    'annotation',
+    'coco',
+    'labels',
+    'dataset',
+    'data',
+}
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class CocoSplit:
     Attributes:
         name: 'train', 'val' or 'test'.
         ann_file: The annotation file.
-        image_dir: The folder that the file names of its images are relative to.
+        image_dir: The folder of the images; file names are relative to it.
         content: The parsed annotation file.
     """
 
@@ -33,22 +42,22 @@ class CocoSplit:
 
 
 def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
-    """The splits of a folder: json files of COCO's structure named after a split, or in a folder named after one.
+    """Finds the splits of a folder: COCO JSON files named after a split, or in a folder named after one.
 
-    `annotations/instances_train2017.json`, `train.json`, `train/_annotations.coco.json` and the like are found. Where
-    several files fit a split, the one with the fewest other words in its name is taken. The images are looked for in
-    every folder down to the second level.
+    Examples are `annotations/instances_train2017.json`, `train.json` and `train/_annotations.coco.json`. If several
+    files match a split, the file with the fewest other words in its name is used. Images are searched in every folder
+    down to the second level.
 
     Args:
         root: The folder.
-        needed: Splits that must be there.
+        needed: Splits that must exist.
 
     Returns:
-        Splits by name, in the order of `SPLITS`. A test file of images without annotations, as COCO's own, is no split.
+        Splits by name, in the order of `SPLITS`. A test file without annotations, such as COCO's own, is not a split.
 
     Raises:
-        FileNotFoundError: where the folder, or the annotations of a needed split, are not there.
-        ValueError: for an annotation file that is not valid, or where two fit a split equally well.
+        FileNotFoundError: if the folder, or the annotations of a needed split, are not found.
+        ValueError: for an annotation file that is not valid, or if two files match a split equally well.
     """
     root = Path(root)
     if not root.is_dir():
@@ -75,19 +84,21 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
             found = [str(path.relative_to(root)) for paths in candidates.values() for _, path in paths] + others
             raise FileNotFoundError(
                 f'{root} has no annotation file for {name}, such as annotations/{name}.json, instances_{name}2017.json '
-                f'or {name}/_annotations.coco.json. Of json files it has {", ".join(found) or "none"}, down to the '
-                'second level. One file without splits is divided by `python tools/split_dataset.py FILE`'
+                f'or {name}/_annotations.coco.json. Its JSON files down to the second level: '
+                f'{", ".join(found) or "none"}. `tokennorm split FILE` divides one file without splits'
             )
     return splits
 
 
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
-    """A COCO annotation file: an object with the lists images, annotations and categories, each of objects.
+    """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects.
 
-    Without `with_annotations` that list may be missing.
+    Args:
+        path: The file.
+        with_annotations: False accepts a file without the list of annotations.
 
     Raises:
-        ValueError: for anything else, with what is wrong.
+        ValueError: for any other content, with the problem.
     """
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
@@ -103,7 +114,7 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
 
 
 def _split_of(path: Path) -> tuple[str | None, int]:
-    """The split that a relative path names, if it does, and how many words of the file name say something else."""
+    """The split that a relative path names, or None, and the number of other words in the file name."""
     words = [word for word in re.split(r'[^a-z]+', path.stem.lower()) if word]
     named = [_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS]
     extra = sum(word not in _SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
@@ -120,7 +131,7 @@ def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
         best = [path for path in best if _is_coco_file(path)] or best
     if len(best) > 1:
         raise ValueError(
-            f'{" and ".join(map(str, best))} could each be the annotations of {name}: '
+            f'{" and ".join(map(str, best))} match {name} equally well: '
             'move all but one out of the folder, or name it with --cfg-options instead of --data'
         )
     return best[0]
@@ -136,10 +147,10 @@ def _is_coco_file(path: Path) -> bool:
 def _image_dir(
     content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path], look_at: int = 50
 ) -> Path:
-    """The folder with most of the first images.
+    """The folder that has most of the first images.
 
-    Among equals: one that is not, and is not inside, a folder named after another split; one that is named after this
-    split; the one nearest to the annotation file; the shortest.
+    Ties are resolved in this order: a folder that is not named after another split, nor inside such a folder; a folder
+    named after this split; the folder nearest to the annotation file; the shortest path.
     """
     names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:look_at]
 
@@ -150,7 +161,7 @@ def _image_dir(
         found = sum(os.path.isfile(folder / name) for name in names)
         return found, named <= {split}, split in named, shared, -len(parts)
 
-    # Without any image on the disk the checks that follow name what is missing.
+    # If there is no image at all, later checks name the missing files.
     return max([ann_file.parent, *folders], key=rank)
 
 

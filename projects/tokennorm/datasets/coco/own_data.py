@@ -1,4 +1,4 @@
-"""Points a detector's config at a COCO-format folder: data, class names, heads, evaluators and limits."""
+"""Sets a detector's config to a dataset in COCO format: data, class names, heads, evaluators and limits."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -14,22 +14,22 @@ from tokennorm.datasets.drawing import palette
 def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
     """Sets the datasets, class names, every head's number of classes, the evaluators and the limits on detections.
 
-    Classes come in the order of the first file's categories; their ids go along as `metainfo.category_ids`. Where there
-    is no test split, testing uses val. Where images have more objects than the config keeps detections, it keeps more.
+    Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
+    split, testing uses val. If images have more objects than the config keeps detections, it keeps more.
 
     Args:
         cfg: A detector's config, changed in place.
         splits: Splits by name, in the order of `SPLITS`.
-        found: What their inspection found.
+        found: The result of their inspection.
 
     Returns:
-        The limits that were changed, a line each.
+        The limits that were changed, one line each.
 
     Raises:
         ValueError: for a config that does not train on one COCO dataset, or learns masks that the data does not have.
     """
     if 'test' not in splits and 'val' not in splits:
-        raise ValueError('--data: the folder has annotations of neither val nor test')
+        raise ValueError('--data: the folder has annotations for neither val nor test')
     categories = next(iter(splits.values())).content['categories']
     metainfo = dict(
         classes=tuple(category['name'] for category in categories),
@@ -43,7 +43,8 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     set_num_classes(cfg['model'], len(categories))
     if found.mask_errors and any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val')):
         raise ValueError(
-            f'--data: this config learns masks. {". ".join(found.mask_errors)}. Mend them, or use a config for boxes'
+            f'--data: this config learns masks. {". ".join(found.mask_errors)}. Fix these problems, or use a config '
+            'for boxes'
         )
     return _fit_limits(cfg, found.most_objects)
 
@@ -52,12 +53,12 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
     datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
     if len(datasets) != 1 or 'ann_file' not in datasets[0]:
         raise ValueError(
-            f'--data: {name}_dataloader of this config does not read one COCO annotation file; take a config that '
-            'does, as mmdet has for COCO of most detectors'
+            f'--data: {name}_dataloader of this config does not read one COCO annotation file; use a config that '
+            'does, such as mmdet has for COCO'
         )
     ann_file = str(split.ann_file.resolve())
     if 'filter_cfg' in datasets[0]:
-        datasets[0]['filter_cfg']['min_size'] = 0  # small images are data; images without objects are left as they were
+        datasets[0]['filter_cfg']['min_size'] = 0  # keeps small images; images without objects as before
     datasets[0].update(
         type='CocoDataset',
         data_root='',
@@ -70,25 +71,25 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
 
 
 def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
-    """Keeps as many detections of an image as it may have objects, and counts them all."""
+    """Keeps and counts as many detections per image as an image may have objects."""
     changes = []
     limit = -(-most_objects // 100) * 100
     for name, test_cfg in _test_cfgs(cfg['model'].get('test_cfg') or {}, 'model.test_cfg'):
         for key in ('max_per_img', 'nms_pre'):
             if key in test_cfg and 0 < test_cfg[key] < most_objects:
-                changes.append(f'{name}.{key}={limit}, not {test_cfg[key]}')
+                changes.append(f'{name}.{key}={limit} instead of {test_cfg[key]}')
                 test_cfg[key] = limit
     if most_objects > 100:
         counted = max(1000, limit)
         for evaluator in (e for name in ('val', 'test') for e in _evaluators(cfg, name)):
             # mmdet's bbox_mAP otherwise counts the best 100 of an image, whatever proposal_nums says.
             evaluator.update(use_mp_eval=True, proposal_nums=(100, 300, counted))
-        changes.append(f'AP counts the best {counted} detections of an image, not the best 100')
+        changes.append(f'AP counts the best {counted} detections per image instead of 100')
     return [f'{change}, for images of up to {most_objects} objects' for change in changes]
 
 
 def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
-    """The COCO metrics of a split; none for train."""
+    """The COCO metrics of a split; train has none."""
     evaluators = cfg.get(f'{split}_evaluator') or []
     evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
     for evaluator in evaluators:
@@ -98,7 +99,7 @@ def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
 
 
 def _test_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """`model.test_cfg` and its parts, for proposals and detections."""
+    """Yields `model.test_cfg` and its parts, for proposals and detections, with their names."""
     yield name, node
     for key, value in node.items():
         if isinstance(value, MutableMapping):

@@ -1,23 +1,23 @@
-"""Run-length masks of COCO: counts of zeros and ones in turn, down the columns, as a list or packed into a string."""
+"""Run-length masks of COCO: alternating counts of zeros and ones along the columns, as a list or a packed string."""
 
 from typing import Any
 
-_MOST_DIGITS = 7  # of 5 bits; counts are 32-bit numbers
+_MOST_DIGITS = 7  # digits of 5 bits in a count of 32 bits
 
 
 def run_lengths(counts: Any) -> list[int]:
-    """The counts of a mask, read as pycocotools reads them.
+    """Returns the counts of a mask, decoded as pycocotools does.
 
-    In a string each count from the fourth on is the difference to that two before it, in digits of 5 bits, the lowest
-    first, as characters from '0' on; the 6th bit says that a digit follows, and the 5th of the last one is the sign.
-    (pycocotools itself reads beyond the end of a string that is cut off.)
+    A string has digits of 5 bits, lowest first, as characters from '0'. The 6th bit marks that another digit follows,
+    and the 5th bit of the last digit is the sign. From the fourth count on, a count is the difference to the count two
+    before it. pycocotools reads beyond the end of a string that is cut off; this function raises.
 
     Raises:
-        ValueError: for counts that are not whole numbers, or negative, and for a string that is none of these.
+        ValueError: for counts that are not integers or are negative, and for any other string.
     """
     if isinstance(counts, list):
         if not all(type(count) is int and 0 <= count < 2**32 for count in counts):
-            raise ValueError('counts that are not whole numbers of at least 0')
+            raise ValueError('counts that are not integers of at least 0')
         return counts
     if not isinstance(counts, str):
         raise ValueError('counts that are neither a list nor a string')
@@ -26,7 +26,7 @@ def run_lengths(counts: Any) -> list[int]:
     for character in counts:
         digit = ord(character) - 48
         if not 0 <= digit < 64 or digits == _MOST_DIGITS:
-            raise ValueError('counts that are no packed run lengths')
+            raise ValueError('counts that are not packed run lengths')
         value |= (digit & 31) << 5 * digits
         digits += 1
         if digit & 32:
@@ -45,7 +45,7 @@ def run_lengths(counts: Any) -> list[int]:
 
 
 def rle_problem(mask: dict[str, Any], size: list[int]) -> str:
-    """What is wrong with a run-length mask of an image of `size` (height, width); '' where nothing is."""
+    """Returns the problem of a run-length mask of an image of `size` (height, width), or ''."""
     if mask.get('size') != size:
         return f'size={mask.get("size")!r:.40}, the image is {size}'
     try:

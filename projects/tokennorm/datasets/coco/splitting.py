@@ -7,34 +7,34 @@ from pathlib import Path
 from tokennorm.datasets.coco.folder import read_coco_file
 
 
-def split_annotations(ann_file: Path, val_share: float, seed: int) -> dict[str, Path]:
-    """Writes `train.json` and `val.json` beside an annotation file, each with its share of the images.
+def split_annotations(ann_file: Path, val_fraction: float, seed: int) -> dict[str, Path]:
+    """Writes `train.json` and `val.json` next to an annotation file.
 
     Args:
         ann_file: COCO annotation file of all images.
-        val_share: Share of the images that are for validation, between 0 and 1.
+        val_fraction: Fraction of the images for validation, between 0 and 1.
         seed: The same seed gives the same split.
 
     Returns:
         The files, by split.
 
     Raises:
-        ValueError: where the file is no COCO file, or a split would have no image.
-        FileExistsError: where a split's file is there already.
+        ValueError: if the file is not a COCO file, or a split would have no image.
+        FileExistsError: if a split's file exists.
     """
     content = read_coco_file(ann_file)
     images = sorted(content['images'], key=lambda image: str(image.get('file_name')))
     random.Random(seed).shuffle(images)
-    num_val = round(val_share * len(images))
+    num_val = round(val_fraction * len(images))
     if not 0 < num_val < len(images):
-        raise ValueError(f'a share of {val_share} of {len(images)} images leaves a split without images')
+        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images leaves a split without images')
     parts = dict(train=images[num_val:], val=images[:num_val])
     files = {name: ann_file.with_name(f'{name}.json') for name in parts}
     for path in files.values():
         if path == ann_file:
-            raise FileExistsError(f'{path} would be written over; rename it first, to all.json for example')
+            raise FileExistsError(f'{path} would be overwritten; rename it first, for example to all.json')
         if path.exists():
-            raise FileExistsError(f'{path} is there already; remove it or move {ann_file.name} elsewhere')
+            raise FileExistsError(f'{path} already exists; remove it or move {ann_file.name} elsewhere')
     for name, path in files.items():
         ids = {image['id'] for image in parts[name]}
         annotations = [annotation for annotation in content['annotations'] if annotation.get('image_id') in ids]

@@ -1,4 +1,4 @@
-"""Makes a generated dataset whole or not at all, and only once."""
+"""Generates a dataset once, completely or not at all."""
 
 import json
 import tempfile
@@ -14,13 +14,13 @@ def make_once(
     incomplete_split: Callable[[Path], str | None],
     overwrite: bool = False,
 ) -> bool:
-    """Makes the dataset of `settings` in folder `out`; does nothing where it is there already.
+    """Generates the dataset of `settings` in folder `out`, unless it exists.
 
-    It appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
+    It appears in one step, by a rename: an interrupted run leaves `out` unchanged.
 
     Args:
         out: Folder of the dataset; `dataset.json` in it will hold `settings`.
-        settings: What decides its content.
+        settings: Everything that its content depends on.
         write: Writes the dataset into a folder.
         incomplete_split: Name of the first split that lacks files in a folder, or None.
         overwrite: Replace a dataset of other settings. A folder that is no generated dataset is never replaced.

@@ -15,10 +15,15 @@ MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its sur
 
 @dataclass(frozen=True)
 class Shape:
-    """One object: `alpha` (S, S) is its anti-aliased coverage inside the image, `full_area` px also counts outside.
+    """One object.
 
-    `size` is in px, `surface` one of 'plain', 'stripes', 'speckle' and 'cloud', None a random one, and `contrast` a
-    factor on how strongly it shows.
+    Attributes:
+        label: Index of its class.
+        size: In pixels.
+        alpha: Anti-aliased coverage inside the image, (S, S).
+        full_area: Area in pixels, inside and outside the image.
+        surface: 'plain', 'stripes', 'speckle' or 'cloud'; None draws one at random.
+        contrast: Factor of the surface's contrast.
     """
 
     label: int
@@ -35,7 +40,7 @@ class Shape:
 
 
 def fractal_noise(rng: np.random.Generator, height: int, width: int, roughness: float = 1.0) -> np.ndarray:
-    """Noise (H, W) of zero mean and unit deviation; `roughness` is the weight of each octave over the coarser one."""
+    """Returns noise (H, W) of mean 0 and deviation 1; `roughness` is an octave's weight relative to the coarser one."""
     octaves = range(int(np.log2(min(height, width))) - 1, 0, -1)
     field, weight = rng.standard_normal((2, 2), np.float32), 1.0
     for octave in octaves:
@@ -49,7 +54,7 @@ def fractal_noise(rng: np.random.Generator, height: int, width: int, roughness: 
 
 
 def position_along(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Coordinate (H, W) in px along a random direction, zero at the centre."""
+    """Returns the coordinate (H, W) in pixels along a random direction, 0 at the centre."""
     turn = rng.uniform(0, 2 * np.pi)
     y, x = (np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in (height, width))
     return x[None, :] * np.float32(np.cos(turn)) + y[:, None] * np.float32(np.sin(turn))
@@ -61,13 +66,13 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def blend(image: np.ndarray, colour: np.ndarray, alpha: np.ndarray) -> None:
-    """In place: `colour`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W)."""
+    """Blends `colour`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W), in place."""
     colour = np.asarray(colour, np.float32)
     image += ((colour[:, None, None] if colour.ndim == 1 else colour) - image) * alpha
 
 
 def paint_background(rng: np.random.Generator, size: int) -> np.ndarray:
-    """One to three regions of 1/f noise around colours of their own, (3, S, S)."""
+    """Returns one to three regions of 1/f noise, each around its own colour, (3, S, S)."""
     image = None
     for _ in range(int(rng.integers(1, 4))):
         shade = rng.uniform(0.05, 0.16) * fractal_noise(rng, size, size, rng.uniform(0.5, 1.0))
@@ -85,7 +90,7 @@ def paint_background(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def paint_clutter(rng: np.random.Generator, image: np.ndarray) -> None:
-    """In place: what resembles no class, from 4 to 14 strokes, irregular blobs, texture patches and edges."""
+    """Paints 4 to 14 strokes, irregular blobs, texture patches and edges, which resemble no class, in place."""
     size = image.shape[-1]
     mean = image.mean((1, 2))
     for _ in range(int(rng.integers(4, 15))):
@@ -112,7 +117,7 @@ def paint_clutter(rng: np.random.Generator, image: np.ndarray) -> None:
 
 
 def random_colour(rng: np.random.Generator, label: int, surroundings: np.ndarray) -> np.ndarray:
-    """A BGR colour (3,) around its class's hue, at least `MIN_COLOUR_DISTANCE` from `surroundings` (3,)."""
+    """Returns a BGR colour (3,) near the hue of its class, at least `MIN_COLOUR_DISTANCE` from `surroundings` (3,)."""
     while True:
         hue = (HUES[label] + HUE_SPREAD * rng.standard_normal(32)) % 360
         hsv = np.stack([hue, rng.uniform(0.35, 0.95, 32), rng.uniform(0.3, 0.95, 32)], axis=1)
@@ -125,7 +130,7 @@ def random_colour(rng: np.random.Generator, label: int, surroundings: np.ndarray
 
 
 def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light: np.ndarray) -> None:
-    """In place: the shape's shadow, cast along `light` (2,), then the shape in its own colour, texture and shading."""
+    """Paints the shape's shadow along `light` (2,), then the shape with its colour, texture and shading, in place."""
     height = rng.uniform(0.04, 0.16) * shape.size
     margin = int(4 + 4 * height)
     rows, columns = (np.flatnonzero(shape.alpha.any(axis)) for axis in (1, 0))
@@ -155,7 +160,7 @@ def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light
 
 
 def paint(rng: np.random.Generator, shapes: Sequence[Shape], size: int) -> np.ndarray:
-    """An image (S, S, 3) uint8 of the shapes, given from back to front."""
+    """Returns an image (S, S, 3) uint8 of the shapes, which are given from back to front."""
     image = paint_background(rng, size)
     paint_clutter(rng, image)
     np.clip(image, 0.02, 0.98, out=image)

@@ -1,9 +1,9 @@
-"""Shape classes: small pictures with one shape each, generated from a seed, as an ImageFolder for classifiers.
+"""Shape classes: small images with one shape each, generated from a seed, in one folder per class for classifiers.
 
-The pictures are those of the shapes dataset (`synthetic.py`: backgrounds, clutter, shadows, blur, noise), with one
-object. Its class is its outline and its surface together, such as 'star-stripes'; the hue leans to the outline as
-there. Images are dealt out to the classes in turn: `<split>/<class>/<number>.jpg`. Image `index` of a split depends on
-(seed, split, index) alone.
+The images are painted like the shapes dataset (`shapes.py`: backgrounds, clutter, shadows, blur, noise), with one
+object. Its class is its outline and its surface, such as 'star-stripes'; its hue depends on the outline, as in the
+shapes dataset. Images are assigned to the classes in turn: `<split>/<class>/<number>.jpg`. Image `index` of a split
+depends only on (seed, split, index).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -26,13 +26,13 @@ MIN_INSIDE = 0.75  # of the shape's area
 
 @dataclass(frozen=True)
 class ClassSettings(Settings):
-    """`Settings` of the shapes dataset, told apart from it in `dataset.json`."""
+    """`Settings` of the shapes dataset, with another task in `dataset.json`."""
 
     task: str = 'classification'
 
 
 def make_class_image(settings: ClassSettings, split: str, index: int) -> np.ndarray:
-    """The image (S, S, 3) uint8 BGR of class `index % 12`."""
+    """Returns the image (S, S, 3) uint8 BGR of class `index % 12`."""
     rng = np.random.default_rng([settings.seed, len(SPLITS) + SPLITS.index(split), index])
     label, surface = divmod(index % len(SHAPE_CLASSES), len(SURFACES))
     sizes = [share * settings.image_size for share in SIZES]
@@ -49,12 +49,12 @@ def make_shape_classes_dataset(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Path:
-    """Makes the dataset in folder `out` and returns its path; does nothing where it is there already.
+    """Generates the dataset in folder `out`, unless it exists, and returns its path.
 
     Args:
         out: Folder that will hold `train` and `val`, each with a folder for each of the 12 classes.
-        num_train: Images of the train split, at least one a class.
-        num_val: Images of the val split, at least one a class.
+        num_train: Images of the train split, at least one per class.
+        num_val: Images of the val split, at least one per class.
         image_size: Side of the square images, in pixels.
         seed: The same seed gives the same dataset.
         overwrite: Replace a dataset of other settings.

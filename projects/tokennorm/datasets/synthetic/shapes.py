@@ -1,9 +1,9 @@
 """Shapes: a small detection and instance segmentation dataset in COCO format, generated from a seed.
 
-A picture is planned before it is painted. `plan` puts objects on the canvas from back to front and accepts one only if
-afterwards *every* object still shows at least `MIN_VISIBLE_FRACTION` of its area and `MIN_VISIBLE_PIXELS`; the image
-border hides just as an occluder does. Whatever is planned is painted and annotated and nothing else is, so no object
-is without an annotation and no annotation is without a visible object.
+An image is planned before it is painted. `plan` places objects from back to front and accepts one only if afterwards
+*every* object still shows at least `MIN_VISIBLE_FRACTION` of its area and `MIN_VISIBLE_PIXELS`. The image border hides
+objects as an occluder does. Exactly the planned objects are painted and annotated: no object lacks an annotation, and
+no annotation lacks a visible object.
 
 Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
 patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
@@ -46,7 +46,7 @@ MIN_SIZE, MAX_SIZE, MAX_SHARE = 20.0, 104.0, 0.55
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the content of a dataset, as written to its `dataset.json`."""
+    """Everything that the content of a dataset depends on, as written to its `dataset.json`."""
 
     num_train: int
     num_val: int
@@ -67,7 +67,7 @@ class Settings:
 
 
 def outline(label: int) -> np.ndarray:
-    """Corners (P, 2) of a class's shape with area 1 around the origin."""
+    """Returns the corners (P, 2) of a class's shape with area 1 around the origin."""
     corners = (64, 4, 3, 10)[label]
     angle = 2 * np.pi * np.arange(corners) / corners
     radius = np.where(np.arange(corners) % 2, 0.45, 1.0) if CLASSES[label] == 'star' else np.ones(corners)
@@ -78,9 +78,9 @@ def outline(label: int) -> np.ndarray:
 def random_shape(
     rng: np.random.Generator, image_size: int, label: int | None = None, sizes: Sequence[float] | None = None
 ) -> Shape:
-    """A shape of random class (or `label`), size (within `sizes`, in px), aspect and rotation.
+    """Returns a shape of random class (or `label`), size (within `sizes`, in pixels), aspect and rotation.
 
-    Its centre is in the image, whose border may cut it.
+    Its centre is in the image; the border may cut it.
     """
     label = int(rng.integers(len(CLASSES))) if label is None else label
     smallest, largest = sizes or (MIN_SIZE, min(MAX_SIZE, MAX_SHARE * image_size))
@@ -105,7 +105,7 @@ def random_shape(
 
 
 def visible_masks(shapes: Sequence[Shape]) -> list[np.ndarray]:
-    """Disjoint masks, (S, S) bool, of what is seen of shapes given from back to front."""
+    """Returns the visible masks, (S, S) bool, of shapes given from back to front. They are disjoint."""
     masks, covered = [], False
     for shape in reversed(shapes):
         masks.append(shape.mask & ~covered)
@@ -114,7 +114,7 @@ def visible_masks(shapes: Sequence[Shape]) -> list[np.ndarray]:
 
 
 def all_visible(shapes: Sequence[Shape]) -> bool:
-    """Whether enough is seen of every shape given from back to front."""
+    """Whether every shape, given from back to front, is visible enough."""
     seen = [mask.sum() for mask in visible_masks(shapes)]
     return all(
         pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)
@@ -123,7 +123,7 @@ def all_visible(shapes: Sequence[Shape]) -> bool:
 
 
 def plan(rng: np.random.Generator, num_objects: int, image_size: int) -> list[Shape]:
-    """Up to `num_objects` shapes from back to front, all of them visible enough; fewer only where no room is found."""
+    """Returns up to `num_objects` shapes from back to front, all visible enough; fewer if no space is found."""
     shapes = []
     for _ in range(num_objects):
         for _ in range(20):
@@ -138,7 +138,7 @@ def plan(rng: np.random.Generator, num_objects: int, image_size: int) -> list[Sh
 
 
 def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
-    """One image (S, S, 3) uint8 and its list of (label, visible mask (S, S) bool)."""
+    """Returns one image (S, S, 3) uint8 and its list of (label, visible mask (S, S) bool)."""
     rng = np.random.default_rng([settings.seed, SPLITS.index(split), index])
     empty = index % EMPTY_EVERY == EMPTY_EVERY // 2
     shapes = [] if empty else plan(rng, int(rng.integers(1, MAX_OBJECTS + 1)), settings.image_size)
@@ -147,7 +147,7 @@ def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, 
 
 
 def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
-    """COCO's fields of one object, its ids aside."""
+    """Returns COCO's fields of one object, without ids."""
     segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
     bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
     segmentation['counts'] = segmentation['counts'].decode('ascii')
@@ -188,7 +188,7 @@ def write_split(root: Path, settings: Settings, split: str, workers: int) -> Non
 
 
 def incomplete_split(out: Path, settings: Settings) -> str | None:
-    """Name of the first split of dataset `out` that lacks files, or None."""
+    """Returns the name of the first split of dataset `out` that lacks files, or None."""
     for split in SPLITS:
         count = len(list((out / 'images' / split).glob('*.jpg')))
         if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
@@ -205,9 +205,9 @@ def make_shapes_dataset(
     overwrite: bool = False,
     workers: int = 1,
 ) -> Path:
-    """Makes the dataset in folder `out` and returns its path; does nothing where it is there already.
+    """Generates the dataset in folder `out`, unless it exists, and returns its path.
 
-    The dataset appears in one step, by a rename: a run that is interrupted leaves `out` as it was.
+    The dataset appears in one step, by a rename: an interrupted run leaves `out` unchanged.
 
     Args:
         out: Folder that will hold `images` and `annotations`.
