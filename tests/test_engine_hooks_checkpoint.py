@@ -49,7 +49,7 @@ def test_a_full_disk_ends_a_training_with_its_last_checkpoint_and_says_so(tmp_pa
 
     monkeypatch.setattr('tokennorm.files.write_atomically', full)
     monkeypatch.setattr('tests.test_engine_resume_state.Runner.train', _train_with_messages(tmp_path))
-    with pytest.raises(SystemExit, match=r'No space left on device.*are as they were\. Make room, then --resume'):
+    with pytest.raises(SystemExit, match=r'No space left on device.*are unchanged\. Free some space, then --resume'):
         train(tmp_path, **SETTINGS)
     assert latest_checkpoint(tmp_path) == tmp_path / 'epoch_1.pth'
 
@@ -144,18 +144,18 @@ def test_the_best_checkpoint_is_replaced_by_a_better_one_that_is_there(tmp_path,
 def test_a_checkpoint_that_is_cut_off_is_passed_over_for_the_one_before(three):
     path = three / 'epoch_3.pth'
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.warns(UserWarning, match=r'skips a checkpoint for the one before: .*epoch_3.pth is cut off'):
+    with pytest.warns(UserWarning, match=r'uses an earlier checkpoint: .*epoch_3.pth is truncated'):
         assert latest_checkpoint(three) == three / 'epoch_2.pth'
     path = three / 'epoch_2.pth'
     content = bytearray(path.read_bytes())
     content[content.index(b'random_states')] ^= 1
     path.write_bytes(content)
-    with pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: .* has another checksum'):
+    with pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: the checksum of .* differs'):
         assert latest_checkpoint(three) == three / 'epoch_1.pth'
     (three / 'epoch_1.pth').write_bytes(b'')
     with (
-        pytest.warns(UserWarning, match=r'epoch_1.pth is cut off'),
-        pytest.raises(CheckpointError, match=r'no checkpoint in .* can be gone on from. The latest: .*\.pth is'),
+        pytest.warns(UserWarning, match=r'epoch_1.pth is truncated'),
+        pytest.raises(CheckpointError, match=r'no usable checkpoint in .* The latest: .*\.pth is'),
     ):
         latest_checkpoint(three)
 
@@ -164,7 +164,7 @@ def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
     (three / 'last_checkpoint').write_text('')
     assert latest_checkpoint(three) == three / 'epoch_3.pth'
     (three / 'last_checkpoint').write_text(str(three / 'gone.pth'))
-    with pytest.warns(UserWarning, match=r'last_checkpoint names .*gone.pth, which is not there'):
+    with pytest.warns(UserWarning, match=r'last_checkpoint names .*gone.pth, which does not exist'):
         assert latest_checkpoint(three) == three / 'epoch_3.pth'
 
 

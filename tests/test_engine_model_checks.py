@@ -38,7 +38,7 @@ def test_channels_that_fit_pass():
     ('in_channels', 'out_indices', 'message'),
     [
         ([8, 16, 32], None, r'model.neck: in_channels=\[8, 16, 32\], but .* PVT .*: set it to \[8, 16, 24\]'),
-        ([8, 16, 24], (1, 2), r'channels \[16, 24\]: set it to \[16, 24\]'),
+        ([8, 16, 24], (1, 2), r'\[16, 24\] channels: set it to \[16, 24\]'),
         (16, None, r'in_channels=16, but .*: set it to 24'),
     ],
 )  # fmt: skip

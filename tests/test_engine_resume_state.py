@@ -352,14 +352,14 @@ def test_a_schedule_that_follows_the_metric_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ('changed', 'message'),
     [
-        (dict(random_states=[None] * 2), '2 processes before, 1 now: other random numbers.'),
+        (dict(random_states=[None] * 2), 'world size 1 instead of 2: random numbers restart.'),
         (
             dict(data='11 samples in batches of 4'),
-            '11 samples in batches of 3 rather than 11 samples in batches of 4: the epoch starts anew.',
+            '11 samples in batches of 3 instead of 11 samples in batches of 4: the epoch restarts.',
         ),
         (
             dict(data='12 samples in batches of 3'),
-            '11 samples in batches of 3 rather than 12 samples in batches of 3: the epoch starts anew.',
+            '11 samples in batches of 3 instead of 12 samples in batches of 3: the epoch restarts.',
         ),
     ],
 )

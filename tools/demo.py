@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
             'core; "eta" in the log is for this machine.'
         )
         cfg.resume = True
-        train(build_runner(cfg, splits=('train', 'val')), to_go_on='the same command continues from the latest.')
+        train(build_runner(cfg, splits=('train', 'val')), how_to_continue='the same command continues from the latest.')
     print(f'\n{summary.read_text()}')
 
 

@@ -1,4 +1,4 @@
-"""Several processes without a GPU: mmengine's launchers call `torch.cuda.set_device`, so the group is made before."""
+"""Ranks of a distributed run, also on CPUs: mmengine's launchers call `torch.cuda.set_device`."""
 
 import os
 from datetime import timedelta
@@ -13,7 +13,7 @@ DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
 
 
 def is_first_process() -> bool:
-    """Whether a launcher started this process as the first, or none did; there may be no process group yet."""
+    """Whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
     ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
     return int(next((rank for rank in ranks if rank is not None), 0)) == 0
 
@@ -24,20 +24,21 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def start_cpu_processes(cfg: Config) -> None:
-    """Where torchrun started this process and the machine has no accelerator, makes the process group, over gloo, and
-    has the runner wrap its model for CPUs. Elsewhere it leaves everything to mmengine.
+    """Creates a gloo process group, and wraps the model for CPUs, if torchrun started this process without a GPU.
+
+    In all other cases mmengine creates the group.
 
     Args:
         cfg: A whole config, with `launcher`; its `model_wrapper_cfg` is changed.
 
     Raises:
-        ValueError: for another launcher than torchrun's, which mmengine cannot start without a GPU.
+        ValueError: for a launcher other than torchrun, which mmengine cannot start without a GPU.
     """
     launcher = cfg.get('launcher', 'none')
     if launcher == 'none' or get_device() != 'cpu':
         return
     if launcher != 'pytorch':
-        raise ValueError(f"launcher={launcher!r} needs GPUs; processes on CPUs are torchrun's, launcher='pytorch'")
+        raise ValueError(f"launcher={launcher!r} needs GPUs; on CPUs use torchrun and launcher='pytorch'")
     if not torch_dist.is_initialized():
         timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
         torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))

@@ -1,5 +1,4 @@
-"""Counts operations, multiplications with an addition each: what mmengine's counter passes over in our backbones, and
-whole detectors from the shapes of their tensors alone, at any image size."""
+"""FLOPs, as multiply-adds: of operators that mmengine's counter skips, and of whole detectors at any image size."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tokennorm.engine.compat import count_operators
 
-# What mmdet's two-stage detectors look at in an image: proposals, and detections that get a mask.
+# Of mmdet's two-stage detectors, per image: proposals, and detections with a mask.
 NUM_PROPOSALS, NUM_MASKS = 1000, 100
 # The operation that each token normalizer calls exactly once, in eval mode, on a tensor as large as its input.
 _OPS_OF_NORMS = (
@@ -25,7 +24,7 @@ _OPS_OF_NORMS = (
 
 
 def count_attention_and_norms() -> None:
-    """From now on mmengine's counts, of multiplications with an addition each, include
+    """Adds to mmengine's counts of multiply-adds
 
     - `scaled_dot_product_attention`: its two matrix products, without softmax as for attention written out;
     - token normalizers, 5 operations for each element, as mmengine counts `layer_norm`. The weighted sums of DTN over

@@ -1,4 +1,4 @@
-"""Runs a trained detector over images or a video: pictures with detections on them, and a COCO-format json."""
+"""Runs a trained detector on images or a video, and writes drawings and a COCO-format json."""
 
 import json
 import warnings
@@ -26,23 +26,25 @@ _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips bet
 
 
 def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:
-    """mmdet's inferencer of a config with the weights and the classes of a checkpoint.
+    """Returns mmdet's inferencer of a config, with the weights and the classes of a checkpoint.
 
-    The heads get as many classes as the checkpoint was trained with, so that a detector that was trained on other data
-    than its config names works with that config.
+    The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
+    resized as in training.
 
     Raises:
-        CheckpointError: where the checkpoint does not fit the config, or has no class names.
+        CheckpointError: if the checkpoint does not fit the config, or has no class names.
     """
     keep_mmengine_from_unpickling()
     content = read_checkpoint(checkpoint)
     meta = common_meta((content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None)
     if not meta.get('classes'):
-        raise CheckpointError(f'{checkpoint} is no runner checkpoint: it has no meta.dataset_meta.classes')
+        raise CheckpointError(
+            f'{checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
+        )
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
     use_trained_size(cfg, meta)
-    with warnings.catch_warnings():  # that it has no weights yet, and so no classes
+    with warnings.catch_warnings():  # about missing weights and classes, which follow
         warnings.simplefilter('ignore')
         inferencer = DetInferencer(cfg, device=device, show_progress=False)
     state_dict = state_dict_in(content, checkpoint)
@@ -63,7 +65,7 @@ def draw_detections(
 
 
 def read_images(folder: Path, names: list[str]) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Each name with its image, (H, W, 3) uint8 BGR as in training; None where it cannot be read."""
+    """Yields names with their images, (H, W, 3) uint8 BGR as in training; None for unreadable images."""
     for name in names:
         try:
             yield name, mmcv.imread(str(folder / name))
@@ -72,7 +74,7 @@ def read_images(folder: Path, names: list[str]) -> Iterator[tuple[str, np.ndarra
 
 
 def list_images(path: Path, leave_out: Path) -> tuple[Path, list[str]]:
-    """A folder and the names of its images, sub-folders but `leave_out` included; a file is the one of its folder."""
+    """Returns a folder and the names of its images, with subfolders except `leave_out`; a file gives one name."""
     if path.is_file():
         return path.parent, [path.name]
     return path, sorted(
@@ -86,11 +88,11 @@ def list_images(path: Path, leave_out: Path) -> tuple[Path, list[str]]:
 class CocoDetections:
     """Detections in COCO's format: images, categories, and annotations with a `score`.
 
-    Every detection that the model keeps is in it, whatever its score. Image ids count from 1; `COCO.loadRes` takes the
+    It holds every detection that the model keeps, whatever its score. Image ids count from 1; `COCO.loadRes` takes the
     annotations.
 
     Args:
-        meta: The dataset's `classes`, and `category_ids` where the data was not COCO.
+        meta: The dataset's `classes`, and `category_ids` of data that was not COCO.
     """
 
     meta: Mapping[str, Any]
@@ -98,7 +100,7 @@ class CocoDetections:
     annotations: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, name: str, image: np.ndarray, sample: DetDataSample) -> None:
-        """Adds an image (H, W, 3) and what was detected on it."""
+        """Adds an image (H, W, 3) and its detections."""
         height, width = image.shape[:2]
         image_id = len(self.images) + 1
         self.images.append(dict(id=image_id, file_name=name, width=width, height=height))

@@ -158,7 +158,7 @@ def run(
         set_lr(runner, lr_for_batch(runner, base_batch))
     last = _LastMetrics()
     runner.register_hook(last)
-    run_training(runner, to_go_on='--resume continues from the latest.')
+    run_training(runner, how_to_continue='--resume continues from the latest.')
     return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
 
 

@@ -1,4 +1,4 @@
-"""Hooks that mmengine's runner calls back."""
+"""Hooks of mmengine's runner."""
 
 from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment and a full disk, and hold all that a training goes on from."""
+"""Checkpoints that survive a kill or a full disk, and hold everything that an exact resumption needs."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import (
-    go_on_with_the_data,
+    continue_data,
     restore_training_state,
     seed_training_samples,
     training_state,
@@ -21,26 +21,26 @@ from tokennorm.registry import HOOKS
 
 @HOOKS.register_module()
 class CheckpointHook(compat.CheckpointHook):
-    """mmengine's hook, with its arguments, and with these differences:
+    """mmengine's hook with its arguments. It differs in these points:
 
-    - A checkpoint is written under a temporary name and renamed, and those that it replaces are removed after that.
-    - A checkpoint holds the `training_state`, and a resumed training goes on from it.
-    - Validation leaves the random generators as they were, and one that came after the checkpoint is done again after
-      resuming: schedulers and the best checkpoint depend on it.
+    - It writes a checkpoint under a temporary name, renames it, and then removes the checkpoints that it replaces.
+    - A checkpoint holds the `training_state`, from which `--resume` continues.
+    - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
+      resuming, since schedulers and the best checkpoint depend on it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._state = None
-        self._random_state = None  # of before a validation, during it
-        self._epoch_begin = 0, 0  # the epoch and the iteration that it began with
+        self._random_state = None  # during a validation: the state before it
+        self._epoch_begin = 0, 0  # an epoch, and its first iteration
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Keeps what `before_train` needs."""
+        """Keeps the state for `before_train`."""
         self._state = checkpoint.get('training_state')
 
     def before_train(self, runner: Runner) -> None:
-        """Goes on from where a resumed training stopped."""
+        """Restores the state of a resumed run, and repeats a lost validation."""
         on_disk = '://' not in str(self.out_dir or runner.work_dir)
         if on_disk and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend='tokennorm.atomic')
@@ -53,21 +53,21 @@ class CheckpointHook(compat.CheckpointHook):
             if on_disk and is_main_process():
                 self._remove_left_over(Path(compat.loaded_checkpoint(runner)), state['outdated'])
         elif runner.iter > 0:
-            go_on_with_the_data(runner)
+            continue_data(runner)
         self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
         if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
             self.last_ckpt = str(compat.loaded_checkpoint(runner))
-            runner.logger.info(f'The validation after iteration {runner.iter} follows the checkpoint and is done again')
+            runner.logger.info(f'The validation after iteration {runner.iter} is not in the checkpoint; it is repeated')
             runner.val_loop.run()
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Notes where it begins, but for an epoch that a resumed training is in the middle of."""
+        """Notes the first iteration of the epoch, unless a resumed run continues in the middle of it."""
         if runner.epoch != self._epoch_begin[0]:
             self._epoch_begin = runner.epoch, runner.iter
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Adds the state to a checkpoint that can be resumed from."""
+        """Adds the state to a checkpoint with an optimizer."""
         if 'optimizer' in checkpoint and self._state is not None:
             outdated = [Path(path).name for path in self.file_backend.outdated]
             checkpoint['training_state'] = self._state | dict(outdated=outdated)
@@ -96,8 +96,7 @@ class CheckpointHook(compat.CheckpointHook):
         self.file_backend.remove_outdated()
 
     def _remove_left_over(self, checkpoint: Path, names: list[str]) -> None:
-        """What a kill left between the writing of a checkpoint and the removal of those before it. A checkpoint from
-        another folder has nothing to say of what is in this one."""
+        """Removes outdated checkpoints that a kill left in the directory of `checkpoint`, and temporary files."""
         if checkpoint.resolve().parent == Path(self.out_dir).resolve():
             for name in names:
                 if Path(name).name == name and name.endswith('.pth'):
@@ -107,7 +106,7 @@ class CheckpointHook(compat.CheckpointHook):
 
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
-    """After the iteration that the training is at; the loop itself does so at the end of an epoch that is not over."""
+    """Whether the loop validates at the current iteration; it will do so itself at the end of an unfinished epoch."""
     loop = runner.train_loop
     by_epoch = isinstance(loop, EpochBasedTrainLoop)
     if runner.val_loop is None or (by_epoch and batches_of_epoch):
@@ -118,8 +117,10 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
 
 
 class _RemovesLater:
-    """A file backend of mmengine's that removes files when asked to, rather than at once, and from one folder alone:
-    what a checkpoint that was resumed from names may lie elsewhere, in the folder that this one is a copy of."""
+    """A file backend of mmengine that postpones the removal of files, and removes files of one directory only.
+
+    A checkpoint that was resumed from may name files of the directory that this one is a copy of.
+    """
 
     def __init__(self, backend: Any, folder: str) -> None:
         self.backend = backend
@@ -132,7 +133,7 @@ class _RemovesLater:
     def remove(self, path: str) -> None:
         self.outdated.append(self.backend.join_path(self.folder, os.path.basename(path)))
 
-    rmtree = remove  # no checkpoint of this hook is a folder
+    rmtree = remove  # this hook writes no folders
 
     def remove_outdated(self) -> None:
         for path in self.outdated:

@@ -1,4 +1,4 @@
-"""A training or an evaluation that meets a broken image or annotation stops with the name of the file."""
+"""Errors of unreadable images and annotations, with the name of the file."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,29 +12,29 @@ from tokennorm.registry import HOOKS
 
 
 class DataError(RuntimeError):
-    """An image or its annotations cannot be read; the text says which and why."""
+    """An image or its annotations cannot be read; the message has the file and the reason."""
 
     def __str__(self) -> str:
-        # A worker process of a DataLoader hands its traceback on as the text, and the error itself stands last there.
+        # A DataLoader worker passes on its whole traceback as the message; the error itself comes last.
         return super().__str__().rpartition('DataError: ')[2].rstrip()
 
 
 @HOOKS.register_module()
 class DataErrorHook(Hook):
-    """Whatever goes wrong while a sample is read and transformed becomes a `DataError` with the name of its image.
+    """Turns any error in reading or transforming a sample into a `DataError` with the name of its image.
 
-    mmcv and OpenCV tell of an empty file or of a run-length mask that does not fit without saying where it is.
+    mmcv and OpenCV report an empty file, or a mask that does not fit, without naming the file.
     """
 
     def before_run(self, runner: Runner) -> None:
-        """Wraps the datasets; mmengine calls it once they are built, before any worker process starts."""
+        """Wraps the datasets. mmengine calls this after building them, before any worker starts."""
         for loop in built_loops(runner):
             for dataset in _innermost(loop.dataloader.dataset):
                 dataset.prepare_data = partial(prepare_data, dataset)
 
 
 def prepare_data(dataset: Any, index: int) -> Any:
-    """The dataset's own `prepare_data`, with the image named in its errors.
+    """Calls the dataset's own `prepare_data`, and names the image in its errors.
 
     Raises:
         DataError: for any error.
@@ -48,12 +48,12 @@ def prepare_data(dataset: Any, index: int) -> Any:
         reason = ' '.join(f'{type(error).__name__}: {error}'.split())
         raise DataError(
             f'{name}{number} or its annotations cannot be read: {reason}. '
-            '`python tools/check_dataset.py DIR` looks for such files in a whole folder'
+            '`tokennorm check DIR` finds such files in a folder'
         ) from error
 
 
 def _innermost(dataset: Any) -> Iterator[Any]:
-    """The datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
+    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
     if hasattr(dataset, 'datasets'):
         for inner in dataset.datasets:
             yield from _innermost(inner)

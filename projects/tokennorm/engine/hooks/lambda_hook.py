@@ -12,15 +12,15 @@ from tokennorm.registry import HOOKS
 
 @HOOKS.register_module()
 class LambdaHook(Hook):
-    """Logs lambda of Eq. 5 (DTN paper, Fig. 4), the share of the intra-token statistics, in every DTN layer.
+    """Logs lambda of Eq. 5 (DTN paper, Fig. 4), the weight of the intra-token statistics, of every DTN layer.
 
-    Of each layer's heads it logs the mean, the least and the largest lambda, for the mean and for the variance, as
-    `lambda/LAYER.mean.max`, `lambda/LAYER.var.min` and the like. The scalars go to every visualization backend
-    (`scalars.json`, TensorBoard, ...) and not into the lines of the log. `tools/look_inside.py lambda WORK_DIR` draws
+    It logs the mean, minimum and maximum over the heads, for the mean and for the variance, as `lambda/LAYER.mean.max`,
+    `lambda/LAYER.var.min` and so on. The scalars go to every visualization backend (`scalars.json`, TensorBoard, ...),
+    not to the text log. `tools/look_inside.py lambda WORK_DIR` draws
     them. In a model without DTN it does nothing.
 
     Args:
-        interval: Training iterations between two entries. The first entry is the start, the last the end.
+        interval: Training iterations between two entries. The first and the last iteration always have one.
     """
 
     priority = 'BELOW_NORMAL'

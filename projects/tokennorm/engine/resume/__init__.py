@@ -1,1 +1,1 @@
-"""What a training rests on: processes, random numbers, files that are whole, and how it goes on after an end."""
+"""Exact resumption of an interrupted training run: checkpoints, random numbers, and the place in the data."""

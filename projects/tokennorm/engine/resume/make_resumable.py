@@ -1,4 +1,4 @@
-"""Where a training goes on: the latest checkpoint in a work folder that is whole, and what a config needs for it."""
+"""The config entries that exact resumption needs, and the latest undamaged checkpoint of a work directory."""
 
 import warnings
 import zipfile
@@ -13,18 +13,17 @@ from tokennorm.checkpoints.reading import NOTE, noted_checkpoint, read_checkpoin
 
 
 def make_resumable(cfg: Config) -> None:
-    """Has a config's training leave checkpoints that survive a kill and hold all that it goes on from.
+    """Sets the checkpoint hook and the batch sampler that exact resumption needs.
 
     Args:
-        cfg: A whole config with a training; its checkpoint hook and batch sampler are changed, where they are
-            mmengine's or mmdet's.
+        cfg: A whole config for training. A checkpoint hook of another package than mmengine stays.
     """
     hooks = cfg.setdefault('default_hooks', {})
     hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
     if hook is not None and _is_host_hook(hook.get('type')):
         hook['type'] = 'tokennorm.CheckpointHook'
     loader = cfg.get('train_dataloader')
-    if loader is None:  # mmengine's runner says what is missing
+    if loader is None:  # mmengine's runner reports it
         return
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None
@@ -35,18 +34,18 @@ def make_resumable(cfg: Config) -> None:
 
 
 def _is_host_hook(kind: object) -> bool:
-    """By name, with mmengine's scope or without; configs in pure Python have the class."""
+    """By name, with or without mmengine's scope; configs in pure Python have the class."""
     return kind in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook)
 
 
 def latest_checkpoint(work_dir: str | Path) -> Path | None:
-    """The latest checkpoint that a training can go on from; a warning names those that are damaged.
+    """Returns the latest checkpoint that training can resume from. A warning names damaged ones.
 
     Returns:
-        None where there is none.
+        None if there is none.
 
     Raises:
-        CheckpointError: where there are some and all are damaged.
+        CheckpointError: if all checkpoints are damaged.
     """
     damaged = []
     for path in _candidates(Path(work_dir)):
@@ -54,17 +53,17 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
             content = _read_whole(path)
         except CheckpointError as error:
             damaged.append(error)
-            warnings.warn(f'--resume skips a checkpoint for the one before: {error}', stacklevel=2)
+            warnings.warn(f'--resume uses an earlier checkpoint: {error}', stacklevel=2)
             continue
         if isinstance(content, dict) and 'optimizer' in content:
             return path
     if damaged:
-        raise CheckpointError(f'--resume: no checkpoint in {work_dir} can be gone on from. The latest: {damaged[0]}')
+        raise CheckpointError(f'--resume: no usable checkpoint in {work_dir}. The latest: {damaged[0]}')
     return None
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
-    """Checkpoints, the latest first: what was written after `last_checkpoint`, what this one names, and the others."""
+    """Yields checkpoints: those newer than `last_checkpoint`, the one that it names, then the others, newest first."""
     paths = [path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')]
     paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
     named = noted_checkpoint(folder)
@@ -76,17 +75,17 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield named
             paths = [path for path in paths if path not in after and not path.samefile(named)]
         elif named.name:
-            warnings.warn(f'--resume: {folder / NOTE} names {named}, which is not there', stacklevel=3)
+            warnings.warn(f'--resume: {folder / NOTE} names {named}, which does not exist', stacklevel=3)
     yield from paths
 
 
 def _read_whole(path: Path) -> object:
-    """What is in a checkpoint, after a comparison of every byte with the checksums in it."""
+    """Reads a checkpoint after comparing every byte with its checksums."""
     try:
         with zipfile.ZipFile(path) as file:
             damaged = file.testzip()
     except zipfile.BadZipFile:
-        raise CheckpointError(f'{path} is cut off, or no checkpoint of torch.save') from None
+        raise CheckpointError(f'{path} is truncated, or was not written by torch.save') from None
     if damaged is not None:
-        raise CheckpointError(f'{path} is damaged: {damaged} has another checksum')
+        raise CheckpointError(f'{path} is damaged: the checksum of {damaged} differs')
     return read_checkpoint(path)

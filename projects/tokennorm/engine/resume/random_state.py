@@ -1,4 +1,4 @@
-"""The random generators of a process, Python's, NumPy's and torch's: saved, restored, seeded for a while."""
+"""The random generators of Python, NumPy and torch: saved, restored, and seeded for a while."""
 
 # ruff: noqa: NPY002 - mmdet and mmcv draw from NumPy's global generator
 
@@ -14,7 +14,7 @@ RandomState = dict[str, Any]
 
 
 def random_state() -> RandomState:
-    """Of tensors, numbers, strings and tuples alone, so that a checkpoint with it can be read without running code."""
+    """Returns tensors, numbers, strings and tuples only, so that reading a checkpoint with it runs no code."""
     name, keys, *rest = np.random.get_state()
     state = dict(
         python=random.getstate(),
@@ -27,7 +27,7 @@ def random_state() -> RandomState:
 
 
 def set_random_state(state: RandomState) -> None:
-    """Goes back to a `random_state`, of which tensors may lie on any device."""
+    """Restores a `random_state`, whose tensors may be on any device."""
     random.setstate(state['python'])
     name, keys, *rest = state['numpy']
     np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
@@ -37,8 +37,10 @@ def set_random_state(state: RandomState) -> None:
 
 
 class Generators:
-    """The CPU generators inside `with`: they begin with what the numbers say, and go on from one `with` to the next.
-    Those outside go on as if nothing had been drawn."""
+    """CPU generators of their own inside `with`, seeded with numbers; each `with` continues the one before.
+
+    Outside, the generators continue as if nothing had been drawn.
+    """
 
     def __init__(self, *numbers: int) -> None:
         with seeded(*numbers):

@@ -1,9 +1,9 @@
-"""Batches that a resumed training goes on with where it stopped, augmented as if it had never stopped.
+"""Batch sampler that resumes mid-epoch, with the augmentation of an uninterrupted run.
 
-mmengine starts an epoch anew when it resumes in its middle, and its data workers start anew from their seeds. Here the
-batch sampler skips what has been trained on, without loading it, and numbers every sample that it draws; the sample's
-augmentation is seeded with that number. It is then also the same for any number of workers, and a total batch that is
-divided among more processes is the same batch.
+mmengine restarts an epoch when it resumes in the middle, and restarts the seeds of its data workers. Here the batch
+sampler skips the batches that were trained on, without loading them, and numbers every sample that it draws. That
+number seeds the sample's augmentation. Augmentation is therefore the same for any number of workers, and a total batch
+is the same for any number of ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from tokennorm.registry import DATA_SAMPLERS
 
 
 class Draw(int):
-    """An index of a dataset, with the number of the sample in the training: 0 is the first one drawn."""
+    """An index of a dataset, with the number of the sample in the run: 0 is the first one drawn."""
 
     number: int
 
@@ -39,12 +39,12 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
     Args:
         sampler: Sampler of the dataset's indices.
-        batch_size: Samples in a batch; samplers of several datasets have one for each.
-        batch_sampler: Config of the batch sampler; None is torch's `BatchSampler`.
-        drop_last: Whether torch's leaves out an incomplete last batch.
+        batch_size: Samples per batch; samplers of several datasets have one per dataset.
+        batch_sampler: Config of the batch sampler; None for torch's `BatchSampler`.
+        drop_last: Whether torch's `BatchSampler` leaves out an incomplete last batch.
 
     Attributes:
-        drawn: Batches since the beginning of the training.
+        drawn: Batches since the beginning of training.
     """
 
     def __init__(
@@ -63,24 +63,24 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
         self.sampler = sampler  # mmengine sets its epoch
         self.batch_size = batch_size if isinstance(batch_size, int) else max(batch_size)
         self.drawn = 0
-        self._rest = None  # of the pass that a resumed training goes on with
+        self._rest = None  # of the pass that a resumed run continues
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def skip(self, num_batches: int, epoch: int = 0, first: int = 0) -> int:
-        """Leaves out the first batches of the pass of an epoch; where it has fewer, whole passes before.
+        """Skips batches from the beginning of an epoch's pass, whole passes included.
 
         Args:
-            num_batches: How many to leave out.
-            epoch: What the sampler's order depends on.
-            first: Batches of the training before that pass.
+            num_batches: How many to skip.
+            epoch: Seeds the sampler's order.
+            first: Batches of training before that pass.
 
         Returns:
-            How many whole passes: 0 with a sampler that does not end.
+            The number of whole passes: 0 with a sampler that does not end.
 
         Raises:
-            ValueError: where a pass has no batch, of data that are too few for one.
+            ValueError: if there are too few samples for one batch.
         """
         self.drawn = first
         passes = -1
@@ -108,25 +108,28 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
 
 class _Pass:
-    """Batches of one pass over the data. Some samplers draw from the generators of the process, such as mmdet's
-    `GroupMultiSourceSampler`: here from others, so that what is skipped is what had been drawn."""
+    """Batches of one pass over the data, drawn with random generators of their own.
+
+    Some samplers, such as mmdet's `GroupMultiSourceSampler`, draw from the global generators. With generators of their
+    own, a resumed run skips exactly the batches that were drawn before.
+    """
 
     def __init__(self, batches: Iterator[list[int]], generators: Generators) -> None:
         self.batches = batches
         self.generators = generators
 
     def draw(self, count: int) -> list[list[int]]:
-        """The next batches, fewer where it ends."""
+        """Returns the next batches; fewer at the end of the pass."""
         with self.generators:
             return list(islice(self.batches, count))
 
 
 class SeededSamples:
-    """How torch's loader gets the samples of a batch (`__getitems__`), each with random numbers of its own.
+    """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers.
 
     Args:
-        dataset: Gives a sample for an index.
-        seed: Of the training.
+        dataset: Returns a sample for an index.
+        seed: Seed of the run.
     """
 
     def __init__(self, dataset: Any, seed: int) -> None:
@@ -143,10 +146,10 @@ class SeededSamples:
 
 
 def seed_samples(loader: DataLoader, seed: int) -> None:
-    """Augmentation in a loader with a `ResumableBatchSampler` depends on the seed and on the sample's number alone.
+    """Makes augmentation depend on the seed and the sample's number only, in a loader with a `ResumableBatchSampler`.
 
-    A dataset whose class has a `__getitems__` is left alone.
+    A dataset whose class has `__getitems__` stays as it is.
     """
     if not hasattr(type(loader.dataset), '__getitems__'):
         loader.dataset.__getitems__ = SeededSamples(loader.dataset, seed)
-    loader.generator = torch.Generator()  # seeds of workers are not drawn from the generator of the model
+    loader.generator = torch.Generator()  # so that seeds of workers are not drawn from the global generator

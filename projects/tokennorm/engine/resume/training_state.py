@@ -1,5 +1,7 @@
-"""What a training needs, beside what mmengine saves, to go on as if it had never stopped: random generators, gradients
-that are being accumulated, the place in the data, the size that images are being resized to."""
+"""The state that exact resumption needs and mmengine does not save.
+
+It consists of the random generators, accumulated gradients, the place in the data, and sizes of multi-scale training.
+"""
 
 import logging
 from typing import Any
@@ -19,13 +21,13 @@ TrainingState = dict[str, Any]
 
 
 def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: int, validated: bool) -> TrainingState:
-    """The state after a training step. Every process calls this, with its own randomness, and gets that of all.
+    """Returns the state after a training step. Every rank calls this with its own random state.
 
     Args:
-        runner: Of the training.
-        randomness: The generators of this process.
-        batches_of_epoch: How many of the epoch have been trained on; 0 at the end of one.
-        validated: Whether the validation that is due then has been done.
+        runner: Runner of the run.
+        randomness: Random state of this rank.
+        batches_of_epoch: Batches of the epoch that were trained on; 0 at its end.
+        validated: Whether the validation that is due after this step was done.
     """
     return dict(
         random_states=all_gather_object(randomness),
@@ -39,13 +41,13 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
 
 
 def restore_training_state(runner: Runner, state: TrainingState) -> int:
-    """Goes back to a `training_state`, in a runner that has resumed from the checkpoint with it.
+    """Restores a `training_state`, in a runner that has resumed from the checkpoint with it.
 
-    With another number of processes the random generators start anew, and with other data or another batch size so does
-    the epoch, and a warning says so.
+    Changing the world size restarts the random streams. Changing the dataset size or batch size restarts the epoch.
+    Both print a warning.
 
     Returns:
-        How many batches of the epoch are left out, since they have been trained on.
+        The number of batches of the epoch that are skipped, since they were trained on.
     """
     sampler = _sampler(runner)
     if state['sampler_seed'] is not None and hasattr(sampler, 'seed'):
@@ -53,29 +55,29 @@ def restore_training_state(runner: Runner, state: TrainingState) -> int:
     if len(state['random_states']) == get_world_size():
         set_random_state(state['random_states'][get_rank()])
     else:
-        _warn(f'{len(state["random_states"])} processes before, {get_world_size()} now: other random numbers')
+        _warn(f'world size {get_world_size()} instead of {len(state["random_states"])}: random numbers restart')
     parameters = dict(unwrapped(runner.model).named_parameters())
     for name, gradient in state['gradients'].items():
         parameters[name].grad = gradient.to(parameters[name])
     set_input_sizes(unwrapped(runner.model), state['input_sizes'])
     skipped = _batches_to_skip(runner, state)
-    go_on_with_the_data(runner, skipped)
+    continue_data(runner, skipped)
     return skipped
 
 
 def seed_training_samples(runner: Runner) -> None:
-    """Augmentation that depends on the seed of the training and the number of the sample alone."""
+    """Makes augmentation depend on the seed of the run and the number of the sample only."""
     if isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
         seed = _sampler_seed(runner)
         seed_samples(runner.train_dataloader, runner.seed if seed is None else seed)
 
 
-def go_on_with_the_data(runner: Runner, batches_of_epoch: int = 0) -> None:
-    """Has a training that has resumed leave out the batches before, without loading them.
+def continue_data(runner: Runner, batches_of_epoch: int = 0) -> None:
+    """Has a resumed run skip the batches that were trained on, without loading them.
 
     Args:
-        runner: Of the training.
-        batches_of_epoch: How many of the epoch are left out, in a training by epochs.
+        runner: Runner of the run.
+        batches_of_epoch: Batches of the epoch to skip, if training counts epochs.
     """
     loop, batch_sampler = runner.train_loop, runner.train_dataloader.batch_sampler
     if not isinstance(batch_sampler, ResumableBatchSampler):
@@ -83,26 +85,25 @@ def go_on_with_the_data(runner: Runner, batches_of_epoch: int = 0) -> None:
     if isinstance(loop, EpochBasedTrainLoop):
         batch_sampler.skip(batches_of_epoch, runner.epoch, first=runner.iter - batches_of_epoch)
         return
-    loop.fast_forward_on_resume = True  # mmengine's own way would load what it skips
+    loop.fast_forward_on_resume = True  # mmengine would load the batches that it skips
     set_passes(loop, batch_sampler.skip(runner.iter))
-    print_log(f'The data goes on at batch {runner.iter}, without loading those before', logger='current')
+    print_log(f'The data continues at batch {runner.iter}; earlier batches are not loaded', logger='current')
 
 
 def _batches_to_skip(runner: Runner, state: TrainingState) -> int:
-    """Of the epoch; 0 in a training by iterations."""
+    """Batches of the epoch; 0 if training counts iterations."""
     by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
     if not isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
         return 0
     if _data(runner) != state['data']:
-        result = 'the epoch starts anew' if by_epoch else 'some images come twice and some not'
-        _warn(f'{_data(runner)} rather than {state["data"]}: {result}')
+        result = 'the epoch restarts' if by_epoch else 'some images repeat and some are left out'
+        _warn(f'{_data(runner)} instead of {state["data"]}: {result}')
         return 0
     return state['batches_of_epoch'] if by_epoch else 0
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
-    """There are some only between two steps of a training that accumulates: each process has its own, of which the mean
-    is taken, as the step would take it."""
+    """Gradients between two steps of a run that accumulates: their mean over the ranks, which the step would take."""
     parameters = dict(model.named_parameters())
     own = {name for name, p in parameters.items() if p.grad is not None}
     anywhere = set().union(*all_gather_object(own))
@@ -117,7 +118,7 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _data(runner: Runner) -> str:
-    """What the place in an epoch depends on."""
+    """A description of what the place in an epoch depends on."""
     loader = runner.train_dataloader
     return f'{len(loader.dataset)} samples in batches of {loader.batch_sampler.batch_size * get_world_size()}'
 

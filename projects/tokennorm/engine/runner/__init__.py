@@ -1,5 +1,7 @@
-"""What the command lines in tools/ share: arguments, the config that they name, and a runner that was checked before
-anything long begins. What goes wrong ends the program with what to do, rather than with a traceback."""
+"""A config from command-line arguments, and a runner that is checked before anything long begins.
+
+Errors of the user end the program with one line that says what to do.
+"""
 
 from tokennorm.engine.arguments import add_runner_arguments
 from tokennorm.engine.runner.build import build_runner

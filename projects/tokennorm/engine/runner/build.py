@@ -1,4 +1,4 @@
-"""mmengine's runner of a config, after checks of what most often breaks it."""
+"""Builds mmengine's runner of a config after checking what breaks most often."""
 
 import warnings
 from pathlib import Path
@@ -24,22 +24,22 @@ warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
-    """mmengine's runner of a config, after checks of what most often breaks it.
+    """Builds mmengine's runner of a config after checking what breaks most often.
 
     Args:
         cfg: A whole config.
-        splits: Which of 'train', 'val' and 'test' will run; their annotation files must be there.
+        splits: Those of 'train', 'val' and 'test' that will run; their annotation files must exist.
 
     Raises:
-        SystemExit: with what to do, where mmcv has no compiled ops, a dataset is not as the config says, the weights
-            to start from are not there, or nothing can be written to the work folder.
+        SystemExit: with what to do, if mmcv has no compiled ops, a dataset does not fit the config, the initial weights
+            are not found, or the work directory cannot be written to.
     """
     try:
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
         for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
             if not cfg.get(key):
-                raise ValueError(f'{cfg.filename} has no {key}: it is a part of a config, or none')
+                raise ValueError(f'{cfg.filename} has no {key}: it is not a whole config')
         check_runner_type(cfg)
         check_config_data(cfg, splits)
         if 'train' in splits:
@@ -50,7 +50,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             check_start(cfg)
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
-        init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner leaves it where its name was seen before
+        init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
     except (ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError) as error:
         raise SystemExit(f'error: {error}') from None
     with build_errors():
@@ -71,9 +71,9 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
-    """Where none is named, the latest in the work folder; where there is none the training starts anew, and says so."""
+    """Sets `load_from` to the latest checkpoint if none is named. Without any, training starts from the beginning."""
     with warnings.catch_warnings():
-        if not is_first_process():  # all find the same
+        if not is_first_process():  # all ranks find the same
             warnings.simplefilter('ignore')
         if not cfg.get('resume'):
             _warn_of_an_earlier_training(cfg.work_dir)
@@ -83,7 +83,7 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
             if latest is None:
                 cfg.resume = False
                 warnings.warn(
-                    f'--resume: no checkpoint in {cfg.work_dir}, training starts at its beginning', stacklevel=3
+                    f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning', stacklevel=3
                 )
 
 
@@ -95,15 +95,17 @@ def _warn_of_an_earlier_training(work_dir: str) -> None:
     except FileNotFoundError:
         return
     warnings.warn(
-        f'{work_dir} has checkpoints of an earlier training, {Path(latest).name} the latest, and this one writes over '
-        'them; --resume would go on from it, and another --work-dir leave it as it is',
+        f'{work_dir} has checkpoints of an earlier training run, which this one overwrites; --resume continues from '
+        f'the latest, {Path(latest).name}; another --work-dir keeps them',
         stacklevel=4,
     )
 
 
 def _check_start_fits(runner: Runner, cfg: Config) -> None:
-    """mmengine takes of a checkpoint what fits and no more. To resume all must fit, and the classes be the same; with
-    `load_from` alone a head for other classes may differ, a backbone may not."""
+    """Checks that a checkpoint fits, since mmengine silently skips tensors that do not.
+
+    To resume, all tensors must fit and the classes must be the same. With `load_from` only, the heads may differ.
+    """
     checkpoint = cfg.get('load_from')
     if not checkpoint:
         return

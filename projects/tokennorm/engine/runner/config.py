@@ -1,4 +1,4 @@
-"""The arguments that name a config, and the config that they make of it."""
+"""A config from command-line arguments."""
 
 import argparse
 import os
@@ -21,16 +21,16 @@ def load_config(
     needed: tuple[str, ...] = ('train', 'val'),
     adjust: Callable[[Config], None] | None = None,
 ) -> Config:
-    """The config that the arguments name, with their data, their overrides and a work folder.
+    """Returns the config that the arguments name, with their data, options and work directory.
 
     Args:
         args: Parsed `add_runner_arguments`.
-        needed: Splits that the data must have.
+        needed: Splits that `--data` must have.
         adjust: Changes the config before `--cfg-options` do; its `ValueError` ends with one line.
 
     Raises:
-        SystemExit: with what to do, where the config is not there or cannot be read, an option does not fit it, or the
-            data would break it.
+        SystemExit: with what to do, if the config is not found or cannot be read, an option does not fit it, or the
+            data would break training or evaluation.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = read_config(args.config)
@@ -74,7 +74,7 @@ def read_config(name: str | Path) -> Config:
 
 
 def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Sets what `--cfg-options` says, and prints its warnings.
+    """Applies `--cfg-options`, and prints warnings.
 
     Raises:
         SystemExit: for an option that does not fit the config.

@@ -1,4 +1,4 @@
-"""What `--data` does: points a config at a folder, and prints what is in it and what changes."""
+"""`--data`: points a config at a folder, and prints the folder's contents and the changes."""
 
 from collections.abc import Mapping
 from statistics import median
@@ -48,7 +48,7 @@ def use_data_folder(
 
 
 def _point_detector_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> tuple[Mapping[str, CocoSplit], list[str]]:
-    """Sets a detector's data after an inspection, whose findings are printed, and returns the splits and changes."""
+    """Sets a detector's data after an inspection, prints the findings, and returns the splits and the changes."""
     splits = find_splits(folder, needed)
     found = inspect_splits(splits, open_images=is_first_process())
     if is_first_process():
@@ -86,7 +86,7 @@ def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int |
 
 
 def _point_classifier_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> list[str]:
-    """Sets a classifier's data, and returns what is there and what was changed."""
+    """Sets a classifier's data, and returns a summary and the changes."""
     splits = find_image_folder(folder, needed)
     changes = use_image_folder(cfg, splits)
     found = []
@@ -94,6 +94,6 @@ def _point_classifier_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> l
         counts = split.counts.values()
         found.append(
             f'{name} is {split.folder}: {sum(counts)} images of {len(counts)} classes, '
-            f'{min(counts)} to {max(counts)} of each'
+            f'{min(counts)} to {max(counts)} per class'
         )
     return found + changes

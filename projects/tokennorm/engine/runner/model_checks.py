@@ -1,4 +1,4 @@
-"""Whether the parts of a training fit together, before the first image finds out."""
+"""Checks that the parts of a detector fit together, before the first image does."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from tokennorm.messages import did_you_mean
 
 
 def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
-    """The `in_channels` of the (first) neck are the channels of the backbone's maps.
+    """Checks that the `in_channels` of the (first) neck are the channels of the backbone's feature maps.
 
-    Backbones that do not describe their maps by `feature_info`, and necks without `in_channels`, are left alone.
+    Backbones without `feature_info` and necks without `in_channels` are not checked.
 
     Raises:
-        ValueError: where they are not, with both.
+        ValueError: if they differ, with both.
     """
     first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
@@ -28,19 +28,19 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
     if given != (channels[-1] if isinstance(given, int) else channels):
         backbone = type(model.backbone).__name__
         raise ValueError(
-            f'model.neck: in_channels={given}, but the maps of {backbone} have the channels {channels}: '
+            f'model.neck: in_channels={given}, but the feature maps of {backbone} have {channels} channels: '
             f'set it to {channels[-1] if isinstance(given, int) else channels}'
         )
 
 
 @torch.no_grad()
 def check_strides(model: nn.Module) -> None:
-    """The anchors or points of a detector's head have the strides of the neck's maps, as a forward pass shows them.
+    """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass.
 
-    Backbones that do not describe their maps by `feature_info`, and heads without a `prior_generator`, are left alone.
+    Backbones without `feature_info` and heads without `prior_generator` are not checked.
 
     Raises:
-        ValueError: where they have others, with both.
+        ValueError: if they differ, with both.
     """
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     neck = getattr(model, 'neck', None)
@@ -51,51 +51,51 @@ def check_strides(model: nn.Module) -> None:
     strides = [stride[0] for stride in strides]
     side = 4 * max(*strides, *(entry['reduction'] for entry in info))
     was_training, device = neck.training, next(model.parameters()).device
-    neck.eval()  # batch norms take no notice
-    with FakeTensorMode(allow_non_fake_inputs=True):  # shapes alone
+    neck.eval()  # keeps the statistics of batch norms
+    with FakeTensorMode(allow_non_fake_inputs=True):  # shapes only
         sides = [side // entry['reduction'] for entry in info]
         maps = [torch.zeros(1, entry['num_chs'], s, s, device=device) for entry, s in zip(info, sides, strict=True)]
         found = [side // out.shape[-1] for out in neck(tuple(maps))]
     neck.train(was_training)
     if found != strides:
         raise ValueError(
-            f'model.{head}: its anchors have the strides {strides}, but the maps of the neck have {found}: change '
-            f'{_strides_from(model)}, or the strides of the anchors'
+            f'model.{head}: its anchors have the strides {strides}, but the feature maps of the neck have {found}: '
+            f'change {_strides_from(model)}, or the strides of the anchors'
         )
 
 
 def _strides_from(model: nn.Module) -> str:
-    """What decides on the strides of the maps."""
+    """The settings that decide on the strides of the feature maps."""
     if len(model.backbone.feature_info) == 1:
-        return "the neck to dict(type='tokennorm.SimpleFeaturePyramid', start_level=...), for a backbone with one map"
+        return "the neck to dict(type='tokennorm.SimpleFeaturePyramid', start_level=...), for one feature map"
     return 'out_indices of the backbone, start_level and num_outs of the neck'
 
 
 def check_runner_type(cfg: Mapping[str, Any]) -> None:
-    """The runner is not mmengine's FlexibleRunner, with which FSDP and DeepSpeed come, and FSDP wraps no model.
+    """Checks that the config uses neither mmengine's FlexibleRunner (FSDP, DeepSpeed) nor an FSDP wrapper.
 
     Raises:
-        ValueError: where it is.
+        ValueError: if it does.
     """
     wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
     if str(wrapper).endswith('FullyShardedDataParallel'):
         raise ValueError(
-            f'model_wrapper_cfg.type={wrapper!r} is not supported, since its checkpoints cannot be relied upon; '
-            'without it several processes share the work by DistributedDataParallel'
+            f'model_wrapper_cfg.type={wrapper!r} is not supported, since its checkpoints are unreliable; without it '
+            'ranks use DistributedDataParallel'
         )
     if str(cfg.get('runner_type')).rpartition('.')[2] == 'FlexibleRunner':
         strategy = (cfg.get('strategy') or {}).get('type')
         raise ValueError(
-            f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints cannot be "
-            f'relied upon; without it several processes share the work by DistributedDataParallel'
+            f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints are "
+            'unreliable; without it ranks use DistributedDataParallel'
         )
 
 
 def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
-    """The optimizer exists. mmengine builds it late, and does not say which one is missing.
+    """Checks that the optimizer exists. mmengine builds it late, and does not name the missing one.
 
     Raises:
-        ValueError: where it does not, with the nearest name.
+        ValueError: if it does not, with the nearest name.
     """
     kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
     if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:

@@ -1,4 +1,4 @@
-"""The command line's `--cfg-options`: entries that cannot be read, and keys that are spelt wrong."""
+"""`--cfg-options`: sets entries of a config, and detects misspelled keys."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ _OTHER_TOP_LEVEL_KEYS = {'runner_type', 'activation_checkpointing', 'efficient_c
 
 
 def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
-    """Sets entries of a config, in place. A key may be new: many arguments have defaults that no config names.
+    """Sets entries of a config in place. A key may be new: many arguments have defaults that no config names.
 
-    A new key that looks like an existing one beside it is a warning. At the top level, where nothing would read it and
-    no error follow, it is an error.
+    A new key that resembles an existing key gives a warning. At the top level it gives an error, since nothing would
+    read it.
 
     Args:
         cfg: A whole config.
@@ -28,7 +28,7 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
         Warnings.
 
     Raises:
-        ValueError: for a key that is surely spelt wrong, and for one that does not fit the config.
+        ValueError: for a top-level key that resembles another, or a key that does not fit the config.
     """
     found = [warning for key in options for warning in _check_key(cfg, key)]
     try:
@@ -39,7 +39,7 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
 
 
 def _check_key(cfg: Config, path: str) -> list[str]:
-    """Goes down to the first part of `path` that is not there, and returns what is to be said of it."""
+    """Follows `path` to its first new part, and returns warnings about it."""
     node: Any = cfg
     parts = path.split('.')
     for i, part in enumerate(parts):
@@ -51,7 +51,7 @@ def _check_key(cfg: Config, path: str) -> list[str]:
                 )
             node = node[int(part)]
         elif not isinstance(node, Mapping | Config):
-            break  # mmengine says that a value is no dict
+            break  # mmengine reports a value that is not a dict
         elif part in node:
             node = node[part]
         elif i:
@@ -68,5 +68,5 @@ def _check_key(cfg: Config, path: str) -> list[str]:
 
 
 def _top_level_keys() -> set[str]:
-    """What mmengine's runner reads of a config."""
+    """The top-level keys that mmengine's runner reads."""
     return set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | _OTHER_TOP_LEVEL_KEYS

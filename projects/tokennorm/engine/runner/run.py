@@ -1,4 +1,4 @@
-"""Training and evaluation whose errors say what to do."""
+"""Training and evaluation whose errors end with one line."""
 
 import errno
 
@@ -13,8 +13,8 @@ from tokennorm.engine.runner.build_errors import build_errors
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def train(runner: Runner, to_go_on: str) -> None:
-    """Trains; an interruption ends with where the checkpoints are and what makes it go on, rather than a traceback."""
+def train(runner: Runner, how_to_continue: str) -> None:
+    """Trains. An interruption ends with the place of the checkpoints and how to continue."""
     try:
         with build_errors():
             runner.train()
@@ -27,15 +27,15 @@ def train(runner: Runner, to_go_on: str) -> None:
         if error.errno not in FULL_DISK:
             raise
         raise SystemExit(
-            f'error: {error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are as they '
-            f'were. Make room, then {to_go_on}'
+            f'error: {error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are '
+            f'unchanged. Free some space, then {how_to_continue}'
         ) from None
     except KeyboardInterrupt:
-        raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {to_go_on}') from None
+        raise SystemExit(f'\nInterrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}') from None
 
 
 def test(runner: Runner) -> None:
-    """Evaluates; a file that cannot be read ends with its name, rather than a traceback."""
+    """Evaluates. A file that cannot be read ends with its name."""
     try:
         with build_errors():
             runner.test()

@@ -29,8 +29,7 @@ class PieceHook(Hook):
 
     - At the start the model takes the initial values that all arms share, and random numbers begin alike.
     - After every epoch, its checkpoint saved, training stops where another epoch would not end in time.
-    - Validation metrics and times go into the record at once. `CheckpointHook` repeats a validation that was lost with a
-      killed process.
+    - Validation metrics and times go into the record at once. `CheckpointHook` repeats a validation that a kill lost.
 
     Args:
         folder: The run's work folder.
@@ -168,7 +167,7 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
     runner.register_hook(LambdaHook())
-    train(runner, to_go_on='the same command goes on from the latest.')
+    train(runner, how_to_continue='the same command continues from the latest.')
     if runner.epoch == runner.max_epochs:
         close(runner, folder, record)
 
