@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -69,6 +70,17 @@ def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
     assert (result.value, result.low, result.high) == (0, 0, 0)
     assert config_changes(run, run) == []
     assert 'layer norm (1)' in (tmp_path / 'a.html').read_text()
+
+
+def test_a_report_of_testing_has_the_curves_of_its_work_directory(runs, tmp_path, monkeypatch):
+    folder = tmp_path / 'work'
+    shutil.copytree(runs[0], folder)
+    (folder / 'test').mkdir()
+    for path in folder.glob('report*'):
+        path.rename(folder / 'test' / path.name)
+    assert read_run(folder / 'test').scalars['coco/bbox_mAP'] == {1: 0.5}
+    monkeypatch.chdir(folder / 'test')
+    assert read_run('.').scalars['coco/bbox_mAP'] == {1: 0.5}
 
 
 def test_changes_of_the_config_are_its_diff(runs):

@@ -69,7 +69,8 @@ def read_run(path: str | Path) -> Run:
         numbers['results'], numbers['data']['fingerprint']
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f'{path / "report.json"} is not a report ({type(error).__name__}: {error})') from None
-    return Run(numbers['title'], path, numbers, read_scalars(numbers['work_dir'] or path))
+    scalars = read_scalars(path) or read_scalars(path.resolve().parent)  # a report of testing is one folder deeper
+    return Run(numbers['title'], path, numbers, scalars)
 
 
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:

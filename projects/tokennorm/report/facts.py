@@ -20,7 +20,7 @@ class DataFacts:
     """An annotation file in short.
 
     Args:
-        path: The file.
+        path: The file, as an absolute path.
         fingerprint: First 12 hex digits of the SHA-256 of the file.
         images: Number of images.
         objects: Number of objects, without crowds.
@@ -38,7 +38,7 @@ class DataFacts:
         """Returns the facts of a COCO annotation file, from its path and its content."""
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
         objects = sum(not a.get('iscrowd') for a in content.get('annotations', []))
-        return cls(str(path), digest, len(content['images']), objects, len(content['categories']))
+        return cls(str(Path(path).resolve()), digest, len(content['images']), objects, len(content['categories']))
 
 
 def versions() -> dict[str, str]:

@@ -142,7 +142,6 @@ def to_json(
         data=asdict(data),
         category_ids=[category['id'] for category in categories],
         image_dir=None if source.image_dir is None else str(source.image_dir),
-        work_dir=None if source.work_dir is None else str(source.work_dir),
         max_detections=source.max_detections,
         config=None if source.cfg is None else source.cfg.pretty_text,
         by_epoch=validates_by_epoch(source.cfg),
