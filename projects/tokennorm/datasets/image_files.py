@@ -37,8 +37,9 @@ class OpenedImage(NamedTuple):
 
 
 def list_images(folder: Path) -> list[Path]:
-    """The image files of a folder and its subfolders, sorted."""
-    return sorted(path for path in folder.rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    """Returns the image files of a folder and its subfolders, sorted; links to folders are followed."""
+    found = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def read_image(path: str | Path) -> np.ndarray | None:

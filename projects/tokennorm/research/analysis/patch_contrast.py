@@ -8,7 +8,6 @@ tell what that removes: the part of the pixels' variance that lies between the m
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from einops import rearrange
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
+
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, RGB: the data preprocessor of the configs
 SIZES = (4, 8, 16)
 EPS = (1e-6, 1.0)
@@ -29,15 +30,14 @@ def read_images(folder: Path, most: int) -> Tensor:
     """Reads up to `most` images of one size, evenly spread over a folder's files, as normalized pixels (N, 3, H, W).
 
     Raises:
-        ValueError: if the folder holds no images, or images of several sizes.
+        ValueError: if the folder has no images, or images of several sizes.
     """
-    found = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
-    files = sorted(path for path in found if path.suffix.lower() in ('.jpg', '.jpeg', '.png'))
+    files = list_images(folder)
     if not files:
-        raise ValueError(f'{folder} holds no .jpg or .png files')
+        raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     images = [cv2.imread(str(path))[..., ::-1] for path in files[:: -(-len(files) // most)]]
     if len({image.shape for image in images}) > 1:
-        raise ValueError(f'{folder} holds images of several sizes, expected one')
+        raise ValueError(f'{folder} has images of several sizes, expected one')
     pixels = torch.from_numpy(np.stack(images)).float()
     return rearrange((pixels - torch.tensor(MEAN)) / torch.tensor(STD), 'n h w c -> n c h w')
 
