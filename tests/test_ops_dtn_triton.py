@@ -7,6 +7,7 @@ some 25 ms for each program: hence the small grids, and `slow` on the larger one
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ from tests.reference import dense_dtn, relative_positions
 from tokennorm.ops.moments import tokens_inside
 
 pytest.importorskip('triton')
+from tokennorm.ops import dtn_triton as dtn_triton_module
+from tokennorm.ops import dtn_triton_check
+from tokennorm.ops.dtn import dtn, eager_dtn
 from tokennorm.ops.dtn_triton import can_use, dtn_triton
+from tokennorm.ops.dtn_triton_check import kernels_work
 
 CUDA = torch.cuda.is_available()
 DEVICE = 'cuda' if CUDA else 'cpu'
@@ -335,3 +340,80 @@ def test_compiles_for_hopper_without_spilling():
         stack, shared = int(line[-2]), int(line[-1])
         assert stack <= 64, line
         assert shared <= 227 * 1024, line
+
+
+# ---- The comparison with the eager form at the first use
+
+
+class Broken:
+    """A kernel whose result is wrong by 5 %, or that raises."""
+
+    def __init__(self, kernel, result, error=None):
+        self.kernel, self.result, self.error = kernel, result, error
+
+    def __getitem__(self, grid):
+        def launch(*args, **kwargs):
+            if self.error is not None:
+                raise self.error
+            self.kernel[grid](*args, **kwargs)
+            args[self.result].mul_(1.05)
+
+        return launch
+
+
+@pytest.fixture
+def first_use(monkeypatch, tmp_path):
+    """As on a GPU that has not run the kernels before; the interpreter's device counts as one."""
+    kernels_work.cache_clear()
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
+    monkeypatch.setattr(dtn_triton_module, '_suits', lambda x: True)
+    if not CUDA:
+        monkeypatch.setattr(dtn_triton_check, 'SHAPE', (1, 2, 3, 4))
+        monkeypatch.setattr(dtn_triton_check, 'HEADS', 2)
+    yield tmp_path
+    kernels_work.cache_clear()
+
+
+def passed(folder):
+    return sorted(path.suffix for path in folder.iterdir() if path.suffix == '.passed')
+
+
+def test_kernels_that_pass_the_comparison_are_used_and_remembered(first_use, monkeypatch):
+    tensors, _ = inputs(1, 2, 3, 4, 2)
+    tensors = [t.to(DEVICE) for t in tensors]
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        assert torch.equal(dtn(*tensors), dtn_triton(*tensors))
+    assert passed(first_use) == ['.passed']
+
+    kernels_work.cache_clear()  # another process
+    monkeypatch.setattr(dtn_triton_check, 'compare', lambda *args: pytest.fail('compared again'))
+    assert can_use(tensors[0])
+
+
+@pytest.mark.parametrize(
+    ('kernel', 'result', 'error', 'message'),
+    [
+        ('normalize_kernel', 12, None, "'y': '5"),
+        slow('back_along_x_kernel', 11, None, r"relative errors \{'x': '5"),
+        ('pool_kernel', 3, RuntimeError('no kernel image is available'), 'no kernel image is available'),
+    ],
+)
+def test_kernels_that_fail_the_comparison_are_not_used(first_use, monkeypatch, kernel, result, error, message):
+    from tokennorm.ops import dtn_kernels
+
+    monkeypatch.setattr(dtn_kernels, kernel, Broken(getattr(dtn_kernels, kernel), result, error))
+    tensors, _ = inputs(1, 2, 3, 4, 2)
+    tensors = [t.to(DEVICE) for t in tensors]
+    with pytest.warns(UserWarning, match=message):
+        y = dtn(*tensors, pool=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        assert torch.equal(dtn(*tensors, pool=2), y)
+    assert_near('y', y, eager_dtn(*tensors, pool=2))
+    assert passed(first_use) == []
+
+
+def test_triton_is_imported_when_it_is_needed():
+    command = 'import sys, tokennorm.norms; sys.exit("triton" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', command], check=False).returncode == 0

@@ -25,6 +25,7 @@ from tokennorm.ops.dtn_cpu import dtn_cpu
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
 from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.plain import is_plain
 from tokennorm.ops.precision import without_autocast
 
 
@@ -61,13 +62,12 @@ def dtn(
     Returns:
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
-    if form == 'paper' and not traced and x.numel() > 0:
-        arguments = (x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
+    tensors = (x, weight, bias, mean_logit, var_logit, position)
+    if form == 'paper' and is_plain(*tensors, valid) and x.numel() > 0:
         if can_use_triton(x):
-            return dtn_triton(*arguments)
-        if can_use_cpu(x, position, pool, (weight, bias, mean_logit, var_logit, valid)):
-            return dtn_cpu(*arguments)
+            return dtn_triton(*tensors, eps, pool, valid)
+        if can_use_cpu(x, position, pool):
+            return dtn_cpu(*tensors, eps, pool, valid)
     return eager_dtn(x, weight, bias, mean_logit, var_logit, position, eps, pool, form, valid)
 
 

@@ -26,6 +26,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tokennorm.ops.cache import cache_directory
+from tokennorm.ops.plain import is_plain
+
 SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
 HEADERS = sorted(SOURCE.parent.glob('dtn_cpu*.h'))
 OPTIONS = ('-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math', '-ffp-contract=fast', '-fPIC', '-shared')
@@ -47,20 +50,18 @@ class _Call(ctypes.Structure):
     )
 
 
-def can_use(x: Tensor, position: Tensor, pool: int, others: tuple[Tensor | None, ...] = ()) -> bool:
+def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
     """Returns whether `dtn_cpu` takes these tokens.
 
     True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
-    are normalized, and that do not span most of a grid of more than 128 x 128 windows. False where a transform, a mode
-    or a subclass of torch's has to see every operation.
+    are normalized, and that do not span most of a grid of more than 128 x 128 windows.
 
     Args:
         x: Tokens (B, H, W, C).
         position: [a1, a2, a3] of each head, (N, 3).
         pool: Side of the windows, in tokens.
-        others: The remaining tensors of the call.
     """
-    if x.device.type != 'cpu' or x.dtype not in DTYPES or x.numel() == 0 or not _is_plain(x, position, *others):
+    if x.device.type != 'cpu' or x.dtype not in DTYPES or x.numel() == 0:
         return False
     kernel = library()
     if kernel is None:
@@ -68,13 +69,6 @@ def can_use(x: Tensor, position: Tensor, pool: int, others: tuple[Tensor | None,
     rows, columns = (-(-size // pool) for size in x.shape[1:3])
     position = position.float().contiguous()
     return bool(kernel.dtn_takes(position.data_ptr(), len(position), rows, columns))
-
-
-def _is_plain(*tensors: Tensor | None) -> bool:
-    """Returns whether the tensors have memory and no transform or mode of torch has to see each operation."""
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack():
-        return False
-    return all(type(t) in (Tensor, torch.nn.Parameter, type(None)) for t in tensors)
 
 
 def dtn_cpu(
@@ -115,7 +109,7 @@ class _DTN(torch.autograd.Function):
             )
         # Asked for once: activation checkpointing allows no more.
         x, *parameters, valid, statistics = ctx.saved_tensors
-        if not _is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
+        if not is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
             return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
         batch, height, width, channels = x.shape
         gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
@@ -202,7 +196,7 @@ def build() -> Path:
     version = subprocess.run([*compiler, '--version'], capture_output=True, text=True, timeout=60).stdout
     sources = [path.read_text() for path in (SOURCE, *HEADERS)]
     key = (sources, compiler, version, OPTIONS, _processor())
-    target = _cache() / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
+    target = cache_directory() / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(target):
@@ -218,11 +212,6 @@ def _compiler() -> list[str]:
     if found is None:
         raise RuntimeError(f'no C++ compiler was found ({named[0] if named else "c++, g++ or clang++ on PATH"})')
     return [found, *named[1:]]
-
-
-def _cache() -> Path:
-    base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    return Path(os.environ.get('TOKENNORM_CACHE') or Path(base) / 'tokennorm')
 
 
 def _processor() -> str:

@@ -21,38 +21,55 @@ GFLOP. None of this has been measured. To move less memory, both axes would have
 saves the moments' 16 bytes twice or more, for narrow bands only.
 """
 
+import functools
 import os
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-if find_spec('triton') is not None:
-    from tokennorm.ops import dtn_kernels as kernels
-else:
-    kernels = None
+from tokennorm.ops.dtn_triton_check import kernels_work
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_CHANNELS = 4096  # a token's statistics are taken in one tile
 
 
 def can_use(x: Tensor) -> bool:
-    """Whether `dtn_triton` can take these tokens.
+    """Returns whether `dtn_triton` takes these tokens.
 
     True for float32, float16 and bfloat16 tokens of at most 4096 channels on an NVIDIA GPU of compute capability 8.0
-    (Ampere) or later, where Triton is installed. The environment variable TOKENNORM_TRITON=0 makes it False.
+    (Ampere) or later, where Triton is installed and its kernels passed the comparison with the eager form. The
+    environment variable TOKENNORM_TRITON=0 makes it False.
     """
+    return _suits(x) and kernels_work(x.device, x.dtype)
+
+
+def _suits(x: Tensor) -> bool:
     return (
         x.is_cuda
-        and kernels is not None
+        and _has_triton()
         and os.environ.get('TOKENNORM_TRITON', '1') != '0'
         and torch.version.hip is None
         and x.dtype in _DTYPES
         and x.shape[-1] <= _MAX_CHANNELS
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
     )
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return find_spec('triton') is not None
+
+
+@functools.cache
+def _kernels() -> ModuleType:
+    """The kernels; imports Triton, which takes a second, when they are first needed."""
+    from tokennorm.ops import dtn_kernels
+
+    return dtn_kernels
 
 
 def dtn_triton(
@@ -152,7 +169,7 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
         + s.tables * s.N * (_blocks(s.w, block_s) + _blocks(s.h, block_s))
         + s.B * _blocks(s.C, block_s)
     )
-    kernels.prepare_kernel[(programs,)](
+    _kernels().prepare_kernel[(programs,)](
         x,
         position,
         valid,
@@ -177,7 +194,7 @@ def _cells(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes
     block_c = _power_of_two(s.C)
     block_i = max(4096 // block_c, 1)
     programs = s.B * s.h * _blocks(s.w, block_i)
-    kernels.pool_kernel[(programs,)](
+    _kernels().pool_kernel[(programs,)](
         x,
         valid,
         shift,
@@ -197,7 +214,7 @@ def _moments_along_x(
     cells: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
 ) -> Tensor:
     moments = cells.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
-    kernels.along_x_kernel[(s.programs_x,)](
+    _kernels().along_x_kernel[(s.programs_x,)](
         cells, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
     )
     return moments
@@ -215,7 +232,7 @@ class _DTN(torch.autograd.Function):
             intra, shift, rows, bands = _prepare(x, position, valid, s)
             cells = _cells(x, valid, shift, pool, s)
             moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
-            kernels.normalize_kernel[(s.programs_y,)](
+            _kernels().normalize_kernel[(s.programs_y,)](
                 x,
                 weight,
                 bias,
@@ -258,7 +275,7 @@ class _DTN(torch.autograd.Function):
             cells = _cells(x, valid, shift, ctx.pool, s)
             moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
-            kernels.normalize_backward_kernel[(s.programs_y,)](
+            _kernels().normalize_backward_kernel[(s.programs_y,)](
                 x,
                 dy,
                 weight,
@@ -281,10 +298,10 @@ class _DTN(torch.autograd.Function):
                 **s.tile_y,
                 HAS_MEAN=has_mean,
             )
-            kernels.back_along_y_kernel[(s.programs_y,)](
+            _kernels().back_along_y_kernel[(s.programs_y,)](
                 grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
             )
-            kernels.back_along_x_kernel[(s.programs_x,)](
+            _kernels().back_along_x_kernel[(s.programs_x,)](
                 x,
                 cells,
                 position,
@@ -303,7 +320,7 @@ class _DTN(torch.autograd.Function):
                 **s.tile_x,
                 BLOCK_G=_power_of_two(s.chunks),
             )
-            kernels.parameters_kernel[(s.N,)](
+            _kernels().parameters_kernel[(s.N,)](
                 partial_y.sum(dim=0),
                 partial_x.sum(dim=0),
                 *gradients,

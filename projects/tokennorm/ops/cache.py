@@ -1,0 +1,14 @@
+"""The directory for files that are made once per machine."""
+
+import os
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet.
+
+    Raises:
+        RuntimeError: if none of them is set and the user has no home directory.
+    """
+    base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    return Path(os.environ.get('TOKENNORM_CACHE') or Path(base) / 'tokennorm')
