@@ -196,7 +196,8 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
 @pytest.mark.parametrize('path', quick_first(CONFIGS))
 def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     cfg = resolve(path)
-    model = build_model(cfg)
+    with torch.device('meta'):
+        model = build_model(cfg)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
