@@ -1,4 +1,4 @@
-"""tokennorm.engine.check_env: each fault is planted, and the message and the command that mends it are looked at."""
+"""tokennorm.engine.check_env: each fault is planted, and the message and the command that fixes it are checked."""
 
 import os
 import subprocess
@@ -33,8 +33,8 @@ def test_mmcv_without_its_ops():
     fault = ModuleNotFoundError("No module named 'mmcv._ext'", name='mmcv._ext')
     result = check_env.check_mmcv_ops(loader(mmcv__ext=fault))
     assert 'without them' in result.problem
-    assert 'cache remove onedl_mmcv; ' in result.mend
-    assert '--no-build-isolation' in result.mend
+    assert 'cache remove onedl_mmcv; ' in result.fix
+    assert '--no-build-isolation' in result.fix
 
 
 @pytest.mark.parametrize(
@@ -45,24 +45,24 @@ def test_ops_of_another_torch(message):
     result = check_env.check_mmcv_ops(loader(mmcv__ext=ImportError(message)))
     assert 'another torch' in result.problem
     assert message in result.problem
-    assert '--force-reinstall' in result.mend
+    assert '--force-reinstall' in result.fix
 
 
 def test_ops_that_another_package_hinders_are_not_compiled_anew():
     fault = ImportError('libGL.so.1: cannot open shared object file')
     result = check_env.check_mmcv_ops(loader(mmcv__ext=fault))
     assert 'cannot be tested: libGL' in result.problem
-    assert result.mend == check_env.MAKE_ENV
+    assert result.fix == check_env.MAKE_ENV
 
 
 def test_mmcv_is_not_installed():
     fault = ModuleNotFoundError("No module named 'mmcv'", name='mmcv')
-    assert check_env.check_mmcv_ops(loader(mmcv__ext=fault)).mend == check_env.MAKE_ENV
+    assert check_env.check_mmcv_ops(loader(mmcv__ext=fault)).fix == check_env.MAKE_ENV
 
 
-def test_require_mmcv_ops_names_the_mend(monkeypatch):
+def test_require_mmcv_ops_names_the_fix(monkeypatch):
     monkeypatch.setattr(check_env, 'check_mmcv_ops', lambda: check_env.Result('ops', 'are absent', 'build them'))
-    with pytest.raises(RuntimeError, match='ops: are absent\nMend it with\n  build them'):
+    with pytest.raises(RuntimeError, match='ops: are absent\nFix it with\n  build them'):
         check_env.require_mmcv_ops()
     monkeypatch.setattr(check_env, 'check_mmcv_ops', lambda: check_env.Result('ops'))
     check_env.require_mmcv_ops()
@@ -71,7 +71,7 @@ def test_require_mmcv_ops_names_the_mend(monkeypatch):
 def test_opencv_without_libgl():
     result = check_env.check_opencv(loader(cv2=ImportError('libGL.so.1: cannot open shared object file')))
     assert 'libGL' in result.problem
-    assert 'opencv-python-headless' in result.mend
+    assert 'opencv-python-headless' in result.fix
     assert not check_env.check_opencv(loader()).problem
 
 
@@ -79,14 +79,14 @@ def test_opencv_without_libgl():
 def test_setuptools(version, bad):
     result = check_env.check_setuptools(version)
     assert bool(result.problem) == bad
-    assert result.mend.endswith("install 'setuptools<82'")
+    assert result.fix.endswith("install 'setuptools<82'")
 
 
 def test_mmdet_installed_twice():
     result = check_env.check_duplicates(installed(mmdet='3.3.0', onedl_mmdetection='3.5.1', onedl_mmcv='2.3.6'))
     assert 'mmdet and onedl-mmdetection' in result.problem
-    assert 'uninstall -y mmdet && ' in result.mend
-    assert 'install --force-reinstall --no-deps onedl-mmdetection' in result.mend
+    assert 'uninstall -y mmdet && ' in result.fix
+    assert 'install --force-reinstall --no-deps onedl-mmdetection' in result.fix
 
 
 def test_only_forks_or_only_originals_is_not_twice():
@@ -152,7 +152,7 @@ def test_ops_compiled_for_another_gpu():
     nms = failing_nms('CUDA error: no kernel image is available for execution on the device\nmore')
     result = check_env.check_gpu(FakeTorch(), nms)
     assert result.problem.startswith("mmcv's ops were not compiled for sm_90 (CUDA error: no kernel image")
-    assert 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0 ' in result.mend
+    assert 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0 ' in result.fix
 
 
 def test_ops_compiled_for_the_cpu_only():
@@ -164,7 +164,7 @@ def test_torch_without_code_for_the_gpu():
     fault = RuntimeError('CUDA error: no kernel image is available')
     result = check_env.check_gpu(FakeTorch(fault=fault), None)
     assert 'torch 2.11.0 has code for sm_75 sm_80 only' in result.problem
-    assert 'TORCH_INDEX=' in result.mend
+    assert 'TORCH_INDEX=' in result.fix
 
 
 @pytest.mark.parametrize('driver', [True, False])
@@ -176,12 +176,10 @@ def test_gpu_that_torch_cannot_use(driver, monkeypatch):
 
 @pytest.mark.parametrize('fault', ['', 'planted'])
 def test_main_prints_and_counts(fault, monkeypatch, capsys):
-    monkeypatch.setattr(
-        check_env, 'run_checks', lambda: [check_env.Result('a'), check_env.Result('b', fault, 'mend b')]
-    )
+    monkeypatch.setattr(check_env, 'run_checks', lambda: [check_env.Result('a'), check_env.Result('b', fault, 'fix b')])
     monkeypatch.setattr(check_env, 'versions', lambda: {'python': '3'})
     assert check_env.main() == bool(fault)
-    assert ('FAIL  b: planted\n      mend b' if fault else 'ok    b') in capsys.readouterr().out
+    assert ('FAIL  b: planted\n      fix b' if fault else 'ok    b') in capsys.readouterr().out
 
 
 def test_runs_without_any_package():

@@ -1,6 +1,6 @@
-"""mmdet's own analysis tools on configs of ours: `python tools/analysis.py TOOL ARGUMENTS...`
+"""mmdet's analysis tools on TokenNorm's configs: `python tools/analysis.py TOOL ARGUMENTS...`
 
-Each takes the arguments of the file of that name in mmdet's tools/: `python tools/analysis.py get_flops --help`.
+Each tool takes the arguments of the file of that name in mmdet's tools/: `python tools/analysis.py get_flops --help`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ALIASES = dict(flops='get_flops', log_plots='analyze_logs')
 
 
 def find_tools() -> dict[str, Path]:
-    """mmdet's analysis tools by name."""
+    """Returns mmdet's analysis tools by name."""
     paths = [path for folder in ('analysis_tools', 'misc') for path in sorted((TOOLS / folder).glob('*.py'))]
     tools = {path.stem: path for path in paths}
     return tools | {alias: tools[name] for alias, name in ALIASES.items()}
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
         epilog=f'tools: {", ".join(sorted(tools))}',
     )
     parser.add_argument('tool', choices=sorted(tools), metavar='TOOL')
-    parser.add_argument('arguments', nargs=argparse.REMAINDER, help='those of the tool')
+    parser.add_argument('arguments', nargs=argparse.REMAINDER, help='arguments of the tool')
     args = parser.parse_args(argv)
     try:
         require_mmcv_ops()
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
     except (ImportError, RuntimeError) as error:
         raise SystemExit(f'error: {error}') from None
     count_attention_and_norms()
-    # What analyze_logs asks for by default; matplotlib has it under this name only.
+    # The default style of analyze_logs; matplotlib has it under this name only.
     plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
     sys.argv = [str(tools[args.tool]), *args.arguments]
     try:

@@ -1,4 +1,4 @@
-"""Make the shapes dataset: generated pictures with boxes and masks in COCO format, or for a classifier."""
+"""Makes the shapes dataset: generated images with boxes and masks in COCO format, or for a classifier."""
 
 import argparse
 import signal
@@ -14,14 +14,14 @@ from tokennorm.datasets.coco.folder import find_coco_splits
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('out', nargs='?', type=Path, default=Path('data/shapes'), help='folder of the dataset')
+    parser.add_argument('out', nargs='?', type=Path, default=Path('data/shapes'), help='output folder')
     parser.add_argument('--num-train', type=int, default=600, metavar='N', help='images of the train split')
     parser.add_argument('--num-val', type=int, default=120, metavar='N', help='images of the val split')
     parser.add_argument('--image-size', type=int, default=160, metavar='PX', help='side of the square images (pixels)')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
     parser.add_argument(
-        '--classes', action='store_true', help='one shape an image, in folders of 12 classes, for a classifier'
+        '--classes', action='store_true', help='one shape per image, in folders of 12 classes, for a classifier'
     )
     parser.add_argument('--overwrite', action='store_true', help='replace a dataset of other settings')
     parser.add_argument(
@@ -32,7 +32,7 @@ def parse_args(argv=None):
     )
     args = parser.parse_args(argv)
     if args.classes and (args.preview or args.workers != 1):
-        parser.error('--classes goes with neither --preview nor --workers')
+        parser.error('--classes cannot be combined with --preview or --workers')
     return args
 
 

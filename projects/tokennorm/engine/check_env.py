@@ -1,6 +1,6 @@
-"""Versions, and tests of what breaks most often in an environment with mmcv: `python -m tokennorm.engine.check_env`.
+"""Prints versions, and tests what often breaks in an environment with mmcv: `python -m tokennorm.engine.check_env`.
 
-Each failed test comes with the one command that mends it. It runs where packages are missing, and says which.
+Each failed test comes with the command that fixes it. Missing packages are reported.
 Exit status: 0 when all is well, else 1.
 """
 
@@ -39,18 +39,18 @@ MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys
 
 @dataclass(frozen=True)
 class Result:
-    """One test: no problem, or a problem and the command that mends it."""
+    """One test: no problem, or a problem and the command that fixes it."""
 
     name: str
     problem: str = ''
-    mend: str = ''
+    fix: str = ''
 
     def __str__(self):
-        return f'FAIL  {self.name}: {self.problem}\n      {self.mend}' if self.problem else f'ok    {self.name}'
+        return f'FAIL  {self.name}: {self.problem}\n      {self.fix}' if self.problem else f'ok    {self.name}'
 
 
 def version_of(distribution: str) -> str:
-    """'' where it is not installed."""
+    """Returns '' if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def pinned(distribution: str) -> str:
 
 
 def rebuild_mmcv(variables: str = '') -> str:
-    """Compile against the installed torch, and leave that wheel with pip instead of an older one."""
+    """Returns the command that compiles mmcv for the installed torch, and replaces an older wheel in pip's cache."""
     path = f'PATH={os.path.dirname(sys.executable)}:$PATH {variables}'.strip()  # ninja, which compiles in parallel
     tools = f"{PIP} install 'setuptools<82' wheel ninja psutil"
     install = f'{PIP} install --force-reinstall --no-deps --no-build-isolation --no-binary onedl-mmcv'
@@ -97,13 +97,13 @@ def check_opencv(load=importlib.import_module) -> Result:
     try:
         load('cv2')
     except ImportError as error:
-        mend = f'{PIP} install --force-reinstall --no-deps {pinned("opencv-python-headless")}'
-        return Result('opencv', f'import cv2 fails: {error}', mend)
+        fix = f'{PIP} install --force-reinstall --no-deps {pinned("opencv-python-headless")}'
+        return Result('opencv', f'import cv2 fails: {error}', fix)
     return Result('opencv')
 
 
 def check_mmcv_ops(load=importlib.import_module) -> Result:
-    """The compiled ops are there and fit the installed torch."""
+    """Checks that the compiled ops exist and fit the installed torch."""
     name = "mmcv's compiled ops"
     try:
         load('torch')
@@ -121,7 +121,7 @@ def check_mmcv_ops(load=importlib.import_module) -> Result:
 
 
 def check_imports(load=importlib.import_module) -> Result:
-    """The versions accept each other: mmdet and mmpretrain look at mmcv's and mmengine's when they are imported."""
+    """Checks that the versions accept each other: mmdet and mmpretrain check mmcv's and mmengine's on import."""
     for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain'):
         try:
             load(name)
@@ -131,7 +131,7 @@ def check_imports(load=importlib.import_module) -> Result:
 
 
 def check_gpu(torch, nms) -> Result:
-    """torch and mmcv's ops have code for the GPU. Both are None where they cannot be imported."""
+    """Checks that torch and mmcv's ops have code for the GPU. Both are None if they cannot be imported."""
     if torch is None or not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
         return Result('GPU: there is none, everything runs on the CPU' if torch else 'GPU: not tested without torch')
     # CUDA 12.6 runs on older drivers and older GPUs than the CUDA 13 of torch's default build.
@@ -153,16 +153,16 @@ def check_gpu(torch, nms) -> Result:
             torch.cuda.synchronize()
     except RuntimeError as error:
         target = f'sm_{major}{minor}' if 'no kernel image' in str(error) else 'CUDA'
-        mend = rebuild_mmcv(f'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST={major}.{minor}')
-        return Result(name, f"mmcv's ops were not compiled for {target} ({first_line(error)})", mend)
+        fix = rebuild_mmcv(f'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST={major}.{minor}')
+        return Result(name, f"mmcv's ops were not compiled for {target} ({first_line(error)})", fix)
     return Result(name)
 
 
 def require_mmcv_ops() -> None:
-    """For code that is about to need NMS or RoIAlign: a clear error in place of mmcv's."""
+    """Raises a clear error if mmcv has no compiled ops, such as NMS."""
     result = check_mmcv_ops()
     if result.problem:
-        raise RuntimeError(f'{result.name}: {result.problem}\nMend it with\n  {result.mend}')
+        raise RuntimeError(f'{result.name}: {result.problem}\nFix it with\n  {result.fix}')
 
 
 def first_line(error: Exception) -> str:
@@ -170,7 +170,7 @@ def first_line(error: Exception) -> str:
 
 
 def try_import(name: str):
-    """None where it cannot be imported, for whatever reason: the tests above say why."""
+    """Returns None if it cannot be imported; the tests above report the reason."""
     try:
         return importlib.import_module(name)
     except Exception:

@@ -137,6 +137,10 @@ def run(
         settings.log_to(cfg, log)
 
     cfg = load_config(arguments, adjust=adjust)
+    try:
+        settings.check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
     if data is not None:
         _say(settings.validate_often(cfg))
     settings.keep_the_best(cfg)

@@ -57,7 +57,7 @@ def set_epochs(cfg: Config, epochs: int) -> None:
 def check_epochs(epochs: Any) -> None:
     """Raises `ValueError` for a number of epochs that is not an integer of at least 1."""
     if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f'--epochs {epochs} must be an integer of at least 1')
+        raise ValueError(f'--epochs (train_cfg.max_epochs) {epochs} must be an integer of at least 1')
 
 
 def validate_often(cfg: Config) -> list[str]:
