@@ -181,7 +181,7 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
     assert (found.errors, found.warnings) == ([], [])
     (error,) = found.mask_errors
     assert re.match(f'val: {message}', error), error
-    assert 'ERROR for masks: val' in str(found)
+    assert 'not usable for masks: val' in str(found)
 
 
 def test_what_the_evaluation_gets_wrong(data):

@@ -201,7 +201,7 @@ def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsy
         annotation['segmentation'] = segmentation
     file.write_text(json.dumps(content))
     tool('check_dataset')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
-    assert 'ERROR for masks: train: ' in capsys.readouterr().out
+    assert 'not usable for masks: train: ' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
 
 
