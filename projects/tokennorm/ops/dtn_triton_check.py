@@ -8,6 +8,7 @@ sources; a failure is not, so that the next process tries again.
 import functools
 import hashlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ def compare(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
         rest[-1][:, 0] = -0.5
         valid = torch.tensor([[height - image, width - 2 * image] for image in range(batch)], device=device)
 
-        def run(function, dtype: torch.dtype) -> list[Tensor]:
+        def run(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
             inputs = [t.to(device, dtype if t is x else torch.float32).requires_grad_() for t in (x, *rest)]
             y = function(*inputs, pool=2, valid=valid)
             return [y.detach(), *torch.autograd.grad(y, inputs, grad_y.to(y.dtype))]
