@@ -98,10 +98,14 @@ class Detector:
         batch = np.zeros((len(prepared), 3, *sizes.max(axis=0)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
-        found = self._session.run({'images': batch, 'sizes': sizes})
+        found = self.run({'images': batch, 'sizes': sizes})
         return [
             self._detections(found, i, sizes[i], image.shape[:2], score_threshold) for i, image in enumerate(pixels)
         ]
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name."""
+        return self._session.run(inputs)
 
     def _prepare(self, image: np.ndarray) -> np.ndarray:
         """Resized pixels in the model's order of channels."""

@@ -90,21 +90,25 @@ def to_onnx(
     program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str], half: bool = False
 ) -> bytes:
     """Returns a traced detector as the content of an ONNX file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        converted = torch.onnx.export(
-            program,
-            dynamo=True,
-            input_names=['images', 'sizes'],
-            output_names=list(outputs),
-            opset_version=OPSET,
-            optimize=False,  # the runtimes do that themselves, and it takes a third of the time
-            custom_translation_table={
-                torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx,
-                torch.ops.torchvision.roi_align.default: roi_align_in_onnx,
-            },
-            verbose=False,
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            converted = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=['images', 'sizes'],
+                output_names=list(outputs),
+                opset_version=OPSET,
+                optimize=False,  # the runtimes do that themselves, and it takes a third of the time
+                custom_translation_table={
+                    torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx,
+                    torch.ops.torchvision.roi_align.default: roi_align_in_onnx,
+                },
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = str(error).partition('## Exception summary')[2].strip() or str(error)
+        raise RuntimeError(f'this detector cannot be written as ONNX: {reason.splitlines()[0]}') from error
     model = converted.model_proto
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
