@@ -22,6 +22,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 FORMAT = 1  # of the metadata
+SMALLEST_SIDE = 33  # pixels of a batch; smaller images are padded
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 
 
@@ -95,7 +96,7 @@ class Detector:
         pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
         prepared = [self._prepare(image) for image in pixels]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
-        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0)), dtype=np.float32)
+        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=SMALLEST_SIDE)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         found = self.run({'images': batch, 'sizes': sizes})

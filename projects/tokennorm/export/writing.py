@@ -16,7 +16,7 @@ from tokennorm.files import write_atomically
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
-LARGEST_SIDE = 8192
+SIDES = dict(min=33, max=8192)  # pixels; fewer would make a level of the pyramid one token
 _EXAMPLE = (2, 3, 86, 122)  # sides that are no multiples, and no grid of positions
 
 
@@ -28,7 +28,7 @@ def trace(detector: WholeDetector) -> ExportedProgram:
     """
     images = torch.rand(_EXAMPLE) * 255
     sizes = torch.tensor([[86, 122], [70, 90]])
-    batch, height, width = Dim('batch', max=1024), Dim('height', max=LARGEST_SIDE), Dim('width', max=LARGEST_SIDE)
+    batch, height, width = Dim('batch', max=1024), Dim('height', **SIDES), Dim('width', **SIDES)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         program = torch.export.export(
