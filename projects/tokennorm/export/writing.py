@@ -17,7 +17,9 @@ from tokennorm.files import write_atomically
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
 SIDES = dict(min=33, max=8192)  # pixels; fewer would make a level of the pyramid one token
-_EXAMPLE = (2, 3, 86, 122)  # sides that are no multiples, and no grid of positions
+# Sides that are no multiples of a stride, and give every level of a pyramid, up to a stride of 128, several tokens: where
+# the example has one token, torch.export would fix the graph to one.
+_EXAMPLE = (2, 3, 300, 420)
 
 
 def trace(detector: WholeDetector) -> ExportedProgram:
@@ -27,7 +29,7 @@ def trace(detector: WholeDetector) -> ExportedProgram:
         RuntimeError: if the graph only holds for the sizes of its example.
     """
     images = torch.rand(_EXAMPLE) * 255
-    sizes = torch.tensor([[86, 122], [70, 90]])
+    sizes = torch.tensor([[300, 420], [250, 330]])
     batch, height, width = Dim('batch', max=1024), Dim('height', **SIDES), Dim('width', **SIDES)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')
