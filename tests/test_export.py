@@ -237,7 +237,6 @@ def test_files_of_others_are_refused(tmp_path):
     ('words', 'message'),
     [
         (['out.tflite'], r'OUT out.tflite must end in .onnx, .pt2, .xml'),
-        (['out.xml', '--fp16'], r'--fp16 needs an .onnx file'),
         (['out.pt2', '--verify', '.'], r'--verify needs an .onnx or .xml file'),
         (['out.onnx', '--verify', 'nowhere'], r'annotations/val.json not found'),
     ],

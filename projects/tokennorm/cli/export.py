@@ -16,7 +16,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         'checkpoint', help='checkpoint of a training run with that config, on any data, or its work directory'
     )
     parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
-    parser.add_argument('--fp16', action='store_true', help='compute in float16; .onnx only')
     parser.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
     parser.add_argument(
         '--verify',
@@ -51,7 +50,7 @@ def main(argv: list[str]) -> None:
         detector = WholeDetector(inferencer.model)
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
-        export_detector(detector, metadata, args.out, args.fp16)
+        export_detector(detector, metadata, args.out)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
@@ -71,8 +70,6 @@ def _check(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before anything long begins."""
     if args.out.suffix not in SUFFIXES:
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
-    if args.fp16 and args.out.suffix != '.onnx':
-        raise SystemExit(f'error: --fp16 needs an .onnx file, not {args.out}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
     annotations = args.verify and args.verify / 'annotations' / f'{args.split}.json'

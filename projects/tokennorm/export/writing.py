@@ -17,8 +17,8 @@ from tokennorm.files import write_atomically
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
 SIDES = dict(min=33, max=8192)  # pixels; fewer would make a level of the pyramid one token
-# Sides that are no multiples of a stride, and give every level of a pyramid, up to a stride of 128, several tokens: where
-# the example has one token, torch.export would fix the graph to one.
+# Sides that are no multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
+# torch.export would fix a graph to one token where its example has one.
 _EXAMPLE = (2, 3, 300, 420)
 
 
@@ -47,31 +47,28 @@ def trace(detector: WholeDetector) -> ExportedProgram:
     return program
 
 
-def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path, half: bool = False) -> None:
+def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path) -> None:
     """Writes a detector to a file; nothing is left behind if that fails.
 
     Args:
         detector: The detector.
         metadata: Of `tokennorm.export.metadata.describe`.
         path: File to write. Its suffix decides on the format.
-        half: Compute in float16 where ONNX allows it. Inputs and outputs stay float32.
 
     Raises:
-        ValueError: for an unknown suffix, and for `half` of another format than ONNX.
+        ValueError: for an unknown suffix.
         ImportError: if a package for the format is not installed.
         OSError: if the file cannot be written.
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f'output file {path} must end in {", ".join(SUFFIXES)}')
-    if half and path.suffix != '.onnx':
-        raise ValueError(f'float16 needs an .onnx file, not {path}')
     if path.suffix == '.pt2':
         content = io.BytesIO()
         torch.export.save(trace(detector), content, extra_files=dict(metadata))
         write_atomically(path, content.getvalue())
         return
     check_packages(path.suffix)
-    content = to_onnx(trace(detector), detector.outputs, metadata, half)
+    content = to_onnx(trace(detector), detector.outputs, metadata)
     if path.suffix == '.onnx':
         write_atomically(path, content)
     else:
@@ -88,9 +85,7 @@ def check_packages(suffix: str) -> None:
         raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-def to_onnx(
-    program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str], half: bool = False
-) -> bytes:
+def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str]) -> bytes:
     """Returns a traced detector as the content of an ONNX file."""
     try:
         with warnings.catch_warnings():
@@ -114,10 +109,6 @@ def to_onnx(
     model = converted.model_proto
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
-    if half:
-        from onnxconverter_common import float16
-
-        model = float16.convert_float_to_float16(model, keep_io_types=True)
     model.producer_name = 'tokennorm'
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
