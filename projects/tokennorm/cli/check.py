@@ -17,7 +17,9 @@ def main(argv: list[str]) -> None:
         default=Path('work_dirs/check_dataset'),
         help='folder for the contact sheets; default: work_dirs/check_dataset',
     )
-    parser.add_argument('--num-images', type=int, default=24, metavar='N', help='images drawn per split')
+    parser.add_argument(
+        '--num-images', type=int, default=24, metavar='N', help='images drawn per split; default: %(default)s'
+    )
     parser.add_argument('--config', help='compare the object sizes with the anchors of this detector config')
     parser.add_argument(
         '--image-size', type=int, metavar='S', help='short side in pixels for --config; default: as training chooses'

@@ -32,9 +32,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         '--out', type=Path, default=Path('work_dirs/predict'), help='output folder; default: work_dirs/predict'
     )
     parser.add_argument(
-        '--score-thr', type=float, default=0.3, help='lowest score that is drawn; the json has all detections'
+        '--score-thr',
+        type=float,
+        default=0.3,
+        help='lowest score that is drawn; the json has all detections; default: 0.3',
     )
-    parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass')
+    parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
     parser.add_argument('--no-pictures', action='store_true', help='write the json only')
     parser.add_argument(

@@ -30,9 +30,21 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         'out, and the classifier cannot answer with them',
     )
     parser.add_argument(
-        '--corruptions', nargs='+', choices=['none', *CORRUPTIONS], metavar='NAME', help='default: all 15; or none'
+        '--corruptions',
+        nargs='+',
+        choices=['none', *CORRUPTIONS],
+        metavar='NAME',
+        help='names of corruptions, or none; default: all 15',
     )
-    parser.add_argument('--severities', nargs='+', type=int, choices=SEVERITIES, default=list(SEVERITIES), metavar='N')
+    parser.add_argument(
+        '--severities',
+        nargs='+',
+        type=int,
+        choices=SEVERITIES,
+        default=list(SEVERITIES),
+        metavar='N',
+        help='default: 1 to 5',
+    )
     parser.add_argument('--images', type=int, metavar='N', help='number of images, evenly spaced; default: all')
     parser.add_argument(
         '--baseline',
@@ -41,7 +53,9 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument('--out', type=Path, help='file of results, .json; default: WORK_DIR/robustness.json')
     parser.add_argument('--show-dir', type=Path, help='draw the corruptions of the first image into this folder')
-    parser.add_argument('--workers', type=int, metavar='N', help='processes that read images; default: as the config')
+    parser.add_argument(
+        '--workers', type=int, metavar='N', help='processes that read images; default: as in the config'
+    )
     parser.add_argument('--work-dir', help='directory of logs; default: as in the config, or work_dirs/NAME')
     add_options_argument(parser)
     parser.set_defaults(launcher='none', local_rank=0)

@@ -10,15 +10,21 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_runner_arguments(parser)
     parser.add_argument('--epochs', type=int, metavar='N', help='length of training; every schedule follows it')
-    parser.add_argument('--lr', type=float, help='learning rate; default: as in the config, with --data for its batch')
+    parser.add_argument(
+        '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
+    )
     parser.add_argument(
         '--image-size',
         type=int,
         metavar='S',
-        help='short side that images are resized to, in pixels; default: as in the config, with --data less for '
-        'small images',
+        help='short side that images are resized to, in pixels; default: as in the config, or with --data smaller if '
+        'the images are small',
     )
-    parser.add_argument('--augment', choices=['strong'], help='strong: Mosaic, large-scale jitter, MixUp')
+    parser.add_argument(
+        '--augment',
+        choices=['strong'],
+        help='strong: Mosaic, large-scale jitter and MixUp; no Mosaic or MixUp with masks',
+    )
     parser.add_argument('--ema', action='store_true', help='validate and save a moving average of the weights')
     parser.add_argument('--patience', type=int, metavar='N', help='stop after N validations without a better metric')
     parser.add_argument(
@@ -26,12 +32,15 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=lambda text: text.split(','),
         default=[],
         metavar='NAMES',
-        help='loggers besides the files in the work directory: tensorboard, wandb, mlflow, clearml, joined by commas',
+        help='loggers besides the files in the work directory, joined by commas: tensorboard, wandb, mlflow, clearml',
     )
     parser.add_argument(
-        '--workers', type=int, metavar='N', help='processes that load data; default with --data: by the cores, 1 to 4'
+        '--workers',
+        type=int,
+        metavar='N',
+        help='processes that load data; default: as in the config, or with --data 1 to 4, by the number of cores',
     )
-    parser.add_argument('--amp', action='store_true', help='automatic mixed precision')
+    parser.add_argument('--amp', action='store_true', help='automatic mixed precision, on a GPU')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size')
     parser.add_argument(
         '--resume',
