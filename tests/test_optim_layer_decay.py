@@ -190,12 +190,12 @@ def test_depths_are_mmpretrains():
     ('optimizer', 'paramwise_cfg', 'message'),
     [
         (dict(lr=1.0), None, 'decay_rate=None'),
-        (dict(lr=1.0), dict(decay_rate=0), 'decay_rate=0 must lie above 0'),
+        (dict(lr=1.0), dict(decay_rate=0), 'decay_rate=0 must be above 0'),
         (dict(lr=1.0), dict(decay_rate=1.1), 'decay_rate=1.1'),
         (
             dict(lr=1.0),
             dict(decay_rate=0.5, num_layers=12),
-            r"has the rules \['num_layers'\], it may have .*decay_rate",
+            r"has the rules \['num_layers'\], expected some of .*decay_rate",
         ),
         (dict(), dict(decay_rate=0.5), 'lr=None'),
     ],

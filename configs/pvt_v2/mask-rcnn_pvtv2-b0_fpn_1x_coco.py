@@ -17,3 +17,4 @@ model = dict(
     ),
     neck=dict(in_channels=[32, 64, 160, 256]),
 )
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(_delete_=True)))  # PVTv2 has no position embedding
