@@ -1,10 +1,11 @@
-"""What all subcommands share: errors that end with one line, and the traceback behind them on request."""
+"""The frame of all subcommands: errors end with one line, and `--traceback` shows their traceback."""
 
 import argparse
 import builtins
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -32,11 +33,12 @@ def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentP
 
 
 def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:
-    """Wraps the `main(argv)` of a subcommand: where it ends with one line, `--traceback` shows where that came from."""
+    """Wraps the `main(argv)` of a subcommand that ends with one line: `--traceback` shows the traceback."""
 
     @wraps(main)
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
+        warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
         try:
             builtins.print = _print_without_noise
             main(argv)

@@ -20,7 +20,7 @@ from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resum
 from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 
-warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing of ours asks for it
+warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
