@@ -360,7 +360,7 @@ one image: whole detectors at 800 x 1280 pixels (Mask R-CNN with 1000 proposals 
 at 224 x 224. AP is box AP, or box / mask AP, on COCO val2017; accuracy is top-1 on ImageNet-1k. The column "DTN paper"
 quotes the authors' results. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
 
-The table lists what the repository has as a file. Every other combination is one line away:
+The tables list the configs that are files of the repository. Options give every other combination:
 
 ```bash
 # another normalizer or stem
