@@ -12,6 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
+from tests.helpers.cases import fast_first
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.padding import image_sizes_of
 from tokennorm.research.analysis.attention import attention_distance, grid_places, reduced_places
@@ -89,7 +90,7 @@ def check_picture(path, min_colours=50):
 FIGURES = ('magnitude', 'attention-distance', 'variation', 'directions')
 
 
-@pytest.mark.parametrize('figure', FIGURES)
+@pytest.mark.parametrize('figure', fast_first(FIGURES, 'directions'))
 def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, capsys):
     out = tmp_path / 'deep' / f'{figure}.png'
     look_inside(
