@@ -23,7 +23,7 @@ from tokennorm.layers.attention import attend_with_bias
 from tokennorm.layers.block import Block, run_block
 from tokennorm.layers.drop_path import drop_path_rates
 from tokennorm.layers.mlp import Mlp
-from tokennorm.layers.pad import pad_to_multiple
+from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
 
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -99,7 +99,7 @@ class WindowAttention(nn.Module):
         x = rearrange(x, '(b h w) (wh ww) c -> b (h wh) (w ww) c', b=batch_size, h=rows, wh=self.window)
         if mask is not None:
             x = x.roll(shift, dims=(1, 2))
-        return x[:, :height, :width]
+        return crop(x, height, width)
 
     def bias(self, mask: Tensor | None) -> Tensor:
         """Bias of each offset plus the shift mask: (windows, N, T, T), or (1, N, T, T) without one."""
@@ -168,7 +168,7 @@ class Stage(nn.Module):
         shift = half if single or height > self.window else 0, half if single or width > self.window else 0
         if len(self.blocks) < 2 or shift == (0, 0):
             return (0, 0), None
-        grid = height + -height % self.window, width + -width % self.window
+        grid = round_up(height, self.window), round_up(width, self.window)
         return shift, shift_mask(grid, self.window, shift, like=x)
 
 

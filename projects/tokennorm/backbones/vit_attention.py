@@ -8,7 +8,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.layers.attention import eq6_bias
-from tokennorm.layers.pad import pad_to_multiple
+from tokennorm.layers.pad import crop, pad_to_multiple
 
 REL_POS = ('rel_pos_h', 'rel_pos_w')
 
@@ -83,4 +83,4 @@ class WindowAttention(Attention):
         x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
         x = super().forward(x)
         x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
-        return x[:, :height, :width]
+        return crop(x, height, width)

@@ -17,5 +17,19 @@ def pad_to_multiple(x: Tensor, size: int, channels_last: bool = False) -> Tensor
     # F.pad would copy. An exported graph must not depend on the sides of its example.
     if not torch.compiler.is_exporting() and height % size == 0 and width % size == 0:
         return x
-    padding = (0, -width % size, 0, -height % size)
+    padding = (0, round_up(width, size) - width, 0, round_up(height, size) - height)
     return F.pad(x, (0, 0, *padding) if channels_last else padding)
+
+
+def round_up(size: int, divisor: int) -> int:
+    """Returns the smallest multiple of a divisor that is not below a size, in a form that exporters can convert."""
+    return (size + divisor - 1) // divisor * divisor
+
+
+def crop(x: Tensor, height: int, width: int) -> Tensor:
+    """Undoes the padding of a token grid: (B, H, W, C) -> (B, height, width, C)."""
+    if not torch.compiler.is_exporting():
+        return x[:, :height, :width]
+    # A slice would compare symbolic sides, which the exporter cannot prove.
+    rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+    return x.index_select(1, rows).index_select(2, columns)
