@@ -136,7 +136,6 @@ OTHERS = {
         dict(arch=dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=1), patch_size=8, window_size=3, rel_pos=8),
         8,
     ),
-    'TimmBackbone': (dict(model_name='pvt_v2_b0', out_indices=[0]), 32),
 }
 
 
@@ -209,6 +208,9 @@ def test_unsupported_parts_are_named():
     cfg.model.test_cfg.nms = dict(type='soft_nms', iou_threshold=0.5)
     with pytest.raises(ValueError, match='soft_nms'):
         WholeDetector(build(cfg))
+    timm = dict(type='tokennorm.TimmBackbone', model_name='pvt_v2_b0', out_indices=[0], token_norm_cfg=NORM)
+    with pytest.raises(ValueError, match='TimmBackbone with norms that'):
+        WholeDetector(build(config(backbone=timm, channels=(32,))))
     model = build(config())
     model.bbox_head.__class__ = OwnDecoding
     with pytest.raises(ValueError, match='OwnDecoding cannot be exported'):

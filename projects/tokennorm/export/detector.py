@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
+from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 SIDE_MULTIPLE = 32  # the largest stride of a backbone
 
@@ -30,6 +31,12 @@ class WholeDetector(nn.Module):
     def __init__(self, detector: BaseDetector) -> None:
         super().__init__()
         self.detector = detector.eval()
+        if any(isinstance(module, GridNormAdapter) for module in detector.modules()):
+            raise UnsupportedError(
+                f'{type(detector.backbone).__name__} with norms that replace_norms has replaced cannot be exported: '
+                "they look up the grid of each forward pass by its size. Use one of TokenNorm's backbones, or no "
+                'token_norm_cfg'
+            )
         preprocessor = detector.data_preprocessor
         self.color = 'RGB' if preprocessor._channel_conversion else 'BGR'
         self.notes_sizes = isinstance(preprocessor, DetDataPreprocessor)
