@@ -76,7 +76,8 @@ say nothing about ImageNet or COCO. Results at that scale are the papers'.
 **When to use which.** LayerNorm and the plain stem are a safe choice for short training and small data. Consider DTN
 if training is long enough to compare it with LN on your own data, and if 1.3 to 1.6 times the time per iteration on a
 CPU is acceptable. Nothing here favours DPN for small data and short training. Consider it for the setting of its
-paper: a ViT with large patches, much data and long training.""" notes = """### Data
+paper: a ViT with large patches, much data and long training."""
+notes = """### Data
 
 The photographs are 40 classes of Tiny ImageNet (https://cs231n.stanford.edu, 64 x 64 pixels; ImageNet's terms:
 research only): the first 40 by name of a subset of 100 classes with 240 training and 50 validation images each. BCCD
