@@ -59,8 +59,8 @@ stages = dict(
 )
 findings = """## Findings
 
-These are short training runs of small models from random weights, on 40 classes of photographs of 64 x 64 pixels. They
-say nothing about ImageNet or COCO. Results at that scale are the papers'.
+These are short training runs of small models from random weights, on 40 classes of photographs of 64 x 64
+pixels. They say nothing about ImageNet or COCO. Results at that scale are the papers'.
 
 - **DTN instead of LN.** After 3 epochs no difference is shown: -0.02 ± 1.72 points of top-1 accuracy for PVT-mini (3
   seeds), -0.80 and +0.55 for the ViT with patches of 16 x 16 (2 seeds). After 6 epochs (pvt_mini_long) DTN is higher
@@ -69,7 +69,7 @@ say nothing about ImageNet or COCO. Results at that scale are the papers'.
   1.6 times for the ViT.
 - **DPN instead of the plain stem.** DPN lost accuracy with small and large patches: 2.79 ± 0.48 points for PVT-mini
   with patches of 4 x 4 (3 seeds, both norms), and between 0.75 and 2.40 points in all four pairs of the ViT with
-  patches of 16 x 16. It cost 0 to 3 % of time.
+  patches of 16 x 16. It cost at most 3 % of time.
 - **Not measured:** patches of 8 x 8, DPN with an eps of 1 on several seeds, DTN that begins with LN weights on a
   detector, and other learning rates.
 
