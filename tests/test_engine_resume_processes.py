@@ -35,8 +35,8 @@ def end():
 
 
 def in_two_processes(function, folder):
-    """Forks, which is quicker than `spawn`: nothing is imported anew."""
-    multiprocessing.start_processes(function, args=(str(folder),), nprocs=2, start_method='fork')
+    """Spawns: autograd does not run in a fork of a process that has run it."""
+    multiprocessing.spawn(function, args=(str(folder),), nprocs=2)
 
 
 def train_and_resume(rank, folder):

@@ -157,7 +157,8 @@ def test_a_config_of_a_detector_finds_it():
 @pytest.mark.parametrize('name', BACKBONES)
 def test_mmpretrains_constructor_gives_the_same_rates(name):
     """Backbones say their depths in mmpretrain's words."""
-    model = ImageClassifier(backbone=BACKBONES[name](), head=None)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        model = ImageClassifier(backbone=BACKBONES[name](), head=None)
     model.head = nn.Linear(8, 3)
     optimizer = dict(optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.1))
     theirs = LearningRateDecayOptimWrapperConstructor(optimizer, dict(layer_decay_rate=0.5))(model)

@@ -65,7 +65,7 @@ def test_testing_prints_what_is_there_and_what_the_predictions_say(data, trained
     arguments = [CONFIG, str(trained / 'epoch_1.pth'), '--data', str(data), '--work-dir', str(tmp_path)]
     tool('test')([*arguments, '--out', str(out), '--show-dir', 'drawn'])
     printed = capsys.readouterr().out
-    assert f'--data: val is {data / "val"}: 12 images of 3 classes, 4 to 4 of each\n--data: ' in printed
+    assert f'--data: val is {data / "val"}: 12 images of 3 classes, 4 to 4 per class\n--data: ' in printed
     assert '--data: val_evaluator without top-5: there are 3 classes\n' in printed
     predictions = pickle.loads(out.read_bytes())
     assert len(predictions) == 12

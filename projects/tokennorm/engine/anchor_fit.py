@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from tokennorm.engine.image_size import test_scale as resize_scale
 
@@ -87,7 +88,8 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
         boxes: (N, 4) left, top, width and height, in pixels of the resized image.
         images: (N, 2) widths and heights of the resized images that they are in.
     """
-    built = TASK_UTILS.build(dict(generator))
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        built = TASK_UTILS.build(dict(generator))
     best = np.zeros(len(boxes))
     centres = boxes[:, :2] + boxes[:, 2:] / 2
     for stride, anchors in zip(built.strides, built.base_anchors, strict=True):

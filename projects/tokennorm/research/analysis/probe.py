@@ -129,6 +129,7 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
     Returns:
         The blocks that ran, first to last.
     """
+    find_blocks(backbone)  # raises for the backbones of other packages
     backbone.eval()
     recorder = _Recorder(backbone, image_sizes_of(images))
     handles = recorder.register()
