@@ -7,12 +7,12 @@ from tokennorm.ops.precision import in_float32
 
 
 class ScaleNorm(nn.LayerNorm):
-    """g * x / |x| for each token of tensors (..., C), with one learned length g for all tokens.
+    """``g * x / |x|`` for each token of tensors (..., C), with one learned length g for all tokens.
 
     Args:
         num_features: Channels C.
         num_heads: Unused; keeps the signature shared by all normalizers.
-        eps: Lower bound of the divisor |x|.
+        eps: Lower bound of the divisor ``|x|``.
 
     Attributes:
         weight: g (1,), initially sqrt(C).
