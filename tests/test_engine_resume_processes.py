@@ -6,7 +6,6 @@ import os
 
 import pytest
 import torch
-from mmengine.hooks import Hook
 from torch import distributed as torch_dist
 from torch import multiprocessing
 
@@ -75,21 +74,13 @@ def test_each_process_goes_on_with_its_own_random_numbers(tmp_path):
     in_two_processes(train_and_resume, tmp_path)
 
 
-class KeepModel(Hook):
-    """Keeps the model of a training run that ends with an error."""
-
-    model = None
-
-    def before_train(self, runner):
-        KeepModel.model = runner.model
-
-
 def train_to_the_stop(rank, folder):
     """One of the processes; in the second one the losses of iterations 2 and 4 are not finite."""
     start(rank, folder)
-    forward, calls = ToyModel.forward, itertools.count(1)
+    forward, calls, kept = ToyModel.forward, itertools.count(1), {}
 
     def spoilt(self, inputs, mode='tensor'):
+        kept['model'] = self
         losses = forward(self, inputs, mode)
         if mode == 'loss' and next(calls) in (2, 4) and rank == 1:
             losses['loss'] = losses['loss'] * float('nan')
@@ -98,12 +89,11 @@ def train_to_the_stop(rank, folder):
     def guarded(cfg):
         in_processes(cfg)
         cfg.default_hooks.non_finite = dict(type='tokennorm.NonFiniteHook', max_occurrences=2)
-        cfg.custom_hooks = [*cfg.custom_hooks, KeepModel()]
 
     ToyModel.forward = spoilt
     with pytest.raises(NonFiniteError, match=r'iteration 4: the loss is not finite \((loss|on another rank)\)'):
         train(folder, train_cfg=EPOCHS, prepare=guarded)
-    weights = torch.cat([p.detach().flatten() for p in KeepModel.model.parameters()])
+    weights = torch.cat([p.detach().flatten() for p in kept['model'].parameters()])
     assert weights.isfinite().all(), 'a step was made with a gradient that is not finite'
     both = [torch.empty_like(weights) for _ in range(2)]
     torch_dist.all_gather(both, weights)
