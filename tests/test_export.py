@@ -201,7 +201,7 @@ def test_runtime_writes_coco_json(retinanet, tmp_path):
     (found,) = Detector(retinanet[1], threads=1)([tmp_path / 'a.png'])
     assert [a['score'] for a in content['annotations']] == pytest.approx(found.scores.tolist(), abs=1e-5)
     assert content['images'] == [dict(id=1, file_name='a.png', width=100, height=80)]
-    assert (tmp_path / 'out' / 'pictures' / 'a.png').is_file()
+    assert (tmp_path / 'out' / 'vis' / 'a.png').is_file()
 
 
 class OwnDecoding(RetinaHead):

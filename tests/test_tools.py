@@ -170,7 +170,7 @@ def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path):
     tool('predict')([CONFIG, str(work_dir / 'epoch_1.pth'), str(own / 'valid'), '--out', str(out), '--device', 'cpu'])
     found = json.loads((out / 'detections.json').read_text())
     assert found['categories'][0] == dict(id=6, name='my disk')
-    assert len(list((out / 'pictures').iterdir())) == len(found['images']) == 3
+    assert len(list((out / 'vis').iterdir())) == len(found['images']) == 3
 
 
 def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
@@ -224,7 +224,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
         np.testing.assert_allclose([a['score'] for a in annotations], expected['scores'], atol=1e-4)
         assert [a['category_id'] - 1 for a in annotations] == expected['labels']
         assert (image['width'], image['height']) == (64, 64)
-        assert Path('out/pictures', image['file_name']).stat().st_size > 500
+        assert Path('out/vis', image['file_name']).stat().st_size > 500
 
 
 def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_path):

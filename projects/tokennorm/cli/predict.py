@@ -39,7 +39,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
-    parser.add_argument('--no-pictures', action='store_true', help='write the json only')
+    parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     parser.add_argument(
         '--tiles', type=int, metavar='S', help='detect on tiles of S x S pixels, for small objects in large images'
     )
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> None:
         make_output_dir(args.out)
     except ValueError as error:
         raise SystemExit(f'error: --out: {error}') from None
-    pictures = None if args.no_pictures else Pictures(args.out, video, args.every)
+    drawings = None if args.no_save_vis else Drawings(args.out, video, args.every)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(count)
     unread = []
@@ -89,14 +89,14 @@ def main(argv: list[str]) -> None:
                 if tracker is not None:
                     tracker.update(sample)
                 detections.add(name, image, sample)
-                if pictures is not None:
+                if drawings is not None:
                     picture = draw_detections(inferencer, image, sample, args.score_thr)
-                    pictures.add(name, draw_tracks(picture, sample, args.score_thr) if tracker is not None else picture)
+                    drawings.add(name, draw_tracks(picture, sample, args.score_thr) if tracker is not None else picture)
             bar.update(len(batch))
     finally:  # an interruption keeps what is done
         detections.write(args.out / 'detections.json')
-        if pictures is not None:
-            pictures.close()
+        if drawings is not None:
+            drawings.close()
     print(f'\n{args.out}: detections.json ({len(detections.annotations)} on {len(detections.images)} images)')
     if unread:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
@@ -187,7 +187,7 @@ def batches(items: Iterator, size: int) -> Iterator[list]:
         yield batch
 
 
-class Pictures:
+class Drawings:
     """Writes drawn images under their names, or the frames of a video into a video."""
 
     def __init__(self, out: Path, video: 'mmcv.VideoReader | None', every: int = 1) -> None:
@@ -207,7 +207,7 @@ class Pictures:
         if self.writer is not None:
             self.writer.write(image)
             return
-        path = self.out / 'pictures' / name
+        path = self.out / 'vis' / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self.cv2.imwrite(str(path), image)
 

@@ -42,9 +42,9 @@ def train(config: str | Path, data: str | Path | None = None, **settings: Any) -
     """Trains a detector or a classifier, as `tokennorm train` does.
 
     >>> import tokennorm
-    >>> result = tokennorm.train('retinanet_pvt-mini_fpn_bccd', data='my_data', epochs=20, work_dir='work_dirs/mine')
+    >>> result = tokennorm.train('retinanet_pvt-mini-dtn_fpn_bccd', data='my_data', epochs=20, work_dir='mine')
     >>> result.metrics['coco/bbox_mAP'], result.checkpoint
-    (0.52, PosixPath('work_dirs/mine/best_coco_bbox_mAP_epoch_20.pth'))
+    (0.52, PosixPath('mine/best_coco_bbox_mAP_epoch_20.pth'))
 
     Args:
         config: Config file, or the name of a config (`tokennorm.config`).

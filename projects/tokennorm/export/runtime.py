@@ -326,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='output folder')
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score to draw; the json holds all')
     parser.add_argument('--threads', type=int, help='CPU threads')
-    parser.add_argument('--no-pictures', action='store_true', help='write detections.json only')
+    parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     args = parser.parse_args(argv)
     if not args.path.exists():
         raise SystemExit(f'error: {args.path} not found')
@@ -352,8 +352,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         name = path.relative_to(base)
         images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
         annotations += coco_annotations(found, len(images), category_ids)
-        if not args.no_pictures:
-            target = args.out / 'pictures' / name
+        if not args.no_save_vis:
+            target = args.out / 'vis' / name
             target.parent.mkdir(parents=True, exist_ok=True)
             draw(image, found, detector.classes, args.score_thr).save(target)
     for number, annotation in enumerate(annotations, 1):
