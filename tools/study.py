@@ -29,7 +29,7 @@ ALONE = ('lambda', 'positions')  # drawn of DTN alone
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='configs/study/cpu.py, real.py, gpu.py, or your own')
+    parser.add_argument('config', help='configs/study/cpu.py, real.py, or your own')
     parser.add_argument('--work-dir', help='folder of all runs and the report; default: work_dirs/study-NAME')
     parser.add_argument('--data-from', default='data', metavar='DIR', help='folder of downloaded datasets')
     parser.add_argument('--prepare', action='store_true', help='prepare the data only')

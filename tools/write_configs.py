@@ -1,8 +1,8 @@
 """Writes the config variants, their metafiles and docs/configs.md from one table: `python tools/write_configs.py`
 
-The first config of each family and task is written by hand. Everything that differs from it in the size of the
-backbone, the normalizer, the stem or the initial weights is generated. Parameters and FLOPs are counted with
-`--count`, which takes some minutes; without it the counts of the present metafiles are kept.
+The first config of each family and detector is written by hand. Everything that differs from it in the size of the
+backbone, the normalizer, the stem or the initial weights is generated. `--count` counts parameters and FLOPs anew,
+which takes some minutes. Without it the counts of the present metafiles are kept.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Backbone:
         title: Its name in sentences.
         arch: The config argument.
         weights: URL of the LayerNorm weights that its authors published.
-        imagenet: Its name in the names of ImageNet configs, where there is one.
+        imagenet: Its name in the names of ImageNet configs. Sizes without it have a RetinaNet config only.
         options: Further arguments of `model` that this size needs in detector configs.
         backbone_options: Further arguments of the backbone that it needs there.
     """
@@ -78,7 +78,6 @@ def pvt_v2(size: int, imagenet: str = '') -> Backbone:
     )
 
 
-# The first of each folder is written by hand, for both detectors.
 BACKBONES = [
     pvt('t', 'tiny', 'pvt-tiny'),
     pvt('s', 'small', 'pvt-small'),
@@ -112,7 +111,7 @@ VARIANTS = {
         ("token_norm_cfg=dict(type='DTN')", "stem_cfg=dict(type='DualPatchEmbed')"),
     ),
 }
-FROM_LAYER_NORM = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart and one-GPU configs
+FROM_LAYER_NORM = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, on 8 GPUs and on one
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
 # What the paper reports: box AP, or box AP and mask AP, or top-1 and top-5 accuracy.
 REPORTED = {
@@ -178,10 +177,11 @@ LNSTART_RATE = """optim_wrapper = dict(
     )
 )
 """
-ONE_GPU_DOC = """{} on {} with LayerNorm on one GPU: 8 batches of 2 images per step, activation checkpointing.
+ONE_GPU_DOC = """{} on {} with DTN, initialized from LayerNorm weights, on one GPU.
 
-Schedules count batches, so the warm-up has 8 times as many iterations as on 8 GPUs. `--auto-scale-lr` does not count
-accumulated batches and leaves the learning rate as it is."""
+A step has 8 batches of 2 images, with activation checkpointing. Schedules count batches, so the warm-up has 8 times as
+many iterations as on 8 GPUs. `--auto-scale-lr` does not count accumulated batches and leaves the learning rate as it
+is."""
 ONE_GPU_REST = """optim_wrapper = dict(accumulative_counts=8)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end={}),
@@ -191,14 +191,25 @@ auto_scale_lr = dict(base_batch_size=2)
 """
 
 
-def detector_entries(backbone: Backbone, first: bool) -> Iterator[Entry]:
-    """The configs of a backbone with both detectors."""
+def first_size(backbone: Backbone, detector: str) -> Backbone:
+    """The smallest backbone of the same family that has a config with this detector. It is written by hand."""
+    return next(each for each in BACKBONES if each.folder == backbone.folder and has_config(each, detector))
+
+
+def has_config(backbone: Backbone, detector: str) -> bool:
+    return detector == 'retinanet' or backbone.imagenet != ''
+
+
+def detector_entries(backbone: Backbone) -> Iterator[Entry]:
+    """The configs of a backbone with RetinaNet and, for the sizes with variants, with Mask R-CNN."""
     for detector, title in DETECTORS.items():
+        if not has_config(backbone, detector):
+            continue
         name = backbone.config(detector)
-        if first:
+        head = first_size(backbone, detector)
+        if backbone == head:
             yield Entry(backbone.folder, name)
         else:
-            head = BACKBONES[[other.folder for other in BACKBONES].index(backbone.folder)]
             base = pvt_v2(1) if backbone.folder == 'pvt_v2' and backbone.arch != 'b1' else head
             weights = f"init_cfg=dict(checkpoint='{backbone.weights}')"
             authors = dict(swin='Swin', vit='DeiT').get(backbone.folder, 'PVT')
@@ -216,7 +227,7 @@ def detector_entries(backbone: Backbone, first: bool) -> Iterator[Entry]:
             init = f"init_cfg=dict(checkpoint='work_dirs/{made}/epoch_300.pth')"
             yield Entry(backbone.folder, backbone.config(detector, variant), config_text(doc, name, (*lines, init)))
     if backbone.key in FROM_LAYER_NORM:
-        yield from one_gpu_and_lnstart(backbone)
+        yield from lnstart_entries(backbone)
 
 
 def pretraining_doc(backbone: Backbone, variant: str) -> str:
@@ -234,21 +245,17 @@ def pretraining_doc(backbone: Backbone, variant: str) -> str:
     return f'The initial weights are those of your own ImageNet pretraining:\n\n{command}'
 
 
-def one_gpu_and_lnstart(backbone: Backbone) -> Iterator[Entry]:
-    """RetinaNet with DTN from LayerNorm weights, and both on one GPU."""
+def lnstart_entries(backbone: Backbone) -> Iterator[Entry]:
+    """RetinaNet with DTN initialized from LayerNorm weights, on 8 GPUs and on one."""
     title = DETECTORS['retinanet']
-    base, one_gpu = (backbone.config('retinanet', schedule=schedule) for schedule in ('1x', '1xb2-accum8-1x'))
-    warm_up = 8 * (1000 if backbone.folder == 'swin' else 500)
-    start = backbone.config('retinanet', '-dtn-lnstart')
+    name = backbone.config('retinanet', '-dtn-lnstart')
     doc = LNSTART_DOC.format(title, backbone.title)
-    yield Entry(backbone.folder, start, config_text(doc, base, (LNSTART_NORM,), rest=LNSTART_RATE))
-    rest = ONE_GPU_REST.format(warm_up)
+    base = backbone.config('retinanet')
+    yield Entry(backbone.folder, name, config_text(doc, base, (LNSTART_NORM,), rest=LNSTART_RATE))
+    one_gpu = backbone.config('retinanet', '-dtn-lnstart', '1xb2-accum8-1x')
     doc = ONE_GPU_DOC.format(title, backbone.title)
-    yield Entry(backbone.folder, one_gpu, config_text(doc, base, ('with_cp=True',), rest=rest))
-    doc += '\n\nWith DTN initialized from the LayerNorm weights.'
-    doc = doc.replace(' with LayerNorm', ' with DTN', 1)
-    name = backbone.config('retinanet', '-dtn-lnstart', '1xb2-accum8-1x')
-    yield Entry(backbone.folder, name, config_text(doc, start, ('with_cp=True',), rest=rest))
+    rest = ONE_GPU_REST.format(8 * (1000 if backbone.folder == 'swin' else 500))
+    yield Entry(backbone.folder, one_gpu, config_text(doc, name, ('with_cp=True',), rest=rest))
 
 
 def imagenet_entries() -> Iterator[Entry]:
@@ -264,12 +271,7 @@ def imagenet_entries() -> Iterator[Entry]:
 @cache
 def entries() -> list[Entry]:
     """All configs of this table, in the order of the docs."""
-    seen: set[str] = set()
-    found = []
-    for backbone in BACKBONES:
-        found += detector_entries(backbone, first=backbone.folder not in seen)
-        seen.add(backbone.folder)
-    return [*found, *imagenet_entries()]
+    return [*(entry for backbone in BACKBONES for entry in detector_entries(backbone)), *imagenet_entries()]
 
 
 def metafile(folder: str, counts: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -360,11 +362,16 @@ one image: whole detectors at 800 x 1280 pixels (Mask R-CNN with 1000 proposals 
 at 224 x 224. AP is box AP, or box / mask AP, on COCO val2017; accuracy is top-1 on ImageNet-1k. The column "DTN paper"
 quotes the authors' results. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
 
-The tables list the configs that are files of the repository. Options give every other combination:
+Every size of a backbone has a RetinaNet config with LayerNorm. PVT-Tiny and -Small, PVTv2-B2, Swin-T, ViT-S and
+ViT-B also have the variants, Mask R-CNN and ImageNet pretraining. Options give every other combination:
 
 ```bash
 # another normalizer or stem
 --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+# LayerNorm in a -dtn-lnstart config
+--cfg-options model.backbone.token_norm_cfg=None
+# Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
+--cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
 # random initialization, or other weights
 --cfg-options model.backbone.init_cfg=None
 --cfg-options model.backbone.init_cfg.checkpoint=FILE

@@ -1,9 +1,8 @@
-"""RetinaNet on Swin-T with DTN on one GPU: 8 batches of 2 images per step, activation checkpointing.
+"""RetinaNet on Swin-T with DTN, initialized from LayerNorm weights, on one GPU.
 
-Schedules count batches, so the warm-up has 8 times as many iterations as on 8 GPUs. `--auto-scale-lr` does not count
-accumulated batches and leaves the learning rate as it is.
-
-With DTN initialized from the LayerNorm weights.
+A step has 8 batches of 2 images, with activation checkpointing. Schedules count batches, so the warm-up has 8 times as
+many iterations as on 8 GPUs. `--auto-scale-lr` does not count accumulated batches and leaves the learning rate as it
+is.
 """
 
 _base_ = './retinanet_swin-t-p4-w7-dtn-lnstart_fpn_1x_coco.py'
