@@ -41,8 +41,9 @@ def test_hooks_load_nothing_but_mmengine(added):
     assert not {'mmdet', 'mmcv', 'pycocotools', 'timm'} & set(added['tokennorm.engine.hooks'])
 
 
+@pytest.mark.slow
 def test_layers():
-    """The contracts of import-linter in pyproject.toml."""
+    """The contracts of import-linter in pyproject.toml, which `make lint` and with it `make test` check as well."""
     lint = Path(sys.executable).with_name('lint-imports')
     done = subprocess.run([lint, '--no-cache'], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -20,8 +20,8 @@ from tests.reference import dense_dtn, relative_positions
 from tokennorm.ops.moments import tokens_inside
 
 pytest.importorskip('triton')
+from tokennorm.ops import dtn_cpu, dtn_triton_check
 from tokennorm.ops import dtn_triton as dtn_triton_module
-from tokennorm.ops import dtn_triton_check
 from tokennorm.ops.dtn import dtn, eager_dtn
 from tokennorm.ops.dtn_triton import can_use, dtn_triton
 from tokennorm.ops.dtn_triton_check import kernels_work
@@ -136,9 +136,8 @@ def test_parameters_may_have_the_dtype_of_the_tokens():
 @pytest.mark.parametrize(
     ('a1', 'grid'),
     [
-        (-0.02, (18, 1)),
         (0.1, (1, 18)),
-        *(slow(a1, (18, 1)) for a1 in (-100, -1, 0, 0.02, 0.1)),
+        *(slow(a1, (18, 1)) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1)),
         *(slow(a1, (1, 18)) for a1 in (-100, -1, -0.02, 0, 0.02)),
     ],
 )
@@ -365,6 +364,7 @@ class Broken:
 def first_use(monkeypatch, tmp_path):
     """As on a GPU that has not run the kernels before; the interpreter's device counts as one."""
     kernels_work.cache_clear()
+    dtn_cpu.library()  # not compiled again in the other cache directory
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
     monkeypatch.setattr(dtn_triton_module, '_suits', lambda x: True)
     if not CUDA:
