@@ -28,34 +28,100 @@ classes = [
 data = {
     'data/study_tiny_imagenet40': dict(maker='classes', source='tiny_imagenet100', classes=classes),
     'data/bccd': dict(maker='coco', source='bccd'),
+    'data/nuclei': dict(maker='coco', source='nuclei'),
 }
 
+layer_norm = dict(type='LN', eps=1e-6)
+plain_stem = dict(type='PatchEmbed')
 # The first norm of DPN with an eps of 1, about the variance of the pixels: TokenNorm's option, not the paper's.
 dpn_eps_1 = dict(type='DualPatchEmbed', patch_norm_cfg=dict(type='LN', eps=1.0))
-arms = {
-    'LN+DPN eps 1': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dpn_eps_1),
-    'DTN+DPN eps 1': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dpn_eps_1),
-    'DTN from LN': dict(token_norm_cfg=dict(type='DTN', start='layer_norm'), stem_cfg=dict(type='PatchEmbed')),
+
+
+def with_norm(type, **arguments):
+    """An arm with a norm and the plain stem."""
+    return dict(token_norm_cfg=dict(type=type, **arguments), stem_cfg=plain_stem)
+
+
+def from_layer_norm(lr_mult):
+    """An arm that begins with the weights of LN, with a multiple of the learning rate for the logits of lambda."""
+    custom_keys = 'optim_wrapper.paramwise_cfg.custom_keys'
+    return with_norm('DTN', init='layer_norm') | {
+        f'{custom_keys}.mean_logit.lr_mult': lr_mult,
+        f'{custom_keys}.var_logit.lr_mult': lr_mult,
+    }
+
+
+# DTN paper, Table 5, Section 4.3 and, for the pool, B.1
+table_5 = {
+    'lambda 1': with_norm('DTN', fixed_lambda=1.0),
+    'lambda 0, uniform P': with_norm('DTN', fixed_lambda=0.0, position_weights='uniform'),
+    'lambda 0, learned P': with_norm('DTN', fixed_lambda=0.0),
+    'lambda 0.5': with_norm('DTN', fixed_lambda=0.5),
+    'lambda of the mean only': with_norm('DTN', fixed_lambda=(None, 1.0)),
+    'lambda of the variance only': with_norm('DTN', fixed_lambda=(1.0, None)),
+    'truncated normal P': with_norm('DTN', position_weights='trunc_normal'),
+    'pool 1': with_norm('DTN', pool=1),
+    'pool 2': with_norm('DTN', pool=2),
+    'pool 4': with_norm('DTN', pool=4),
 }
+# DTN paper, Tables 8 and 10a
+blocks = {f'l_dtn {l_dtn}': with_norm('DTN') | dict(l_dtn=l_dtn) for l_dtn in (0, 2, 4)}
+blocks['LN, Eq. 6 in the attention'] = with_norm(**layer_norm) | dict(rel_pos='eq6')
+# Dual PatchNorm notes: which norms of the stem, and where the norms of the attention and of the MLP are
+stems = {
+    f'LN+{name}': dict(token_norm_cfg=layer_norm, stem_cfg=dict(type='DualPatchEmbed', norms=norms))
+    for name, norms in (('Pre only', 'pre'), ('Post only', 'post'), ('Post PosEmb', 'post_pos_embed'))
+}
+orders = ('pre', 'post', 'pre+post')
+placements = {
+    f'LN {attention}, {mlp}': with_norm(**layer_norm) | dict(norm_placement=(attention, mlp))
+    for attention in orders
+    for mlp in orders
+    if (attention, mlp) != ('pre', 'pre')
+}
+start = {
+    'DTN from LN': from_layer_norm(1.0),
+    'DTN from LN, lambda 10x': from_layer_norm(10.0),
+    'DTN from LN, lambda 50x': from_layer_norm(50.0),
+}
+normalizers = {name: with_norm(name) for name in ('BN', 'IN', 'GN', 'SN', 'ScaleNorm', 'PowerNorm', 'RMSNorm', 'DyT')}
+eps_1 = {
+    'LN+DPN eps 1': dict(token_norm_cfg=layer_norm, stem_cfg=dpn_eps_1),
+    'DTN+DPN eps 1': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dpn_eps_1),
+}
+arms = {**eps_1, **start, **table_5, **blocks, **normalizers, **stems, **placements}
 contrasts = [('LN+DPN eps 1', 'LN+DPN'), ('DTN+DPN eps 1', 'DTN+DPN')]
-six = ('LN', 'LN+DPN', 'DTN', 'DTN+DPN', 'LN+DPN eps 1', 'DTN+DPN eps 1')
+four = ('LN', 'LN+DPN', 'DTN', 'DTN+DPN')
+six = (*four, *eps_1)
+three_epochs = {'train_cfg.max_epochs': 3, 'param_scheduler.1.end': 3}
+six_epochs = {'train_cfg.max_epochs': 6, 'param_scheduler.1.end': 6}
+pvt = dict(config='real/pvt_mini.py', metric='accuracy/top1')
+vit = dict(config='real/vit.py', metric='accuracy/top1')
+swin = dict(config='real/swin.py', metric='accuracy/top1')
+detector = dict(metric='coco/bbox_mAP', start='pvt_mini', start_arm='LN', arms=('LN', *start))
+patch_8 = {'model.backbone.patch_size': 8}
+low, high = {'optim_wrapper.optimizer.lr': 5e-4 / 3}, {'optim_wrapper.optimizer.lr': 1.5e-3}
+rates = dict(arms=('LN', 'LN+DPN', 'DTN'), seeds=(0,))
 stages = dict(
-    pvt_mini=dict(config='real/pvt_mini.py', metric='accuracy/top1', arms=six),
-    pvt_mini_long=dict(
-        config='real/pvt_mini_long.py',
-        metric='accuracy/top1',
-        arms=('LN', 'DTN', 'LN+DPN eps 1', 'DTN+DPN eps 1'),
-    ),
-    pvt_mini_lr3=dict(config='real/pvt_mini_lr3.py', metric='accuracy/top1', arms=('LN', 'LN+DPN', 'DTN')),
-    vit_p8=dict(config='real/vit_p8.py', metric='accuracy/top1', arms=six),
-    vit_p16=dict(config='real/vit_p16.py', metric='accuracy/top1', arms=six),
-    bccd=dict(
-        config='real/retinanet_bccd.py',
-        metric='coco/bbox_mAP',
-        start='pvt_mini',
-        start_arm='LN',
-        arms=('LN', 'DTN from LN'),
-    ),
+    pvt_mini=dict(**pvt, arms=six),
+    vit_p16=dict(**vit, arms=six),
+    vit_p8=dict(**vit, arms=six, options=patch_8),
+    swin=dict(**swin, arms=four),
+    pvt_mini_lr_low=dict(**pvt, **rates, options=low),
+    pvt_mini_lr_high=dict(**pvt, **rates, options=high),
+    vit_p16_lr_low=dict(**vit, **rates, options=low),
+    vit_p16_lr_high=dict(**vit, **rates, options=high),
+    bccd=dict(config='real/retinanet_bccd.py', **detector),
+    nuclei=dict(config='real/retinanet_nuclei.py', **detector),
+    pvt_mini_lambda=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *table_5)),
+    pvt_mini_norms=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_norms=dict(**vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_blocks=dict(**vit, seeds=(0,), arms=('LN', 'DTN', *blocks)),
+    vit_p16_stem=dict(**vit, seeds=(0,), arms=('LN', 'LN+DPN', *stems)),
+    vit_p16_placement=dict(**vit, seeds=(0,), arms=('LN', *placements)),
+    # Earlier runs, shorter, with DTN in torch operations
+    pvt_mini_3_epochs=dict(**pvt, arms=six, options=three_epochs),
+    pvt_mini_6_epochs=dict(**pvt, arms=('LN', 'DTN', 'LN+DPN eps 1', 'DTN+DPN eps 1'), options=six_epochs),
 )
 findings = """## Findings
 

@@ -1,6 +1,6 @@
 """PVT of 1.7 million parameters, patches of 4 x 4 pixels: grids of 16 x 16 to 2 x 2 tokens."""
 
-_base_ = './_classifier.py'
+_base_ = './classifier.py'
 
 model = dict(
     backbone=dict(

@@ -1,7 +1,4 @@
-"""RetinaNet on PVT-mini, blood cells at 320 x 240 pixels: LN and DTN, both initialized with the weights of LN.
-
-The logits of lambda have ten times the learning rate, as in the `lnstart` configs of `configs/pvt`.
-"""
+"""RetinaNet on PVT-mini, blood cells at 320 x 240 pixels: LN and DTN, both initialized with the weights of LN."""
 
 _base_ = [
     '../../_base_/models/retinanet_pvt-mini_fpn.py',
@@ -15,11 +12,10 @@ no_workers = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(**no_workers)
 val_dataloader = dict(**no_workers)
 test_dataloader = val_dataloader
+lambda_logits = dict(lr_mult=1.0, decay_mult=0.0)
 optim_wrapper = dict(
     optimizer=dict(lr=5e-4),
-    paramwise_cfg=dict(
-        custom_keys=dict(mean_logit=dict(lr_mult=10.0, decay_mult=0.0), var_logit=dict(lr_mult=10.0, decay_mult=0.0))
-    ),
+    paramwise_cfg=dict(custom_keys=dict(mean_logit=lambda_logits, var_logit=lambda_logits)),
 )
 train_cfg = dict(max_epochs=max_epochs, val_interval=6)
 param_scheduler = _base_.param_scheduler

@@ -32,7 +32,7 @@ class PieceHook(Hook):
     - Validation metrics and times go into the record at once. `CheckpointHook` repeats a validation that a kill lost.
 
     Args:
-        folder: The run's work folder.
+        folder: The run's work directory.
         record: Its record, with what earlier pieces left.
         minutes: Time that the piece may take, from its construction on.
         shared: Parameters and buffers to start from, by name.

@@ -9,14 +9,15 @@ from typing import Any
 from mmengine.config import Config
 
 BASELINE = 'LN'
-# The two fields that an arm sets in every config of the study, and nothing else. A study's config may add arms.
+# The fields of the backbone that an arm sets in every config of the study, and nothing else. A study's config may add
+# arms. A field with a dot in its name is an entry of the whole config.
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'LN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbed')),
     'LN+DPN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbed')),
     'DTN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='PatchEmbed')),
     'DTN+DPN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')),
 }
-_STAGE_KEYS = {'config', 'metric', 'start', 'start_arm', 'arms'}
+_STAGE_KEYS = {'config', 'metric', 'options', 'start', 'start_arm', 'arms', 'seeds'}
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,21 @@ class Stage:
         name: Name in the report and in the work directory.
         config: Config file of the training runs.
         metric: Metric of the tables, as the evaluator names it.
+        options: Entries of the config to set, as `--cfg-options` does.
         start: The stage whose weights, of the same seed, the backbone is initialized with; None is random.
         start_arm: The arm whose weights all arms are initialized with; None is the arm itself.
         arms: Names of the arms to train.
+        seeds: Seeds of this stage, some of the study's; None is all of them.
     """
 
     name: str
     config: Path
     metric: str
+    options: Mapping[str, Any] = field(default_factory=dict)
     start: str | None = None
     start_arm: str | None = None
     arms: tuple[str, ...] = tuple(ARMS)
+    seeds: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Study:
         inside: The stage whose figures of what is inside LN and DTN the report shows; empty for none.
         contrasts: Pairs of arms whose difference is reported besides the differences from LN.
         dry: Every training run is two batches of two images, as a check that it works.
-        arms: All arms by name, with the two fields of the backbone that each of them sets.
+        arms: All arms by name, with the fields of the backbone, or entries of the config, that each of them sets.
     """
 
     config: Path
@@ -91,8 +96,8 @@ class Study:
         """All runs. The arms of a seed follow each other, so that an interrupted study has complete seeds."""
         for seed in self.seeds:
             for stage in self.stages.values():
-                for arm in stage.arms:
-                    yield Run(stage.name, arm, seed)
+                if stage.seeds is None or seed in stage.seeds:
+                    yield from (Run(stage.name, arm, seed) for arm in stage.arms)
 
     def folder(self, run: Run) -> Path:
         """The work directory of a run."""
@@ -104,13 +109,18 @@ class Study:
         return None if stage.start is None else Run(stage.start, stage.start_arm or run.arm, run.seed)
 
     def run_config(self, run: Run) -> Config:
-        """The config of a run: its stage's, the arm's two fields, the seed, the work folder and the start.
+        """The config of a run: its stage's with the arm's fields, the seed, the work directory and the start.
 
         A checkpoint is saved every epoch, and the one before it kept.
         """
-        cfg = Config.fromfile(self.stages[run.stage].config)
+        stage = self.stages[run.stage]
+        cfg = Config.fromfile(stage.config)
+        cfg.merge_from_dict(dict(stage.options))
         for key, value in self.arms[run.arm].items():
-            cfg.model.backbone[key] = dict(value)
+            if '.' in key:
+                cfg.merge_from_dict({key: value})
+            else:
+                cfg.model.backbone[key] = dict(value) if isinstance(value, Mapping) else value
         cfg.work_dir = str(self.folder(run))
         cfg.randomness = dict(seed=run.seed)
         cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1, max_keep_ckpts=2)
@@ -182,11 +192,10 @@ def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]
         if not {'config', 'metric'} <= set(entry) <= _STAGE_KEYS:
             raise ValueError(
                 f'{path}: stages.{name} has {sorted(entry)}, expected config, metric '
-                f'and optionally start, start_arm, arms'
+                f'and optionally options, start, start_arm, arms, seeds'
             )
-        stage = Stage(
-            **{**entry, 'name': name, 'config': path.parent / entry['config'], 'arms': tuple(entry.get('arms', ARMS))}
-        )
+        given = {key: tuple(entry[key]) for key in ('arms', 'seeds') if key in entry}
+        stage = Stage(**{**entry, **given, 'name': name, 'config': path.parent / entry['config']})
         if not stage.config.is_file():
             raise FileNotFoundError(f'{path}: stages.{name}.config={stage.config} was not found')
         if stage.start is not None and stage.start not in stages:

@@ -1,6 +1,6 @@
 """Settings that all classifiers of the study on photographs share: 40 classes of Tiny ImageNet, 64 x 64 pixels.
 
-9,600 training and 2,000 validation images; 3 epochs of 300 batches of 32.
+9,600 training and 2,000 validation images; 10 epochs of 300 batches of 32.
 """
 
 _base_ = [
@@ -12,7 +12,7 @@ _base_ = [
 data_root = 'data/study_tiny_imagenet40'
 num_classes = 40
 image_size = 64
-max_epochs = 3
+max_epochs = 10
 
 data_preprocessor = dict(num_classes=num_classes)
 model = dict(head=dict(num_classes=num_classes))
