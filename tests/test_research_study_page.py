@@ -113,12 +113,13 @@ def test_runs_that_are_not_finished_count_nowhere(study):
     write(study, unfinished, record(unfinished, 'accuracy/top1', 1.0, finished=False))
     text = report(study).read_text()
     assert '3 of 24 training runs are finished' in text
-    assert row(text, 'LN')[1:5] == ['50.50 ± 0.71', '50.00', '51.00', 'not measured']
-    assert row(text, 'DTN')[1:5] == ['51.00', '51.00', 'not measured', 'not measured']
-    assert row(text, 'LN+DPN')[1] == 'not measured'
+    assert row(text, 'LN')[1:5] == ['50.50 ± 0.71', '50.00', '51.00', 'not run']
+    assert row(text, 'DTN')[1:5] == ['51.00', '51.00', 'not run', 'not run']
+    assert 'Not run: LN+DPN, DTN+DPN.' in text
     assert row(text, 'DTN - LN')[1:] == ['+1.00', '+1.00', '1', 'unknown from one pair']
     assert 'mean over both stems' not in text
-    assert 'Not measured: no run is finished.' in text.split('## retinanet')[1]
+    assert 'Not run: retinanet.' in text
+    assert '## retinanet' not in text
 
 
 def test_a_factor_needs_all_arms_of_a_seed():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
+from torch import nn
 
 from tokennorm.datasets import SHAPE_CLASSES
 from tokennorm.research.study.plan import Run, load_study
@@ -24,22 +25,38 @@ def flatten(node, name=''):
 
 
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
-def test_arms_differ_in_norm_stem_and_the_folder_of_their_arm_only(name, stage):
+def test_arms_differ_in_their_own_fields_and_the_folder_only(name, stage):
     study = STUDIES[name]
     for arm in study.stages[stage].arms:
         of_arm, of_ln = (flatten(study.run_config(Run(stage, which, 1)).to_dict()) for which in (arm, 'LN'))
         different = {key for key in of_arm | of_ln if of_arm.get(key) != of_ln.get(key)}
         different -= {'.work_dir', '.model.backbone.init_cfg.checkpoint'}
-        wanted = set()
-        if arm.startswith('DTN'):
-            wanted |= {'.model.backbone.token_norm_cfg.type', '.model.backbone.token_norm_cfg.eps'}
-        if 'DPN' in arm:
-            wanted |= {'.model.backbone.stem_cfg.type'}
-        if 'eps 1' in arm:
-            wanted |= {f'.model.backbone.stem_cfg.patch_norm_cfg.{key}' for key in ('type', 'eps')}
-        if 'from LN' in arm:
-            wanted |= {'.model.backbone.token_norm_cfg.start'}
-        assert different == wanted, arm
+        fields = {key if '.' in key else f'model.backbone.{key}' for key in study.arms[arm]}
+        assert all(key[1:].startswith(tuple(fields)) for key in different), arm
+        assert different or arm == 'LN'
+
+
+def test_arms_set_the_norm_the_stem_and_the_learning_rate_of_lambda():
+    study = STUDIES['real']
+    cfg = study.run_config(Run('bccd', 'DTN from LN, lambda 50x', 1))
+    assert cfg.model.backbone.token_norm_cfg == dict(type='DTN', init='layer_norm')
+    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert keys.mean_logit.lr_mult == keys.var_logit.lr_mult == 50.0
+    assert keys.mean_logit.decay_mult == 0.0
+    cfg = study.run_config(Run('vit_p16_placement', 'LN post, pre+post', 0))
+    assert cfg.model.backbone.norm_placement == ('post', 'pre+post')
+    assert cfg.model.backbone.token_norm_cfg == dict(type='LN', eps=1e-6)
+    assert study.run_config(Run('vit_p16_blocks', 'l_dtn 2', 0)).model.backbone.l_dtn == 2
+
+
+def test_a_stage_has_options_and_seeds_of_its_own():
+    study = STUDIES['real']
+    assert study.run_config(Run('pvt_mini_lr_high', 'LN', 0)).optim_wrapper.optimizer.lr == 1.5e-3
+    assert study.run_config(Run('vit_p8', 'LN', 0)).model.backbone.patch_size == 8
+    cfg = study.run_config(Run('pvt_mini_6_epochs', 'LN', 0))
+    assert cfg.train_cfg.max_epochs == cfg.param_scheduler[1].end == 6
+    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini_lr_high'} == {0}
+    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini'} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
@@ -51,9 +68,13 @@ def test_every_stage_builds_the_norm_and_stem_of_each_arm(name, stage):
         with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
             modules = list(MODELS.build(cfg.model).backbone.modules())
         kinds = {type(module).__name__ for module in modules}
-        assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == (arm.startswith('DTN'), 'DPN' in arm)
-        eps = {module.patch_norm.eps for module in modules if hasattr(module, 'patch_norm')}
-        assert eps <= ({1.0} if 'eps 1' in arm else {1e-5, 1e-6} if 'DPN' in arm else set())
+        fields = STUDIES[name].arms[arm]
+        has_dtn = fields['token_norm_cfg']['type'] == 'DTN' and fields.get('l_dtn') != 0
+        assert ('DTN' in kinds, fields['stem_cfg']['type'] in kinds) == (has_dtn, True)
+        eps = {
+            module.patch_norm.eps for module in modules if isinstance(getattr(module, 'patch_norm', None), nn.LayerNorm)
+        }
+        assert eps <= ({1.0} if 'eps 1' in arm else {1e-6})
 
 
 @pytest.mark.parametrize(('name', 'stage'), STAGES)
@@ -82,7 +103,12 @@ def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining(
 
 def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one():
     study = STUDIES['real']
-    assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {'LN', 'DTN from LN'}
+    assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {
+        'LN',
+        'DTN from LN',
+        'DTN from LN, lambda 10x',
+        'DTN from LN, lambda 50x',
+    }
     for arm in ('LN', 'DTN from LN'):
         assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
     assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')

@@ -57,15 +57,17 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
     lines += [*_status(study, records), '']
     for name, stage in study.stages.items():
         finished = {key: record for key, record in records[name].items() if record['finished']}
-        lines += [f'## {name}: {stage.metric}', '']
         if not finished:
-            lines += ['Not measured: no run is finished.', '']
             continue
+        lines += [f'## {name}: {stage.metric}', '']
         if any(len(record['curve']) > 1 for record in finished.values()):
             paths.append(folder / f'{name}.png')
             plot_curves(paths[-1], records[name], stage.metric)
         lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
         lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
+    left = [name for name in study.stages if not any(record['finished'] for record in records[name].values())]
+    if left:
+        lines += [f'Not run: {", ".join(left)}.', '']
     lines += ['## Reading the figures', '', _LIMITS.format(seeds=len(study.seeds)), '']
     lines += ['## Conditions', '', _EQUAL, '', study.notes, '', *_conditions(study, records)]
     if any(record['finished'] for record in records.get(study.inside, {}).values()):
@@ -98,28 +100,30 @@ def _status(study: Study, records: Mapping[str, Records]) -> list[str]:
 
 
 def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
-    seeds = ' | '.join(f'seed {seed}' for seed in study.seeds)
+    seeds = stage.seeds or study.seeds
+    columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters', 'minutes per run']
+    columns += ['processor minutes per run', 'processor time relative to LN']
     rows = [
-        f'| arm | mean ± deviation | {seeds} | parameters | minutes per run | processor minutes per run '
-        '| processor time relative to LN |',
-        '|---|---|' + '---|' * (len(study.seeds) + 4),
+        f'| {" | ".join(columns)} |',
+        '|---' * len(columns) + '|',
     ]
     values = final_values(finished, stage.metric)
+    left = []
     for arm in stage.arms:
         own = {seed: record for (name, seed), record in finished.items() if name == arm}
         if not own:
-            rows.append(f'| {arm} | not measured |' + ' |' * (len(study.seeds) + 4))
+            left.append(arm)
             continue
         summary = summarise([values[arm, seed] for seed in own])
         spread = '' if summary.deviation is None else f' ± {_number(summary.deviation, stage)}'
-        cells = ' | '.join(_number(values[arm, seed], stage) if seed in own else 'not measured' for seed in study.seeds)
+        cells = ' | '.join(_number(values[arm, seed], stage) if seed in own else 'not run' for seed in seeds)
         parameters = next(iter(own.values()))['parameters']
         minutes = {key: summarise([r[key] / 60 for r in own.values()]).mean for key in ('seconds', 'cpu_seconds')}
         rows.append(
             f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes["seconds"]:.1f} '
             f'| {minutes["cpu_seconds"]:.1f} | {_relative_time(finished, arm)} |'
         )
-    return rows
+    return [*rows, '', f'Not run: {", ".join(left)}.'] if left else rows
 
 
 def _relative_time(finished: Records, arm: str) -> str:
