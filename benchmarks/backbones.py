@@ -3,10 +3,10 @@
     python benchmarks/backbones.py [--device cuda] [--size 480 640] [--batch-size 2] [--rounds 15] [--threads 1]
                                     [--clock cpu] [--only PVT]
 
-All take turns within a round, and the medians over the rounds are printed. All return the maps of strides 4 to 32 (the
-ViTs the last one, of stride 16, every block with global attention), ours and mmdet's Swin behind a norm each. All run in
-float32 and without stochastic depth. OpenMMLab is mmdet, and mmpretrain for the ViT. timm has no PVT of the first
-version. Peak memory is what torch allocates during one pass, beside the model and its gradients.
+All take turns within a round, and the medians over the rounds are printed. All run in float32 and without stochastic
+depth, and return the maps of strides 4 to 32, ours and mmdet's Swin behind a norm each. The ViTs return the last map,
+of stride 16; each block has global attention. OpenMMLab is mmdet, and mmpretrain for the ViT. timm has no PVT of the
+first version. Peak memory is what torch allocates during one pass, beside the model and its gradients.
 """
 
 import argparse

@@ -164,10 +164,10 @@ of the images is part of this repository.
 - The learning rate of PVT-mini was chosen with the LN arm, seed 100 and a schedule of 3 epochs: 16.05 per cent with
   1e-3, 17.35 with 5e-4. A run with 2.5e-4 was stopped in its first epoch. All stages use 5e-4. The stages `lr_low` and
   `lr_high` repeat three arms with a third and three times that rate.
-- A run has 10 epochs (3,000 iterations). The stages `3_epochs` and `6_epochs` are earlier and shorter. They use the same
-  seeds and an older implementation of DTN with the same arithmetic (version 0.1.0), whose time they show. A first
-  start with 4 epochs was stopped within the first epoch, before any validation, when its speed was known. No finished
-  run was left out.
+- A run has 10 epochs (3,000 iterations). The stages `3_epochs` and `6_epochs` are earlier and shorter. They use the
+  same seeds and an older implementation of DTN with the same arithmetic (version 0.1.0), whose time they show. A first
+  start with 4 epochs was stopped within the first epoch, before any validation, when its speed was known. No
+  finished run was left out.
 - The models are far from converged: longer training can change the order of the arms.
 
 ### Models

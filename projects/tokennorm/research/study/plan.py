@@ -1,7 +1,9 @@
 """Plan of a study: its arms, seeds and stages, read from a config, and the config of each single run."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +116,7 @@ class Study:
         A checkpoint is saved every epoch, and the one before it kept.
         """
         stage = self.stages[run.stage]
-        cfg = Config.fromfile(stage.config)
+        cfg = deepcopy(_read_config(stage.config))
         cfg.merge_from_dict(dict(stage.options))
         for key, value in self.arms[run.arm].items():
             if '.' in key:
@@ -135,6 +137,11 @@ class Study:
         else:
             cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(self.folder(before) / 'weights.pth'))
         return cfg
+
+
+@functools.cache
+def _read_config(path: Path) -> Config:
+    return Config.fromfile(path)
 
 
 def load_study(
