@@ -1,5 +1,6 @@
 """Reading a checkpoint runs no code of it, gives what it held, and finds the one of a work folder."""
 
+import os
 import pickle
 from collections import OrderedDict
 from functools import partial
@@ -17,6 +18,7 @@ from tests.test_backbones_pvt import published_layout, randomise, small_pvt
 from tests.test_checkpoints_loading import assert_same_weights, pretrained
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import describe_checkpoint, newest_checkpoint
 
 
 class Planted:
@@ -203,12 +205,32 @@ def test_a_file_that_the_user_trusts_is_read_and_no_other(tmp_path, monkeypatch)
     assert (tmp_path / 'ran.npy').exists()
 
 
-def test_a_work_folder_is_its_latest_checkpoint(tmp_path):
+def test_a_work_directory_is_its_best_checkpoint(tmp_path):
+    for name in ('epoch_9.pth', 'best_coco_bbox_mAP_epoch_3.pth', 'best_coco_bbox_mAP_epoch_7.pth'):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / 'best_coco_bbox_mAP_epoch_7.pth', (1, 1))  # of an earlier run
+    (tmp_path / 'last_checkpoint').write_text('epoch_9.pth')
+    assert find_checkpoint(tmp_path) == str(tmp_path / 'best_coco_bbox_mAP_epoch_3.pth')
+    assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_9.pth'
+
+
+def test_a_checkpoint_is_described_by_its_epoch_and_metric(tmp_path):
+    path = tmp_path / 'best_coco_bbox_mAP_epoch_3.pth'
+    content = dict(state_dict={}, meta=dict(epoch=3, iter=90))
+    torch.save(content | dict(message_hub=dict(runtime_info=dict(best_score=np.float64(0.4127)))), path)
+    assert describe_checkpoint(path) == f'{path} (epoch 3, the best of its training run, coco_bbox_mAP 0.413)'
+    torch.save(content, tmp_path / 'epoch_3.pth')
+    assert describe_checkpoint(tmp_path / 'epoch_3.pth') == f'{tmp_path}/epoch_3.pth (epoch 3)'
+    torch.save(dict(weight=torch.ones(1)), tmp_path / 'bare.pth')
+    assert describe_checkpoint(tmp_path / 'bare.pth') == f'{tmp_path}/bare.pth'
+
+
+def test_a_work_directory_without_a_best_checkpoint_is_its_latest(tmp_path):
     folder = tmp_path / 'work'
     folder.mkdir()
     with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no last_checkpoint, epoch_N'):
         find_checkpoint(folder)
-    for name in ('epoch_9.pth', 'epoch_10.pth', 'best_coco_bbox_mAP_epoch_11.pth', 'epoch_x.pth'):
+    for name in ('epoch_9.pth', 'epoch_10.pth', 'best.pth', 'epoch_x.pth'):
         (folder / name).touch()
     assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
     (folder / 'last_checkpoint').write_text('/moved/from/here/epoch_9.pth\n')

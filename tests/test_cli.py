@@ -94,6 +94,8 @@ def test_configs_show_what_the_metafiles_have():
 def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     def main(argv):
         print('Could not import OneDL. Skipping OneDL datasets.')
+        print('index created!')
+        print('Done (t=0.03s)')
         print('Could not import OneDL.', *argv)
 
     command(main)(['shown'])
@@ -101,3 +103,18 @@ def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     assert capsys.readouterr().out == (
         'Could not import OneDL. shown\nCould not import OneDL. Skipping OneDL datasets.\n'
     )
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    def imports(name):
+        return command(lambda argv: import_module(name))
+
+    monkeypatch.setitem(sys.modules, 'mmdet', None)
+    with pytest.raises(SystemExit, match=r'^error: mmdet is not installed. Install torch, then onedl-mmcv with --no-b'):
+        imports('mmdet')([])
+    monkeypatch.setitem(sys.modules, 'mmcv._ext', None)
+    monkeypatch.delitem(sys.modules, 'mmcv.ops', raising=False)
+    with pytest.raises(SystemExit, match=r"error: mmcv's compiled ops: mmcv was installed without them"):
+        imports('mmcv._ext')([])
+    with pytest.raises(ModuleNotFoundError, match='no_such_module'):
+        imports('no_such_module')([])

@@ -96,6 +96,9 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
     with pytest.raises(ValueError, match=r'this config learns masks. train: annotations without a segmentation'):
         use(Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py'), data)
     use(Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'), data)
+    found = inspect_splits(find_coco_splits(data))
+    assert 'not usable for masks' in str(found)
+    assert 'mask' not in found.text(with_masks=False)
 
 
 def test_category_ids_are_those_of_the_file(data):

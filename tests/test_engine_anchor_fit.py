@@ -90,8 +90,6 @@ def test_every_resize_follows_the_image_size():
     train = cfg.train_dataloader.dataset.dataset.pipeline
     assert train[1].scales == [(533, 256), (533, 320)]
     assert train[2].crop_size == (160, 0.5)
-    with pytest.raises(ValueError, match=r'--image-size 8 must be at least 32'):
-        set_image_size(cfg, 8)
     use_trained_size(cfg, dict(classes=('a',)))
     assert short_side(cfg) == 320
     use_trained_size(cfg, dict(image_size=640))

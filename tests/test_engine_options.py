@@ -5,7 +5,7 @@ import argparse
 import pytest
 from mmengine.config import Config
 
-from tokennorm.engine.runner.options import ConfigOptions, merge_options
+from tokennorm.engine.runner.options import ConfigOptions, check_keys, merge_options
 
 
 def config():
@@ -66,6 +66,14 @@ def test_a_top_level_key_that_nothing_reads_is_a_warning():
 def test_keys_that_are_surely_wrong_are_errors(key, message):
     with pytest.raises(ValueError, match=message):
         merge_options(config(), {key: 1})
+
+
+def test_keys_are_checked_before_lists_have_grown():
+    assert check_keys(config(), {'pipeline.2.scale': 1, 'train_cfg.max_epoch': 2}) == [
+        '--cfg-options: train_cfg.max_epoch is new: train_cfg has no max_epoch (did you mean max_epochs?)'
+    ]
+    with pytest.raises(ValueError, match='did you mean train_cfg'):
+        check_keys(config(), {'trian_cfg.max_epochs': 1})
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,16 @@ OPTIONS = {
 }
 
 
-def start(data, work_dir):
-    options = OPTIONS | {f'{split}_dataloader.dataset.data_root': data for split in ('train', 'val')}
+def start(data, work_dir, *arguments, **changes):
+    options = {key: value for key, value in (OPTIONS | changes).items() if value is not None} | {
+        f'{split}_dataloader.dataset.data_root': data for split in ('train', 'val')
+    }
     options |= {'val_evaluator.ann_file': f'{data}/annotations/val.json'}
-    command = [sys.executable, ROOT / 'tools' / 'train.py', CONFIG, '--work-dir', work_dir, '--resume', '--cfg-options']
+    command = [sys.executable, ROOT / 'tools' / 'train.py', CONFIG, '--work-dir', work_dir, '--resume', *arguments]
     env = os.environ | dict(PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1')
     with Path(f'{work_dir}.log').open('a') as log:
         return subprocess.Popen(
-            [*map(str, command), *(f'{key}={value}' for key, value in options.items())],
+            [*map(str, command), '--cfg-options', *(f'{key}={value}' for key, value in options.items())],
             env=env,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -73,3 +75,29 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
     ]
     for key, value in weights[0].items():
         assert torch.equal(value, weights[1][key]), key
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_averages_and_early_stopping_ends_at_the_same_epoch(tmp_path):
+    """AP stays 0 on these data, so that three validations without a gain end the run long before its 20 epochs."""
+    data = make_shapes_dataset(tmp_path / 'shapes', num_train=10, num_val=2, image_size=64)
+    arguments = ('--ema', '--patience', '3')
+    changes = {'train_cfg.max_epochs': 20, 'train_cfg.val_interval': 1, 'custom_hooks': None}  # the config's
+    whole = start(data, tmp_path / 'whole', *arguments, **changes)
+    assert whole.wait(timeout=600) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
+    for kills in range(3):
+        process = start(data, tmp_path / 'killed', *arguments, **changes)
+        if kills < 2:
+            wait_for_checkpoint(process, tmp_path / 'killed')
+            process.kill()
+            process.wait()
+        else:
+            assert process.wait(timeout=600) == 0, (tmp_path / 'killed.log').read_text()[-3000:]
+    paths = [Path((tmp_path / name / 'last_checkpoint').read_text()) for name in ('whole', 'killed')]
+    assert paths[0].name == paths[1].name
+    contents = [torch.load(path, weights_only=False) for path in paths]
+    assert 3 <= contents[0]['meta']['epoch'] < 20, 'did not stop early'
+    assert contents[0]['early_stopping'] == contents[1]['early_stopping']
+    for key in ('state_dict', 'ema_state_dict'):
+        for name, value in contents[0][key].items():
+            assert torch.equal(value, contents[1][key][name]), f'{key}: {name}'

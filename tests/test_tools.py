@@ -116,6 +116,20 @@ def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
     assert (tmp_path / 'test' / 'report.html').is_file()
 
 
+def test_test_writes_next_to_the_checkpoint(data, trained, tmp_path, capsys):
+    """Of a work directory the best checkpoint, without another config in the directory."""
+    work_dir = shutil.copytree(trained, tmp_path / 'work', ignore=shutil.ignore_patterns('2*'))
+    before = {path.name for path in work_dir.iterdir()}
+    tool('test')([CONFIG, str(work_dir), '--report', '--cfg-options', *options(data)])
+    printed = capsys.readouterr().out
+    best = next(work_dir.glob('best_*.pth'))
+    assert f'Checkpoint: {best} (epoch {best.stem[-1]}, the best of its training run, coco_bbox_mAP 0.0' in printed
+    assert f'The report is in {work_dir}/test/report.html' in printed
+    assert (work_dir / 'test' / 'report.html').is_file()
+    assert {path.name for path in work_dir.iterdir()} - before == {'test'}
+    assert f'Metrics and log: {work_dir}/test/2' in printed
+
+
 def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):
     own = shutil.copytree(data, tmp_path / 'own')
     for split in ('train', 'val'):
@@ -186,7 +200,7 @@ def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
     tool('check_dataset')([str(data), '--out', str(tmp_path), '--num-images', '2'])
     assert '| val | 3 |' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
-    with pytest.raises(SystemExit, match=r'error: .*nowhere is not a folder'):
+    with pytest.raises(SystemExit, match=r'error: data .*nowhere not found; it must be a folder'):
         tool('check_dataset')([str(tmp_path / 'nowhere')])
 
 

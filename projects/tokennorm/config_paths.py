@@ -34,7 +34,8 @@ def config(name: str | Path) -> str:
     if path is None:
         names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
         known = names if '/' in rest else [name.rpartition('/')[2] for name in names]
-        meant = did_you_mean(rest.removesuffix('.py'), known)
+        prefix = f'{package}::' if package else ''
+        meant = did_you_mean(prefix + rest.removesuffix('.py'), [prefix + one for one in known])
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)
 

@@ -77,7 +77,7 @@ def load_pretrained(
 
     Args:
         model: The backbone.
-        checkpoint: A file, a URL, or the work directory of a training run, of which the latest checkpoint is loaded.
+        checkpoint: A file, a URL, or the work directory of a training run, of which the best checkpoint is loaded.
         convert: Converts the checkpoint's state dict to the model's keys; it may drop entries. The report counts an
             entry as used if the converter returns it unchanged or reads it by key. None converts by the layout.
         allow_missing: Names, with `*` for anything, of parameters and buffers that stay initialized if the file has

@@ -1,6 +1,7 @@
 """Reads checkpoints without running code from them."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -27,8 +28,7 @@ class CheckpointError(RuntimeError):
 def find_checkpoint(checkpoint: str | Path) -> str:
     """The file or URL of a checkpoint, which is given as a file, a URL, a name on the Hub or a training's `work_dir`.
 
-    - In a work directory it is the file that `last_checkpoint` names, wherever the directory has been moved to. Without
-      that note it is the checkpoint of the highest epoch or iteration.
+    - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
     - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
       cache.
 
@@ -44,7 +44,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
         raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
     path = Path(checkpoint).expanduser()
     if path.is_dir():
-        return str(_latest(path))
+        return str(_best(path) or newest_checkpoint(path))
     if not path.is_file():
         raise FileNotFoundError(f'checkpoint {path} not found')
     return str(path)
@@ -150,6 +150,22 @@ def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
     return common_meta((meta or {}).get('dataset_meta'))
 
 
+def describe_checkpoint(checkpoint: str | Path) -> str:
+    """Returns a file or URL with the epoch that it was written after, and the metric if it is the best of its run.
+
+    Raises:
+        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
+    """
+    content = read_checkpoint(checkpoint)
+    meta = content.get('meta') if isinstance(content, dict) else None
+    facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
+    selected = re.match(r'best_(.+)_(epoch|iter)_\d+$', Path(checkpoint).stem)
+    score = ((content.get('message_hub') or {}).get('runtime_info') or {}).get('best_score') if selected else None
+    if selected and score is not None:
+        facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
+    return str(checkpoint) + (f' ({", ".join(facts)})' if facts else '')
+
+
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
     """A dataset's `metainfo`; of concatenated datasets the first, if all have equal classes, else {}."""
     metas: Sequence[Mapping[str, Any]] = meta if isinstance(meta, list | tuple) else [meta or {}]  # type: ignore[list-item]
@@ -169,8 +185,19 @@ def noted_checkpoint(folder: Path) -> Path | None:
     return folder / noted.name if (folder / noted.name).is_file() else noted
 
 
-def _latest(folder: Path) -> Path:
-    """The latest checkpoint of a work directory: the noted one, else that of the highest epoch or iteration."""
+def _best(folder: Path) -> Path | None:
+    """The best checkpoint of a work directory: the newest one, where another run has left one too."""
+    return max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    """Returns the latest checkpoint of a work directory: the noted one, else that of the highest epoch or iteration.
+
+    The directory may have been moved.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
     noted = noted_checkpoint(folder)
     if noted is not None and noted.is_file():
         return noted

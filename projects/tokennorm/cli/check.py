@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.config_paths import config as config_path
+from tokennorm.engine.argument_checks import check_data, check_image_size
 
 
 @command
@@ -27,6 +29,13 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.image_size is not None and args.config is None:
         raise SystemExit('error: --image-size needs --config')
+    try:
+        check_image_size(args.image_size)
+        check_data(args.data)
+        if args.config is not None:
+            config_path(args.config)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
 
     import cv2
 
@@ -44,7 +53,8 @@ def main(argv: list[str]) -> None:
     found = inspect_splits(splits)
     print(f'\n{found}\n')
     if found.errors:
-        raise SystemExit(f'error: {len(found.errors)} problems that would break training or evaluation')
+        count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
+        raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
     try:
         make_output_dir(args.out)
     except ValueError as error:

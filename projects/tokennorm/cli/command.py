@@ -6,14 +6,21 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any
+
+from tokennorm.engine.check_env import PACKAGES, require_mmcv_ops
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _print = print
-_NOISE = 'Could not import OneDL. Skipping OneDL datasets.'  # mmdet 3.5.1 prints it when mmdet is imported
+_NOISE = (  # what upstream libraries print, and users cannot act on
+    'Could not import OneDL. Skipping OneDL datasets.',  # mmdet 3.5.1 when it is imported
+    *('loading annotations into memory...', 'Done (t=', 'creating index...', 'index created!'),  # pycocotools, per file
+)
 
 
 def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentParser:
@@ -41,7 +48,8 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
         try:
             builtins.print = _print_without_noise
-            main(argv)
+            with _missing_packages_named():
+                main(argv)
         except SystemExit as ended:
             if isinstance(ended.code, str) and (_FLAG in argv or os.environ.get(_VARIABLE) == '1'):
                 ended.__suppress_context__ = False
@@ -53,6 +61,27 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     return wrapped
 
 
+@contextmanager
+def _missing_packages_named() -> Iterator[None]:
+    """Ends the program with what to install where torch or a package of OpenMMLab is missing or incomplete."""
+    try:
+        yield
+    except ImportError as error:
+        name = str(error.name).partition('.')[0]
+        if name in PACKAGES and find_spec(name) is None:
+            raise SystemExit(
+                f'error: {name} is not installed. Install torch, then onedl-mmcv with --no-build-isolation, then '
+                '`pip install "tokennorm[mm]"`, in this order'
+            ) from error
+        if name != 'mmcv':
+            raise
+        try:
+            require_mmcv_ops()
+        except RuntimeError as problem:
+            raise SystemExit(f'error: {problem}') from error
+        raise
+
+
 def _print_without_noise(*values: object, **kwargs: Any) -> None:
-    if values != (_NOISE,):
+    if not (len(values) == 1 and str(values[0]).startswith(_NOISE)):
         _print(*values, **kwargs)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_options_argument
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
@@ -34,6 +35,7 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     _check(args)
     from tokennorm.checkpoints import find_checkpoint
+    from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.engine.check_env import require_mmcv_ops
     from tokennorm.engine.prediction import build_inferencer
     from tokennorm.engine.runner import read_config, use_options
@@ -46,7 +48,9 @@ def main(argv: list[str]) -> None:
         require_mmcv_ops()
         cfg = read_config(args.config)
         use_options(cfg, args.cfg_options)
-        inferencer = build_inferencer(cfg, find_checkpoint(args.checkpoint), 'cpu')
+        checkpoint = find_checkpoint(args.checkpoint)
+        print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
+        inferencer = build_inferencer(cfg, checkpoint, 'cpu')
         detector = WholeDetector(inferencer.model)
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
@@ -72,6 +76,10 @@ def _check(args: argparse.Namespace) -> None:
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
+    try:
+        check_inputs(args.config, args.checkpoint)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
     annotations = args.verify and args.verify / 'annotations' / f'{args.split}.json'
     if annotations and not annotations.is_file():
         raise SystemExit(f'error: --verify: {annotations} not found; --split names another file')

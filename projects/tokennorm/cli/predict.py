@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_options_argument
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame')
     add_options_argument(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    try:
+        check_inputs(args.config, args.checkpoint)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
+    return args
 
 
 @command
@@ -130,6 +136,7 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
     import torch
 
     from tokennorm.checkpoints import find_checkpoint
+    from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.engine.check_env import require_mmcv_ops
     from tokennorm.engine.prediction import build_inferencer
     from tokennorm.engine.runner import read_config, use_options
@@ -150,7 +157,9 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
         use_options(cfg, args.cfg_options)
         if cfg.get('default_scope') != 'mmdet':
             raise SystemExit(f'error: {args.config} is not a detector config')
-        return build_inferencer(cfg, find_checkpoint(args.checkpoint), args.device)
+        checkpoint = find_checkpoint(args.checkpoint)
+        print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
+        return build_inferencer(cfg, checkpoint, args.device)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
 

@@ -12,7 +12,7 @@ from tokennorm.cli.command import command, make_parser
 @command
 def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
-    parser.add_argument('source', help='checkpoint, or work directory of a training run: its latest checkpoint')
+    parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
     parser.add_argument('out', type=Path, nargs='?', help='file to write; the hash is added to its name')
     parser.add_argument('--safetensors', action='store_true', help='write .safetensors, as for OUT.safetensors')
     parser.add_argument('--hf', type=Path, metavar='DIR', help='write a folder that can be uploaded to the Hub')

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.engine.argument_checks import check_data, check_inputs
 from tokennorm.engine.arguments import add_runner_arguments
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    add_runner_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint file, or the work directory of a training run')
+    add_runner_arguments(parser, work_dir='the folder test next to the checkpoint')
+    parser.add_argument('checkpoint', help='checkpoint, or the work directory of a training run: its best checkpoint')
     parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     parser.add_argument('--show', action='store_true', help='show the predictions in a window')
     parser.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
@@ -19,10 +20,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         '--report',
         nargs='?',
-        type=Path,
-        const='test',
+        const='',
         metavar='DIR',
-        help='write report.html into this folder of the work directory; default: test',
+        help='write report.html into this folder of the work directory; default: test, or without --work-dir the '
+        'folder test next to the checkpoint',
     )
     args = parser.parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
@@ -33,24 +34,34 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
+    try:
+        check_inputs(args.config, args.checkpoint)
+        check_data(args.data)
+    except FileNotFoundError as error:
+        raise SystemExit(f'error: {error}') from None
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-    from tokennorm.checkpoints.reading import trained_meta
+    from tokennorm.checkpoints.reading import describe_checkpoint, trained_meta
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
     from tokennorm.engine.distributed import is_first_process, unwrapped
     from tokennorm.engine.image_size import use_trained_size
     from tokennorm.engine.runner import build_runner, load_config, test
 
+    is_local = Path(args.checkpoint).expanduser().exists()
     try:
         args.checkpoint = find_checkpoint(args.checkpoint)
         cfg = load_config(args, needed=())
         use_trained_size(cfg, trained_meta(args.checkpoint))
+        described = describe_checkpoint(args.checkpoint)
     except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     cfg.load_from = args.checkpoint
+    report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         cfg = _show_predictions(cfg, args, classifier)
+    if is_first_process():
+        print(f'Checkpoint: {described}', flush=True)
     runner = build_runner(cfg, splits=('test',))
     try:
         trained = trained_classes(args.checkpoint)
@@ -63,7 +74,20 @@ def main(argv: list[str]) -> None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
     test(runner)
     if args.report is not None and is_first_process():
-        _write_report(runner, Path(cfg.work_dir) / args.report / 'report.html', args.checkpoint)
+        _write_report(runner, report_dir / 'report.html', args.checkpoint)
+    if is_first_process():
+        print(f'Metrics and log: {runner.log_dir}')
+
+
+def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
+    """Sets the work directory, next to a local checkpoint unless the arguments name one; returns the report's folder.
+
+    The folder `test` keeps the report, the log and the config of the training run.
+    """
+    if args.work_dir is None and is_local and 'work_dir' not in (args.cfg_options or {}):
+        cfg.work_dir = str(Path(args.checkpoint).parent / 'test')
+        return Path(cfg.work_dir) / (args.report or '')
+    return Path(cfg.work_dir) / (args.report or 'test')
 
 
 def _write_report(runner: Any, path: Path, checkpoint: str) -> None:

@@ -27,6 +27,7 @@ class AnchorFit:
         key: Path of the config entry that sets the sides of the anchors.
         value: Its value.
         better: Other values with the fraction that they leave unmatched, best first; empty where `value` is the best.
+        image_size: Short side that images are resized to, in pixels.
     """
 
     sizes: np.ndarray
@@ -34,6 +35,7 @@ class AnchorFit:
     key: str
     value: Any
     better: tuple[tuple[Any, float], ...]
+    image_size: int
 
     def __str__(self) -> str:
         edges = [0, *_PIXELS, np.inf]
@@ -44,7 +46,10 @@ class AnchorFit:
 
     def summary(self) -> str:
         """One line: the fraction of unmatched boxes, and the values that would match more."""
-        text = f'{self.unmatched:.1%} of the boxes match no anchor at IoU {MATCH} ({self.key}={self.value})'
+        text = (
+            f'{self.unmatched:.1%} of the boxes match no anchor at IoU {MATCH} in images with a short side of '
+            f'{self.image_size} pixels ({self.key}={self.value})'
+        )
         if self.unmatched <= MOST_UNMATCHED or not self.better:
             return text
         offers = ', '.join(f'{self.key}={value} would leave {share:.1%}' for value, share in self.better[:3])
@@ -75,7 +80,8 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     share = unmatched(generator, xywh, images)
     others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _candidates(name)]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
-    return AnchorFit(np.sqrt(xywh[:, 2] * xywh[:, 3]), share, f'{key}.{name}', generator.get(name), tuple(better))
+    sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
+    return AnchorFit(sides, share, f'{key}.{name}', generator.get(name), tuple(better), min(scale))
 
 
 def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:

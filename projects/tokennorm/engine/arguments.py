@@ -35,14 +35,19 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that mmdet's tools have in common."""
+def add_runner_arguments(
+    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
+) -> None:
+    """Adds the arguments that mmdet's tools have in common.
+
+    Args:
+        parser: The parser of a command.
+        work_dir: The default work directory, for the help.
+    """
     parser.add_argument(
         'config', help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME'
     )
-    parser.add_argument(
-        '--work-dir', help='directory of logs and checkpoints; default: as in the config, or work_dirs/NAME'
-    )
+    parser.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
     parser.add_argument(
         '--data',
         metavar='DIR',

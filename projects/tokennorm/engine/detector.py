@@ -67,10 +67,11 @@ class Detector:
 
     Args:
         config: Config file, or the name of a config (`tokennorm.config`).
-        checkpoint: Checkpoint of a training run with that config, on any data; or its work directory, for the latest.
+        checkpoint: Checkpoint of a training run with that config, on any data; or its work directory, for the best one.
         device: Such as 'cuda:0' or 'cpu'; by default the best one available.
 
     Attributes:
+        checkpoint: File or URL of the checkpoint.
         classes: Names of the classes.
 
     Raises:
@@ -85,7 +86,8 @@ class Detector:
             raise ValueError(str(ended.code).removeprefix('error: ')) from None
         if cfg.get('default_scope') != 'mmdet':
             raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
-        self._inferencer = build_inferencer(cfg, str(find_checkpoint(checkpoint)), device)
+        self.checkpoint = find_checkpoint(checkpoint)
+        self._inferencer = build_inferencer(cfg, self.checkpoint, device)
         self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
 
     def __call__(

@@ -35,10 +35,8 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
         The changes, one line each.
 
     Raises:
-        ValueError: for a size below 32, or a config that does not resize its test images.
+        ValueError: for a config that does not resize its test images.
     """
-    if size < _STEP:
-        raise ValueError(f'--image-size {size} must be at least {_STEP} pixels')
     old = short_side(cfg)
     if old is None:
         raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')

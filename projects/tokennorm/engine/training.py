@@ -11,6 +11,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.engine.argument_checks import check_epochs, check_training
 from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.image_size import set_image_size
 from tokennorm.engine.runner import settings
@@ -18,9 +19,9 @@ from tokennorm.engine.runner.augment import augment_strongly
 from tokennorm.engine.runner.build import build_runner
 from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.config import load_config
-from tokennorm.engine.runner.fit import accumulated, fit_schedule, lr_for_batch, set_lr
-from tokennorm.engine.runner.learning_rate import LearningRate
+from tokennorm.engine.runner.fit import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.runner.run import train as run_training
+from tokennorm.engine.runner.summary import SummaryHook
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,20 @@ def run(
         launcher: Of a distributed run: none, pytorch, slurm or mpi.
         local_rank: Set by `torch.distributed.launch`.
     """
+    try:
+        check_training(
+            config,
+            data,
+            epochs=epochs,
+            lr=lr,
+            image_size=image_size,
+            patience=patience,
+            log=log,
+            workers=workers,
+            resume=resume,
+        )
+    except (ImportError, OSError, ValueError) as error:
+        raise SystemExit(f'error: {error}') from None
     options = dict(cfg_options or {})
     arguments = Namespace(
         config=config,
@@ -138,7 +153,7 @@ def run(
 
     cfg = load_config(arguments, adjust=adjust)
     try:
-        settings.check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
+        check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
     if data is not None:
@@ -155,11 +170,12 @@ def run(
     runner = build_runner(cfg, splits=('train', 'val'))
     by_options = any(key.startswith('param_scheduler') for key in options)
     with build_errors():  # the training loop and its data are built here
-        fit_schedule(runner, stretch=not by_options, short_warm_up=data is not None)
-    if lr is not None:
-        set_lr(runner, LearningRate(lr, '--lr'))
-    elif data is not None and base_batch and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options:
-        set_lr(runner, lr_for_batch(runner, base_batch))
+        schedule = fit_schedule(runner, stretch=not by_options, short_warm_up=data is not None)
+    by_batch = data is not None and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options
+    rate = fit_lr(runner, lr, base_batch if by_batch else 0)
+    if rate is not None and auto_scale_lr:
+        rate = rate._replace(reason='before --auto-scale-lr')
+    runner.register_hook(SummaryHook(schedule, rate))
     last = _LastMetrics()
     runner.register_hook(last)
     run_training(runner, how_to_continue='--resume continues from the latest.')
@@ -175,8 +191,6 @@ def _set_resume(cfg: Config, resume: bool | str | Path) -> None:
     if not resume:
         return
     cfg.resume = True
-    if resume is not True and not Path(resume).is_file():
-        raise SystemExit(f'error: --resume: checkpoint {resume} not found')
     cfg.load_from = None if resume is True else str(resume)
 
 

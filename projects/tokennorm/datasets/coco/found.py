@@ -22,7 +22,12 @@ class Inspection:
     mask_errors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        kinds = {'ERROR': self.errors, 'not usable for masks': self.mask_errors, 'warning': self.warnings}
+        return self.text()
+
+    def text(self, with_masks: bool = True) -> str:
+        """Returns the table and all problems, without those of masks for a detector of boxes."""
+        masks = self.mask_errors if with_masks else []
+        kinds = {'ERROR': self.errors, 'not usable for masks': masks, 'warning': self.warnings}
         lines = [f'{kind}: {line}' for kind, lines in kinds.items() for line in lines]
         text = '\n'.join([self.table, *(lines or ['No problems found.'])])
         return text.encode('utf-8', 'backslashreplace').decode()  # JSON may hold characters that no terminal prints

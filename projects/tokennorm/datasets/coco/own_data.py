@@ -41,12 +41,21 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
-    if found.mask_errors and any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val')):
+    if found.mask_errors and learns_masks(cfg):
         raise ValueError(
             f'--data: this config learns masks. {". ".join(found.mask_errors)}. Fix these problems, or use a config '
             'for boxes'
         )
     return _fit_limits(cfg, found.most_objects)
+
+
+def learns_masks(cfg: Mapping[str, Any]) -> bool:
+    """Whether a detector is validated by its masks.
+
+    Raises:
+        ValueError: for an evaluator other than COCO's.
+    """
+    return any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val'))
 
 
 def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:

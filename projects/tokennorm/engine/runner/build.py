@@ -5,12 +5,11 @@ from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.registry import RUNNERS, init_default_scope
-from mmengine.runner import Runner
 
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint, trained_classes
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta, state_dict_in
+from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in
 from tokennorm.datasets.coco.checks import check_classes, check_config_data
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.distributed import is_first_process, start_cpu_processes, unwrapped
@@ -19,6 +18,7 @@ from tokennorm.engine.output_dir import make_output_dir
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+from tokennorm.engine.runner.summary import Runner
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
 
@@ -91,12 +91,12 @@ def _warn_of_an_earlier_training(work_dir: str) -> None:
     if not Path(work_dir).is_dir():
         return
     try:
-        latest = find_checkpoint(work_dir)
+        latest = newest_checkpoint(Path(work_dir))
     except FileNotFoundError:
         return
     warnings.warn(
         f'{work_dir} has checkpoints of an earlier training run, which this one overwrites; --resume continues from '
-        f'the latest, {Path(latest).name}; another --work-dir keeps them',
+        f'the latest, {latest.name}; another --work-dir keeps them',
         stacklevel=4,
     )
 

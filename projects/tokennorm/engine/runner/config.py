@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tokennorm.config_paths import config as config_path
 from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
 from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.runner.data import use_data_folder
-from tokennorm.engine.runner.options import merge_options
+from tokennorm.engine.runner.options import check_keys, merge_options
 from tokennorm.engine.runner.report import use_report
 
 
@@ -35,6 +35,7 @@ def load_config(
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
+    warnings = _check_options(cfg, args.cfg_options)  # before the data is read, which may take a minute
     if args.data is not None:
         use_data_folder(cfg, args.data, needed, getattr(args, 'image_size', None), fit_images='train' in needed)
     if is_classifier(cfg):
@@ -47,7 +48,7 @@ def load_config(
             adjust(cfg)
         except ValueError as error:
             raise SystemExit(f'error: {error}') from None
-    use_options(cfg, args.cfg_options)
+    use_options(cfg, args.cfg_options, printed=warnings)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
     if args.work_dir is not None:
@@ -73,15 +74,27 @@ def read_config(name: str | Path) -> Config:
         raise SystemExit(f'error: config {path} cannot be read: {type(error).__name__}: {error}') from None
 
 
-def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Applies `--cfg-options`, and prints warnings.
+def use_options(cfg: Config, options: Mapping[str, Any] | None, printed: Sequence[str] = ()) -> None:
+    """Applies `--cfg-options`, and prints warnings other than those that were printed before.
 
     Raises:
         SystemExit: for an option that does not fit the config.
     """
     try:
-        for warning in merge_options(cfg, options or {}):
-            if is_first_process():
-                print(f'warning: {warning}', flush=True)
+        _print_warnings([one for one in merge_options(cfg, options or {}) if one not in printed])
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
+
+
+def _check_options(cfg: Config, options: Mapping[str, Any] | None) -> list[str]:
+    try:
+        found = check_keys(cfg, options or {})
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
+    _print_warnings(found)
+    return found
+
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings if is_first_process() else ():
+        print(f'warning: {warning}', flush=True)

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from tokennorm.datasets.coco.checks import innermost_datasets
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.coco.own_data import use_coco_splits
+from tokennorm.datasets.coco.own_data import learns_masks, use_coco_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder
 from tokennorm.engine.anchor_fit import anchor_fit
@@ -52,7 +52,7 @@ def _point_detector_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> tup
     splits = find_splits(folder, needed)
     found = inspect_splits(splits, open_images=is_first_process())
     if is_first_process():
-        print(f'{folder}\n\n{found}\n', flush=True)
+        print(f'{folder}\n\n{found.text(learns_masks(cfg))}\n', flush=True)
     if found.errors:
         raise ValueError(f'{folder} has errors, listed above; fix these problems and rerun')
     return splits, use_coco_splits(cfg, splits, found)

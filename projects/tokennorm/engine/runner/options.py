@@ -30,12 +30,23 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: for a top-level key that resembles another, or a key that does not fit the config.
     """
-    found = [warning for key in options for warning in _check_key(cfg, key)]
+    found = check_keys(cfg, options)
+    for key in options:
+        _check_lists(cfg, key)
     try:
         cfg.merge_from_dict(dict(options))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options: {", ".join(options)}: {error.args[0] if error.args else error}') from None
     return found
+
+
+def check_keys(cfg: Config, options: Mapping[str, Any]) -> list[str]:
+    """Returns warnings about new keys that resemble existing ones. Places in lists are not checked: lists may grow.
+
+    Raises:
+        ValueError: for a top-level key that resembles another.
+    """
+    return [warning for key in options for warning in _check_key(cfg, key)]
 
 
 def _check_key(cfg: Config, path: str) -> list[str]:
@@ -44,14 +55,10 @@ def _check_key(cfg: Config, path: str) -> list[str]:
     parts = path.split('.')
     for i, part in enumerate(parts):
         above = '.'.join(parts[:i])
-        if isinstance(node, list | tuple):
-            if not part.isdigit() or int(part) >= len(node):
-                raise ValueError(
-                    f'--cfg-options: {path}: {above} is a list of {len(node)} entries, counted from 0; it has no {part}'
-                )
+        if isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
             node = node[int(part)]
         elif not isinstance(node, Mapping | Config):
-            break  # mmengine reports a value that is not a dict
+            break  # a place in a list, or a value that is not a dict, which mmengine reports
         elif part in node:
             node = node[part]
         elif i:
@@ -65,6 +72,24 @@ def _check_key(cfg: Config, path: str) -> list[str]:
         else:
             break
     return []
+
+
+def _check_lists(cfg: Config, path: str) -> None:
+    """Raises `ValueError` for a place that a list does not have."""
+    node: Any = cfg
+    parts = path.split('.')
+    for i, part in enumerate(parts):
+        if isinstance(node, list | tuple):
+            if not part.isdigit() or int(part) >= len(node):
+                above = '.'.join(parts[:i])
+                raise ValueError(
+                    f'--cfg-options: {path}: {above} is a list of {len(node)} entries, counted from 0; it has no {part}'
+                )
+            node = node[int(part)]
+        elif isinstance(node, Mapping | Config) and part in node:
+            node = node[part]
+        else:
+            return
 
 
 def _top_level_keys() -> set[str]:

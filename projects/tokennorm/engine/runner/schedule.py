@@ -70,6 +70,18 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
     return ', '.join(parts)
 
 
+def warm_up_change(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], epoch_length: int) -> str:
+    """Returns how `fit_to` changed the warm-up, or ''."""
+    old, new = (
+        max((_end(one, epoch_length) for one in schedulers if is_warm_up(one, schedulers)), default=0)
+        for schedulers in (before, after)
+    )
+    if old == new:
+        return ''
+    became = f'ends at iteration {new} instead of {old}' if new else f'of {old} iterations is left out'
+    return f'the warm-up {became}: it takes at most one epoch and {MOST_WARM_UP:.0%} of the iterations'
+
+
 def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
     """Returns what is wrong where the schedule does not end with training, with both ends, or ''."""
     end = schedule_end(schedulers, epoch_length)

@@ -1,0 +1,94 @@
+"""Checks of arguments that read no config and import no torch, so that a mistake ends a command at once."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tokennorm.config_paths import config as config_path
+from tokennorm.messages import did_you_mean
+
+LEAST_SIZE = 32  # of an image, in pixels
+LOGGERS = dict(  # name: visualization backend of mmengine, and what pip installs
+    tensorboard=('TensorboardVisBackend', 'tensorboard'),
+    wandb=('WandbVisBackend', 'wandb'),
+    mlflow=('MLflowVisBackend', 'mlflow'),
+    clearml=('ClearMLVisBackend', 'clearml'),
+)
+
+
+def check_training(
+    config: str | Path,
+    data: str | Path | None = None,
+    *,
+    epochs: int | None = None,
+    lr: float | None = None,
+    image_size: int | None = None,
+    patience: int | None = None,
+    log: Sequence[str] = (),
+    workers: int | None = None,
+    resume: bool | str | Path = False,
+    **others: Any,
+) -> None:
+    """Checks the arguments of `tokennorm.engine.training.run` that can be checked without the config.
+
+    Raises:
+        ValueError: for a value that cannot be used.
+        FileNotFoundError: for a config, folder or checkpoint that does not exist.
+        ImportError: for a logger whose package is not installed.
+    """
+    if epochs is not None:
+        check_epochs(epochs)
+    if lr is not None and not lr > 0:
+        raise ValueError(f'--lr {lr} must be above 0')
+    check_image_size(image_size)
+    if patience is not None and patience < 1:
+        raise ValueError(f'--patience {patience} must be at least 1')
+    if workers is not None and workers < 0:
+        raise ValueError(f'--workers {workers} must be at least 0')
+    check_loggers(log)
+    config_path(config)
+    check_data(data)
+    if isinstance(resume, str | Path) and not Path(resume).is_file():
+        raise FileNotFoundError(f'--resume: checkpoint {resume} not found')
+
+
+def check_epochs(epochs: Any) -> None:
+    """Raises `ValueError` for a number of epochs that is not an integer of at least 1."""
+    if not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f'--epochs (train_cfg.max_epochs) {epochs} must be an integer of at least 1')
+
+
+def check_image_size(size: int | None) -> None:
+    """Raises `ValueError` for a size below 32."""
+    if size is not None and size < LEAST_SIZE:
+        raise ValueError(f'--image-size {size} must be at least {LEAST_SIZE} pixels')
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Checks the names of loggers, which are keys of `LOGGERS`.
+
+    Raises:
+        ValueError: for an unknown name.
+        ImportError: for a package that is not installed, with what installs it.
+    """
+    for name in names:
+        if name not in LOGGERS:
+            raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')
+        if find_spec(name) is None:
+            raise ImportError(f'--log {name}: the package is not installed; run `pip install {LOGGERS[name][1]}`')
+
+
+def check_data(data: str | Path | None) -> None:
+    """Raises `FileNotFoundError` for a dataset that does not exist."""
+    if data is not None and not Path(data).expanduser().exists():
+        raise FileNotFoundError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
+
+
+def check_inputs(config: str | Path, checkpoint: str | Path) -> None:
+    """Raises `FileNotFoundError` for a config or a checkpoint that does not exist. URLs and the Hub are not asked."""
+    config_path(config)
+    path = Path(checkpoint).expanduser()
+    elsewhere = '://' in str(checkpoint) or str(checkpoint).startswith(('hf-hub:', 'hf_hub:', 'timm/'))
+    if not elsewhere and not path.exists():
+        raise FileNotFoundError(f'checkpoint {path} not found')

@@ -1,0 +1,98 @@
+"""What a training run consists of, on the console: a summary instead of the long lists of the upstream libraries."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import mmengine.runner
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.logging import MMLogger
+from mmengine.runner import EpochBasedTrainLoop
+
+from tokennorm.datasets.coco.checks import innermost_datasets
+from tokennorm.engine.image_size import short_side
+from tokennorm.engine.runner.fit import images_per_step
+from tokennorm.engine.runner.learning_rate import LearningRate
+from tokennorm.engine.runner.settings import every
+
+_ROUTINE = (  # long lists, and advice to programmers
+    'Config:\n',
+    'System environment:',
+    'Hooks will be executed in the following order',
+    'paramwise_options --',
+    '"FileClient" will be deprecated',
+    '"HardDiskBackend" is the alias',
+    'all SyncBatchNorm (SyncBN) layers',
+)
+
+
+class Runner(mmengine.runner.Runner):
+    """mmengine's runner, whose console leaves out the config, the environment, and lists of hooks and parameters.
+
+    The log file in the work directory has them.
+    """
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(_is_worth_reading)
+        return logger
+
+
+def _is_worth_reading(record: logging.LogRecord) -> bool:
+    return not any(text in record.getMessage()[:200] for text in _ROUTINE)
+
+
+class SummaryHook(Hook):
+    """Logs the data, length, batch, schedule and places of a run as the last lines before the first iteration.
+
+    Args:
+        schedule: What `fit_schedule` returned.
+        lr: What `fit_lr` returned.
+    """
+
+    priority = 'LOWEST'
+
+    def __init__(self, schedule: Sequence[str], lr: LearningRate | None) -> None:
+        self.schedule = schedule
+        self.lr = lr
+
+    def before_train(self, runner: mmengine.runner.Runner) -> None:
+        rows = [(name, text) for name, text in self._rows(runner) if text]
+        lines = [f'    {name:<14} {text}' for name, text in rows]
+        runner.logger.info('\n'.join(['This training run:', *lines]))
+
+    def _rows(self, runner: mmengine.runner.Runner) -> Iterator[tuple[str, str]]:
+        cfg, loop = runner.cfg, runner.train_loop
+        yield 'data', _data(cfg.train_dataloader.dataset, runner.train_dataloader)
+        if runner.val_loop is not None:
+            interval = getattr(loop, 'val_interval', 1)
+            when = every(interval) if isinstance(loop, EpochBasedTrainLoop) else f'every {interval} iterations'
+            yield 'validation', f'{_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
+        size = short_side(cfg)
+        yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
+        yield 'batch', f'{images_per_step(runner)} images per step'
+        for line in self.schedule:
+            yield 'schedule', line
+        yield 'learning rate', '' if self.lr is None else f'{self.lr.value:.4g}: {self.lr.reason}'
+        yield 'begins with', f'iteration {runner.iter + 1}, resumed' if runner.iter else ''
+        yield 'checkpoints', _checkpoints(runner)
+        yield 'log, config', f'{runner.log_dir}'
+
+
+def _data(dataset: Any, loader: Any) -> str:
+    first = next(innermost_datasets(dataset))
+    place = Path(first.get('data_root') or '', first.get('ann_file') or '')
+    classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
+    return f'{len(loader.dataset)} images, {len(classes)} classes ({place})'
+
+
+def _checkpoints(runner: mmengine.runner.Runner) -> str:
+    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+    if hook is None:
+        return 'none'
+    best = [f'the best by {name}' for name in getattr(hook, 'key_indicators', None) or []]
+    others = 'all others' if hook.max_keep_ckpts < 1 else f'the latest {hook.max_keep_ckpts}'
+    return f'{hook.out_dir}: {" and ".join([*best, others])}'

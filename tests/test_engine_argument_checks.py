@@ -1,0 +1,81 @@
+"""Mistakes in arguments end a command at once: before torch is imported, and before the data is read."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.commands import tool
+from tokennorm.engine import argument_checks
+from tokennorm.engine.argument_checks import check_inputs, check_training
+
+CONFIG = 'retinanet_pvt-mini-dtn_fpn_bccd'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (dict(epochs=0), r'--epochs \(train_cfg.max_epochs\) 0 must be an integer of at least 1'),
+        (dict(epochs=-1), r'--epochs .* -1 must be an integer of at least 1'),
+        (dict(epochs=1.5), r'--epochs .* 1.5 must be an integer of at least 1'),
+        (dict(lr=0.0), r'--lr 0.0 must be above 0'),
+        (dict(lr=float('nan')), r'--lr nan must be above 0'),
+        (dict(patience=0), r'--patience 0 must be at least 1'),
+        (dict(workers=-1), r'--workers -1 must be at least 0'),
+        (dict(image_size=31), r'--image-size 31 must be at least 32 pixels'),
+        (dict(log=['tensorbord']), r"--log: no logger 'tensorbord' \(did you mean tensorboard\?\); there are"),
+        (dict(data='no_folder'), r'^data no_folder not found; it must be a folder, or the data.yaml'),
+        (dict(resume='no.pth'), r'--resume: checkpoint no.pth not found'),
+        (dict(config='retinanet_pvt-mini-dnt_fpn_bccd'), rf'not found \(did you mean {CONFIG}\?\)'),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(arguments, message):
+    with pytest.raises((ValueError, OSError), match=message) as found:
+        check_training(**dict(config=CONFIG) | arguments)
+    assert '\n' not in str(found.value)
+    for key in ('epochs', 'patience'):
+        check_training(CONFIG, **{key: 1})
+
+
+def test_a_logger_whose_package_is_missing_is_named_with_its_pip_line(monkeypatch):
+    monkeypatch.setattr(argument_checks, 'find_spec', lambda name: None)
+    with pytest.raises(ImportError, match=r'--log wandb: the package is not installed; run `pip install wandb`'):
+        check_training(CONFIG, log=['wandb'])
+    monkeypatch.setattr(argument_checks, 'find_spec', lambda name: name)
+    check_training(CONFIG, log=['wandb', 'clearml'])
+
+
+def test_a_checkpoint_has_to_exist_unless_it_is_elsewhere(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth not found'):
+        check_inputs(CONFIG, tmp_path / 'none.pth')
+    for checkpoint in (tmp_path, 'https://host/a.pth', 'hf-hub:owner/name', 'timm/name.tag'):
+        check_inputs(CONFIG, checkpoint)
+
+
+def test_the_commands_find_mistakes_before_they_import_torch():
+    code = """
+import sys
+from importlib import import_module
+for name, *words in (
+    ['train', {config!r}, '--epochs', '0'],
+    ['train', {config!r}, '--data', 'no_folder'],
+    ['train', 'retinanet_pvt-mini-dnt_fpn_bccd'],
+    ['test', {config!r}, 'none.pth'],
+    ['predict', {config!r}, 'none.pth', 'image.jpg'],
+    ['export', {config!r}, 'none.pth', 'out.onnx'],
+    ['check', 'no_folder'],
+):
+    try:
+        import_module(f'tokennorm.cli.{{name}}').main(words)
+    except SystemExit as ended:
+        assert str(ended.code).startswith('error: '), ended.code
+        assert 'torch' not in sys.modules, name
+    else:
+        raise AssertionError(name)
+"""
+    subprocess.run([sys.executable, '-c', code.format(config=CONFIG)], check=True)
+
+
+def test_python_gets_the_same_errors():
+    with pytest.raises(SystemExit, match=r'^error: --patience 0 must be at least 1$'):
+        tool('train')([CONFIG, '--patience', '0'])
