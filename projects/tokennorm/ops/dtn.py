@@ -62,63 +62,42 @@ def dtn(
     Returns:
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
     """
-    tensors = (x, weight, bias, mean_logit, var_logit, position)
-    if form == 'paper' and is_plain(*tensors, valid) and x.numel() > 0:
+    parameters = (weight, bias, mean_logit, var_logit, position)
+    if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0:
         if can_use_triton(x):
-            return dtn_triton(*tensors, eps, pool, valid)
+            return dtn_triton(x, *parameters, eps, pool, valid)
         if can_use_cpu(x, position, pool):
-            return dtn_cpu(*tensors, eps, pool, valid)
-    return eager_dtn(x, weight, bias, mean_logit, var_logit, position, eps, pool, form, valid)
+            return dtn_cpu(x, *parameters, eps, pool, valid)
+    return eager_dtn(x, *parameters, eps=eps, pool=pool, form=form, valid=valid)
 
 
 def eager_dtn(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
+    *parameters: Tensor | None,
     eps: float = 1e-5,
     pool: int = 1,
     form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
-    """`dtn` in torch operations. Arguments and result are those of `dtn`."""
+    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position."""
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
     with without_autocast(x):
-        x, weight, bias, var_lambda, position = (t.to(dtype) for t in (x, weight, bias, var_logit, position))
-        var_lambda = var_lambda.sigmoid()
-        mean_lambda = None if mean_logit is None else mean_logit.to(dtype).sigmoid()
-        return algorithm_1(x, weight, bias, mean_lambda, var_lambda, position, eps, pool, form, valid).to(out_dtype)
-
-
-def algorithm_1(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_lambda: Tensor | None,
-    var_lambda: Tensor,
-    position: Tensor,
-    eps: float = 1e-5,
-    pool: int = 1,
-    form: Literal['paper', 'published'] = 'paper',
-    valid: Tensor | None = None,
-) -> Tensor:
-    """Algorithm 1 in the dtype of x. `mean_lambda` and `var_lambda` are lambda itself, (N,), not its logits."""
-    num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
-    if form == 'published':
-        x = _divide_by_head_rms(x, num_heads, eps)
-    own_mean, own_var = mean, var = intra_token_stats(x, unbiased=form == 'published')
-    inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
-    if mean_lambda is not None:
-        mean = torch.lerp(inter_mean, mean, mean_lambda.repeat_interleave(head_dim))
-    var = torch.lerp(inter_var, var, var_lambda.repeat_interleave(head_dim))
-    if valid is not None:
-        inside = tokens_inside(x, valid)
-        mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
-    return (x - mean) * (var + eps).rsqrt() * weight + bias
+        x = x.to(dtype)
+        weight, bias, mean_logit, var_logit, position = (t if t is None else t.to(dtype) for t in parameters)
+        num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
+        if form == 'published':
+            x = _divide_by_head_rms(x, num_heads, eps)
+        own_mean, own_var = mean, var = intra_token_stats(x, unbiased=form == 'published')
+        inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
+        if mean_logit is not None:
+            mean = torch.lerp(inter_mean, mean, mean_logit.sigmoid().repeat_interleave(head_dim))
+        var = torch.lerp(inter_var, var, var_logit.sigmoid().repeat_interleave(head_dim))
+        if valid is not None:
+            inside = tokens_inside(x, valid)
+            mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
+        return ((x - mean) * (var + eps).rsqrt() * weight + bias).to(out_dtype)
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:

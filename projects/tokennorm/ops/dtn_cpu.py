@@ -161,7 +161,7 @@ def _eager_gradients(
 
     with torch.enable_grad():
         inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
-        y = eager_dtn(*inputs, eps, pool, valid=valid)
+        y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
         gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
     return [None if t is None else next(gradients) for t in inputs]
 

@@ -1,24 +1,27 @@
 """Dynamic Token Normalization in Triton, forward and backward: `dtn` of the paper's form on a GPU.
 
-The kernels are in `dtn_kernels`. Forward, three launches: what depends on few numbers (each token's mean and variance,
-each channel's shift, each axis' softmax denominators and bands), moments along x, moments along y and the output. For
-the backward pass x is kept and, in float32, 2 numbers a token, C an image and 3 + 4 for each head and cell of an axis;
-the moments are computed again. Every sum over programs is a tensor of partial sums, added in a fixed order: the same
-input gives the same bits.
+The kernels are in `dtn_kernels`. The forward pass has three launches:
 
-What a training step reads and writes, in bytes for each element, with 16-bit tokens and pool 1:
+1. each token's mean and variance, each channel's shift, each axis' softmax denominators and bands;
+2. moments along x;
+3. moments along y and the output.
+
+The backward pass keeps x and, in float32, 2 numbers per token, C per image and 7 per head and position on an axis. It
+computes the moments again. Sums over programs are tensors of partial sums, added in a fixed order: the same input gives
+the same bits.
+
+Bytes that a training step reads and writes per element, with 16-bit tokens and pool 1:
 
     forward    tokens' statistics 2, along x 2 + 8, along y 8 + 2 + 2                                           = 24
     backward   along x 2 + 8, along y 8 + 2 + 2 + 12, back along y 8 + 8, back along x 8 + 4 + 2 + 2            = 66
 
-The backward pass along y reads its moments twice, the second time from a cache. A LayerNorm that is limited by memory
-alone takes 4 and, with a second reading of x and dy for gamma and beta, 10. At (2, 200, 334, 64) that is 8.5 million
-elements, so 770 MB against 120 MB; at 4 TB/s 190 us against 30 us, less what stays in a cache of 50 MB. A factor of 2.5
-thus needs a LayerNorm that is nearly three times slower than memory allows, as one with 64 channels and a block of
-threads for each token may be. The arithmetic at Eq. 7's a1 = -1 (nine columns weigh more than 2^-32: three steps of 16
-columns for 32 rows) is 20 products, 6 kFLOP of TF32 for each element in a training step, the three passes included: 50
-GFLOP. None of this has been measured. To move less memory, both axes would have to be one kernel with a halo, which
-saves the moments' 16 bytes twice or more, for narrow bands only.
+The backward pass along y reads its moments twice, the second time from a cache. A LayerNorm that only memory limits
+moves 4 bytes forward and, reading x and dy a second time for gamma and beta, 10 backward. (2, 200, 334, 64) has 8.5
+million elements: 770 MB compared with 120 MB, or 190 us compared with 30 us at 4 TB/s, less what stays in a cache of 50
+MB. The arithmetic with Eq. 7's a1 = -1 is 20 products, 6 kFLOP of TF32 per element in a training step, its three passes
+included: 50 GFLOP. (Nine columns weigh more than 2^-32, which is three steps of 16 columns for 32 rows.) These figures
+are calculated, not measured. One kernel for both axes, with a halo, would save the moments' 16 bytes at least twice,
+for narrow bands only.
 """
 
 import functools
@@ -83,22 +86,7 @@ def dtn_triton(
     pool: int = 1,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1 of the paper, as `dtn` computes it, with gradients for x and all parameters. Statistics are float32.
-
-    Args:
-        x: Tokens (B, H, W, C) in float32, float16 or bfloat16.
-        weight: gamma (C,).
-        bias: beta (C,).
-        mean_logit: Logits of each head's lambda for the mean (N,); None takes the intra-token mean alone.
-        var_logit: Logits of each head's lambda for the variance (N,).
-        position: [a1, a2, a3] of each head in Eq. 6, (N, 3).
-        eps: Added to the variance.
-        pool: Side of the cells that the inter-token statistics are averaged over, in tokens.
-        valid: Height and width in tokens of the part of each image that is not padding, its top left rectangle:
-            integers (B, 2). As in `dtn`, tokens outside are normalized by their own statistics.
-
-    Returns:
-        Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
+    """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. x is float32, float16 or bfloat16.
 
     Raises:
         ValueError: for a dtype or a shape that the kernels do not take.
@@ -126,9 +114,9 @@ def _blocks(n: int, size: int) -> int:
     return -(-n // size)
 
 
-def _tile(block_d: int, cells: int) -> dict[str, int]:
-    """A program's share of an axis: cells (at least 16, for tensor cores), channels, and the warps for them."""
-    block_i, num_warps = (32, 8) if cells > 16 else (16, 4)
+def _tile(block_d: int, length: int) -> dict[str, int]:
+    """A program's part of an axis: positions (at least 16, for tensor cores), channels, and the warps for them."""
+    block_i, num_warps = (32, 8) if length > 16 else (16, 4)
     return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
 
 
@@ -151,7 +139,7 @@ class _Shapes:
         self.plane = self.tables * self.N * (self.h + self.w)
         self.sizes = (self.B, self.H, self.W, self.plane)
         self.constants = dict(C=self.C, N=self.N, POOL=pool, HAS_VALID=valid is not None)
-        self.tile_x, self.tile_y = (_tile(self.block_d, cells) for cells in (self.w, self.h))
+        self.tile_x, self.tile_y = (_tile(self.block_d, length) for length in (self.w, self.h))
         self.programs_x = self.B * self.h * _blocks(self.w, self.tile_x['BLOCK_I']) * self.chunks
         self.programs_y = self.B * self.w * _blocks(self.h, self.tile_y['BLOCK_I']) * self.chunks
 
@@ -186,8 +174,8 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
     return intra, shift, rows, bands
 
 
-def _cells(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes) -> Tensor:
-    """What the moments are taken of: the tokens themselves, or the shifted means of pool x pool of them."""
+def _pooled(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes) -> Tensor:
+    """Pooled tokens: the tokens themselves, or the means of pool x pool windows minus the shift."""
     if pool == 1:
         return x
     pooled = x.new_empty(s.B, s.h, s.w, s.C, dtype=torch.float32)
@@ -211,11 +199,11 @@ def _cells(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes
 
 
 def _moments_along_x(
-    cells: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
+    pooled: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
 ) -> Tensor:
-    moments = cells.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
+    moments = pooled.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
     _kernels().along_x_kernel[(s.programs_x,)](
-        cells, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
+        pooled, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
     )
     return moments
 
@@ -230,8 +218,8 @@ class _DTN(torch.autograd.Function):
         y = torch.empty_like(x, dtype=out_dtype)
         with _on_device_of(x):
             intra, shift, rows, bands = _prepare(x, position, valid, s)
-            cells = _cells(x, valid, shift, pool, s)
-            moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
+            pooled = _pooled(x, valid, shift, pool, s)
+            moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             _kernels().normalize_kernel[(s.programs_y,)](
                 x,
                 weight,
@@ -272,8 +260,8 @@ class _DTN(torch.autograd.Function):
         partial_y = x.new_empty(s.programs_y // s.chunks, s.chunks, 2 * s.block_d + 4, dtype=torch.float32)
         partial_x = x.new_empty(s.programs_x // s.chunks, s.chunks, 2, dtype=torch.float32)
         with _on_device_of(x):
-            cells = _cells(x, valid, shift, ctx.pool, s)
-            moments = _moments_along_x(cells, position, valid, shift, rows, bands, s)
+            pooled = _pooled(x, valid, shift, ctx.pool, s)
+            moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
             _kernels().normalize_backward_kernel[(s.programs_y,)](
                 x,
@@ -303,7 +291,7 @@ class _DTN(torch.autograd.Function):
             )
             _kernels().back_along_x_kernel[(s.programs_x,)](
                 x,
-                cells,
+                pooled,
                 position,
                 valid,
                 intra,

@@ -20,7 +20,7 @@ NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 # Of the result and each gradient, relative to the largest entry.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 SHAPE, HEADS = (2, 37, 21, 96), 3
-SOURCES = [Path(__file__).with_name(name) for name in ('dtn_kernels.py', 'dtn_triton.py', 'dtn_triton_check.py')]
+SOURCES = sorted(path for name in ('dtn_triton*.py', 'dtn_kernels/*.py') for path in Path(__file__).parent.glob(name))
 
 
 @functools.cache

@@ -1,0 +1,134 @@
+"""What the other kernels need from few numbers: statistics of tokens, tables of the axes, shifts of channels."""
+
+import triton
+import triton.language as tl
+
+from tokennorm.ops.dtn_kernels.axis import LIGHTEST, axis_parameters, exponents, peak_of, valid_tokens
+
+SAMPLES: tl.constexpr = tl.constexpr(8)  # the shift averages SAMPLES x SAMPLES tokens spread over the image
+
+
+@triton.jit(do_not_specialize=['B', 'H', 'W', 'plane'])
+def prepare_kernel(
+    x_ptr, position_ptr, valid_ptr,
+    intra_ptr, rows_ptr, bands_ptr, shift_ptr,
+    B, H, W, plane,
+    C: tl.constexpr, N: tl.constexpr, POOL: tl.constexpr, HAS_VALID: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Three small jobs in one launch: writes `intra` (which reads all of x), `rows` and `bands`, and `shift`."""
+    tokens = B.to(tl.int64) * H * W
+    token_programs = tl.cdiv(tokens, BLOCK_T).to(tl.int32)
+    tables = N * (tl.cdiv(tl.cdiv(W, POOL), BLOCK_S) + tl.cdiv(tl.cdiv(H, POOL), BLOCK_S))
+    if HAS_VALID:
+        tables *= B
+    program = tl.program_id(0)
+    if program < token_programs:
+        token_statistics(program, x_ptr, intra_ptr, tokens, C, BLOCK_T, BLOCK_C)
+    elif program < token_programs + tables:
+        program -= token_programs
+        axis_tables(program, position_ptr, valid_ptr, rows_ptr, bands_ptr, plane, H, W, N, POOL, HAS_VALID, BLOCK_S)
+    else:
+        program -= token_programs + tables
+        channel_shift(program, x_ptr, valid_ptr, shift_ptr, H, W, C, HAS_VALID, BLOCK_S)
+
+
+@triton.jit
+def token_statistics(program, x_ptr, intra_ptr, tokens, C: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Mean and variance of BLOCK_T tokens."""
+    token = program.to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
+    c = tl.arange(0, BLOCK_C)
+    real = (token < tokens)[:, None] & (c < C)[None, :]
+    x = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=real, other=0).to(tl.float32)
+    mean = tl.sum(x, axis=1) / C
+    x = tl.where(real, x - mean[:, None], 0)
+    tl.store(intra_ptr + token, mean, mask=token < tokens)
+    tl.store(intra_ptr + tokens + token, tl.sum(x * x, axis=1) / C, mask=token < tokens)
+
+
+@triton.jit
+def axis_tables(
+    program, position_ptr, valid_ptr,
+    rows_ptr, bands_ptr,
+    plane, H, W, N: tl.constexpr, POOL: tl.constexpr, HAS_VALID: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """`rows` and `bands` of BLOCK_S positions on one axis, for one head."""
+    h = tl.cdiv(H, POOL)
+    w = tl.cdiv(W, POOL)
+    blocks_x = tl.cdiv(w, BLOCK_S)
+    blocks = blocks_x + tl.cdiv(h, BLOCK_S)
+    block = program % blocks
+    head = (program // blocks) % N
+    image = program // (blocks * N)
+    axis = (block >= blocks_x).to(tl.int32)
+    size = tl.where(axis == 0, w, h)
+    tokens = tl.where(axis == 0, W, H)
+    a1, slope, length = axis_parameters(position_ptr, valid_ptr, image, head, tokens, axis, POOL, HAS_VALID)
+    table = (image * N + head) * (w + h) + axis * w
+    position = (block - axis * blocks_x) * BLOCK_S + tl.arange(0, BLOCK_S)
+    real = position < size
+
+    z, mean, square, first, last = row_sums(position, size, length, a1, slope, BLOCK_S)
+    tl.store(rows_ptr + table + position, 1 / z, mask=real)
+    tl.store(rows_ptr + plane + table + position, mean / z, mask=real)
+    tl.store(rows_ptr + 2 * plane + table + position, square / z, mask=real)
+    tl.store(bands_ptr + table + position, first, mask=real)
+    tl.store(bands_ptr + plane + table + position, last, mask=real)
+    first, last = column_band(position, size, length, a1, slope, BLOCK_S)
+    tl.store(bands_ptr + 2 * plane + table + position, first, mask=real)
+    tl.store(bands_ptr + 3 * plane + table + position, last, mask=real)
+
+
+@triton.jit
+def row_sums(i, size, length, a1, slope, BLOCK_S: tl.constexpr):
+    """Z of the rows i, the sums of exp(e) (j - p) and exp(e) (j - p)^2, the first and the last position with weight."""
+    peak = peak_of(i, a1, slope, length)
+    z = tl.zeros([BLOCK_S], tl.float32)
+    mean = tl.zeros([BLOCK_S], tl.float32)
+    square = tl.zeros([BLOCK_S], tl.float32)
+    first = tl.full([BLOCK_S], 2147483647, tl.int32)
+    last = tl.full([BLOCK_S], -1, tl.int32)
+    for start in range(0, size, BLOCK_S):
+        j = start + tl.arange(0, BLOCK_S)
+        e = exponents(i[:, None], j[None, :], peak[:, None], a1, slope)
+        real = (j < length)[None, :]
+        p = tl.exp(tl.where(real, e, float('-inf')))
+        u = (j[None, :] - peak[:, None]).to(tl.float32)
+        z += tl.sum(p, axis=1)
+        mean += tl.sum(p * u, axis=1)
+        square += tl.sum(p * u * u, axis=1)
+        heavy = real & (e > LIGHTEST)
+        first = tl.minimum(first, tl.min(tl.where(heavy, j[None, :], 2147483647), axis=1))
+        last = tl.maximum(last, tl.max(tl.where(heavy, j[None, :], -1), axis=1))
+    return z, mean, square, first, last
+
+
+@triton.jit
+def column_band(j, size, length, a1, slope, BLOCK_S: tl.constexpr):
+    """The first and the last row that gives weight to each of the positions j."""
+    first = tl.full([BLOCK_S], 2147483647, tl.int32)
+    last = tl.full([BLOCK_S], -1, tl.int32)
+    for start in range(0, size, BLOCK_S):
+        i = start + tl.arange(0, BLOCK_S)
+        peak = peak_of(i, a1, slope, length)
+        e = exponents(i[None, :], j[:, None], peak[None, :], a1, slope)
+        heavy = (e > LIGHTEST) & (j < length)[:, None] & (i < size)[None, :]
+        first = tl.minimum(first, tl.min(tl.where(heavy, i[None, :], 2147483647), axis=1))
+        last = tl.maximum(last, tl.max(tl.where(heavy, i[None, :], -1), axis=1))
+    return first, last
+
+
+@triton.jit
+def channel_shift(
+    program, x_ptr, valid_ptr, shift_ptr, H, W, C: tl.constexpr, HAS_VALID: tl.constexpr, BLOCK_S: tl.constexpr
+):
+    """The shift of BLOCK_S channels of one image."""
+    blocks: tl.constexpr = (C + BLOCK_S - 1) // BLOCK_S
+    image = program // blocks
+    c = (program % blocks) * BLOCK_S + tl.arange(0, BLOCK_S)
+    sample = tl.arange(0, SAMPLES * SAMPLES)
+    y = ((2 * (sample // SAMPLES) + 1) * valid_tokens(valid_ptr, image, 0, H, HAS_VALID)) // (2 * SAMPLES)
+    x = ((2 * (sample % SAMPLES) + 1) * valid_tokens(valid_ptr, image, 1, W, HAS_VALID)) // (2 * SAMPLES)
+    token = (image.to(tl.int64) * H + y) * W + x
+    tokens = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=(c < C)[None, :], other=0).to(tl.float32)
+    tl.store(shift_ptr + image * C + c, tl.sum(tokens, axis=0) / (SAMPLES * SAMPLES), mask=c < C)
