@@ -17,6 +17,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         'checkpoint', help='checkpoint of a training run with that config, on any data, or its work directory'
     )
     parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
+    parser.add_argument(
+        '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
+    )
     parser.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
     parser.add_argument(
         '--verify',
@@ -51,7 +54,7 @@ def main(argv: list[str]) -> None:
         checkpoint = find_checkpoint(args.checkpoint)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
         inferencer = build_inferencer(cfg, checkpoint, 'cpu')
-        detector = WholeDetector(inferencer.model)
+        detector = WholeDetector(inferencer.model, args.fp16)
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
         export_detector(detector, metadata, args.out)
@@ -76,13 +79,13 @@ def _check(args: argparse.Namespace) -> None:
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
+    annotations = args.verify and args.verify / 'annotations' / f'{args.split}.json'
+    if annotations and not annotations.is_file():
+        raise SystemExit(f'error: --verify: {annotations} not found; --split names another file')
     try:
         check_inputs(args.config, args.checkpoint)
     except FileNotFoundError as error:
         raise SystemExit(f'error: {error}') from None
-    annotations = args.verify and args.verify / 'annotations' / f'{args.split}.json'
-    if annotations and not annotations.is_file():
-        raise SystemExit(f'error: --verify: {annotations} not found; --split names another file')
 
 
 if __name__ == '__main__':

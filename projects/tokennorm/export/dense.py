@@ -70,7 +70,7 @@ def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Dete
     """
     cfg = head.test_cfg
     is_rpn = isinstance(head, RPNHead)
-    cls_scores, bbox_preds, *factors = head(maps)
+    cls_scores, bbox_preds, *factors = ([x.float() for x in levels] for levels in head(maps))
     priors = head.prior_generator.grid_priors(
         [x.shape[-2:] for x in cls_scores], dtype=cls_scores[0].dtype, device=cls_scores[0].device
     )

@@ -1,5 +1,7 @@
 """A whole detector as one module: pixels in, detections out."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from mmdet.models.detectors import SingleStageDetector, TwoStageDetector
@@ -9,7 +11,6 @@ from torch import Tensor, nn
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
-from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 SIDE_MULTIPLE = 32  # the largest stride of a backbone
 
@@ -19,6 +20,8 @@ class WholeDetector(nn.Module):
 
     Args:
         detector: A one-stage detector, or Mask R-CNN or Faster R-CNN.
+        half: Compute backbone, neck and heads of a copy of it in float16. Pixels, boxes, non-maximum suppression,
+            RoIAlign and the inputs and outputs stay float32, and so do DTN's statistics.
 
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
@@ -28,22 +31,17 @@ class WholeDetector(nn.Module):
         UnsupportedError: for a detector or a head that cannot be exported, with its name.
     """
 
-    def __init__(self, detector: BaseDetector) -> None:
+    def __init__(self, detector: BaseDetector, half: bool = False) -> None:
         super().__init__()
-        self.detector = detector.eval()
-        if any(isinstance(module, GridNormAdapter) for module in detector.modules()):
-            raise UnsupportedError(
-                f'{type(detector.backbone).__name__} with norms that replace_norms has replaced cannot be exported: '
-                "they look up the grid of each forward pass by its size. Use one of TokenNorm's backbones, or no "
-                'token_norm_cfg'
-            )
+        self.detector = copy.deepcopy(detector).half().eval() if half else detector.eval()
+        self.dtype = torch.float16 if half else torch.float32
         preprocessor = detector.data_preprocessor
         self.color = 'RGB' if preprocessor._channel_conversion else 'BGR'
         self.notes_sizes = isinstance(preprocessor, DetDataPreprocessor)
         enabled = preprocessor._enable_normalize
         # Not `mean` and `std`: ONNX names of that kind are taken.
-        self.register_buffer('pixel_mean', preprocessor.mean.clone() if enabled else torch.zeros(3, 1, 1))
-        self.register_buffer('pixel_std', preprocessor.std.clone() if enabled else torch.ones(3, 1, 1))
+        self.register_buffer('pixel_mean', preprocessor.mean.float() if enabled else torch.zeros(3, 1, 1))
+        self.register_buffer('pixel_std', preprocessor.std.float() if enabled else torch.ones(3, 1, 1))
         self.fill = float(preprocessor.pad_value)
         self.multiple = max(SIDE_MULTIPLE, preprocessor.pad_size_divisor)
         self.two_stages = isinstance(detector, TwoStageDetector)
@@ -74,7 +72,7 @@ class WholeDetector(nn.Module):
             (B, N, h, w).
         """
         sizes = self._whole_where_0(images, sizes)
-        x = self._prepare(images, sizes)
+        x = self._prepare(images, sizes).to(self.dtype)
         if self.notes_sizes:
             x.image_sizes = sizes
         maps = self.detector.extract_feat(x)

@@ -13,6 +13,7 @@ Or run it: `python runtime.py model.onnx folder_of_images`. With the package ope
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,17 @@ class Detector:
         ]
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name."""
+        """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name.
+
+        Raises:
+            ValueError: for an empty batch, and for sides of fewer than 33 pixels.
+        """
+        shape = inputs['images'].shape
+        if len(shape) != 4 or shape[0] < 1 or shape[1] != 3 or min(shape[2:]) < SMALLEST_SIDE:
+            raise ValueError(
+                f'images of shape {shape} must be (B, 3, H, W) with at least one image and sides of at least '
+                f'{SMALLEST_SIDE} pixels; pad smaller images and give their size in `sizes`'
+            )
         return self._session.run(inputs)
 
     def _prepare(self, image: np.ndarray) -> np.ndarray:
@@ -312,59 +323,91 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_thr
     return drawing
 
 
-def list_images(path: Path) -> list[Path]:
-    """Returns a file, or the image files of a folder and its sub-folders."""
-    if path.is_file():
-        return [path]
-    return sorted(file for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES)
+def list_images(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """Returns the image files among files and folders with their sub-folders, and the folder that holds all of them."""
+    files = []
+    for path in paths:
+        path = path.absolute()
+        found = path.rglob('*') if path.is_dir() else [path]
+        files += sorted(file for file in found if path == file or file.suffix.lower() in IMAGE_SUFFIXES)
+    folders = [path if path.is_dir() else path.parent for path in map(Path.absolute, paths)]
+    return Path(os.path.commonpath(folders)), files
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file, which appears under its name when all of it is written."""
+    temporary = path.with_name(path.name + '.tmp')
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description='Detects objects with an exported detector, without PyTorch.')
     parser.add_argument('model', type=Path, help='.onnx (or .xml) file of `tokennorm export`')
-    parser.add_argument('path', type=Path, help='image or folder of images')
+    parser.add_argument('paths', nargs='+', metavar='PATH', help='image files or folders of images')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='output folder')
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score to draw; the json holds all')
     parser.add_argument('--threads', type=int, help='CPU threads')
     parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     args = parser.parse_args(argv)
-    if not args.path.exists():
-        raise SystemExit(f'error: {args.path} not found')
-    paths = list_images(args.path)
+    for path in args.paths:
+        if not Path(path).exists():
+            hint = '; download the file first' if '://' in path else ''
+            raise SystemExit(f'error: {path} not found{hint}')
+    base, paths = list_images([Path(path) for path in args.paths])
     if not paths:
-        raise SystemExit(f'error: {args.path} has no images ({", ".join(IMAGE_SUFFIXES)})')
+        raise SystemExit(f'error: {args.paths[0]} has no images ({", ".join(IMAGE_SUFFIXES)})')
     try:
         detector = Detector(args.model, args.threads)
-    except ModelFileError as error:
+        args.out.mkdir(parents=True, exist_ok=True)
+        content, unread = predict(detector, base, paths, None if args.no_save_vis else args.out / 'vis', args.score_thr)
+        write_whole(args.out / 'detections.json', json.dumps(content))
+    except (ModelFileError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
+    print(f'{args.out}: detections.json ({len(content["annotations"])} on {len(content["images"])} images)')
+    if unread:
+        raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+
+
+def predict(
+    detector: Detector, base: Path, paths: Sequence[Path], drawings: Path | None, score_threshold: float
+) -> tuple[dict[str, Any], list[str]]:
+    """Detects objects on image files.
+
+    Args:
+        detector: The detector.
+        base: Folder that the names of the images begin from.
+        paths: Image files below it.
+        drawings: Folder for drawn images; None writes none.
+        score_threshold: Least score to draw.
+
+    Returns:
+        The content of a COCO file with all detections, and the names of the files that cannot be read.
+    """
     category_ids = detector.metadata['category_ids']
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unread = []
-    base = args.path if args.path.is_dir() else args.path.parent
     for path in paths:
+        name = path.relative_to(base)
         try:
             image = read_image(path)
         except OSError:
-            unread.append(path.name)
+            unread.append(str(name))
             continue
         (found,) = detector([image])
-        name = path.relative_to(base)
         images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
         annotations += coco_annotations(found, len(images), category_ids)
-        if not args.no_save_vis:
-            target = args.out / 'vis' / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draw(image, found, detector.classes, args.score_thr).save(target)
+        if drawings is not None:
+            (drawings / name).parent.mkdir(parents=True, exist_ok=True)
+            draw(image, found, detector.classes, score_threshold).save(drawings / name)
     for number, annotation in enumerate(annotations, 1):
         annotation['id'] = number
     categories = [dict(id=i, name=name) for i, name in zip(category_ids, detector.classes, strict=True)]
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(dict(images=images, annotations=annotations, categories=categories))
-    (args.out / 'detections.json').write_text(content)
-    print(f'{args.out}: detections.json ({len(annotations)} on {len(images)} images)')
-    if unread:
-        raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+    return dict(images=images, annotations=annotations, categories=categories), unread
 
 
 if __name__ == '__main__':

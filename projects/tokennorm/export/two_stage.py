@@ -62,7 +62,7 @@ def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detecti
     head, cfg = roi_head.bbox_head, roi_head.test_cfg
     boxes, objectness, _ = proposals
     batch_size, count = objectness.shape
-    cls_score, deltas = head(roi_features(roi_head.bbox_roi_extractor, maps, boxes))
+    cls_score, deltas = (x.float() for x in head(roi_features(roi_head.bbox_roi_extractor, maps, boxes)))
     if head.custom_cls_channels:
         raise UnsupportedError(f'{type(head.loss_cls).__name__} cannot be exported: it has its own scores')
     scores = cls_score.softmax(dim=-1)[:, :-1].reshape(batch_size, count, head.num_classes)
@@ -92,7 +92,8 @@ def detect_masks(roi_head: nn.Module, maps: Sequence[Tensor], boxes: Tensor, lab
         boxes: Detections (B, N, 4).
         labels: Their classes (B, N); -1 is an empty entry.
     """
-    logits = roi_head.mask_head(roi_features(roi_head.mask_roi_extractor, maps, boxes))  # (B * N, C, h, w)
+    features = roi_features(roi_head.mask_roi_extractor, maps, boxes)
+    logits = roi_head.mask_head(features).float()  # (B * N, C, h, w)
     if logits.shape[1] == 1:
         chosen = logits[:, 0]
     else:
@@ -117,7 +118,7 @@ def roi_features(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: T
     for i, (x, layer) in enumerate(zip(maps, extractor.roi_layers, strict=True)):
         here = (levels == i)[:, None]
         aligned = torchvision.ops.roi_align(
-            x,
+            x.float(),
             torch.cat([rois[:, :1], rois[:, 1:] * here], dim=1),
             layer.output_size,
             layer.spatial_scale,
@@ -125,4 +126,4 @@ def roi_features(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: T
             layer.aligned,
         )
         features = features + torch.where(here[..., None, None], aligned, 0)
-    return features
+    return features.to(maps[0].dtype)

@@ -19,16 +19,21 @@ OPSET = 18
 SIDES = dict(min=33, max=8192)  # pixels; fewer would make a level of the pyramid one token
 # Sides that are no multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
 # torch.export would fix a graph to one token where its example has one.
-_EXAMPLE = (2, 3, 300, 420)
+EXAMPLE = (2, 3, 300, 420)
 
 
-def trace(detector: WholeDetector) -> ExportedProgram:
+def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
     """Returns the detector as a graph for batches and images of any size.
+
+    Args:
+        detector: The detector.
+        dynamic: False fixes the graph to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of
+            the time.
 
     Raises:
         RuntimeError: if the graph only holds for the sizes of its example.
     """
-    images = torch.rand(_EXAMPLE) * 255
+    images = torch.rand(EXAMPLE) * 255
     sizes = torch.tensor([[300, 420], [250, 330]])
     batch, height, width = Dim('batch', max=1024), Dim('height', **SIDES), Dim('width', **SIDES)
     with torch.no_grad(), warnings.catch_warnings():
@@ -36,14 +41,14 @@ def trace(detector: WholeDetector) -> ExportedProgram:
         program = torch.export.export(
             detector,
             (images, sizes),
-            dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}),
+            dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}) if dynamic else None,
             strict=False,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
     fixed = [name for name, i in (('batch', 0), ('height', 2), ('width', 3)) if not isinstance(shape[i], torch.SymInt)]
-    if fixed:
-        raise RuntimeError(f'the exported graph is fixed to the {", ".join(fixed)} of its example, {_EXAMPLE}')
+    if dynamic and fixed:
+        raise RuntimeError(f'the exported graph is fixed to the {", ".join(fixed)} of its example, {EXAMPLE}')
     return program
 
 
@@ -72,7 +77,7 @@ def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: 
     if path.suffix == '.onnx':
         write_atomically(path, content)
     else:
-        _write_openvino(content, metadata, path)
+        write_openvino(content, metadata, path)
 
 
 def check_packages(suffix: str) -> None:
@@ -115,7 +120,8 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
     return model.SerializeToString()
 
 
-def _write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
+def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
+    """Writes the content of an ONNX file as an OpenVINO model, or nothing if that fails."""
     import openvino
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,128 @@
+"""The runtime of exported files: results in pixels of the image, and one clear line for bad input."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.full_disk import files_of_at_most
+from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.cli.predict import main
+from tokennorm.export.runtime import Detector, ModelFileError
+
+
+@pytest.fixture(scope='module')
+def model_file(tmp_path_factory):
+    return write_handmade(tmp_path_factory.mktemp('model') / 'model.onnx')
+
+
+@pytest.fixture
+def images(tmp_path):
+    for name, size in (('a.png', (96, 64)), ('b/c.png', (48, 32)), ('b/gray.png', (96, 64))):
+        (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('L' if 'gray' in name else 'RGB', size).save(tmp_path / 'in' / name)
+    return tmp_path / 'in'
+
+
+def test_boxes_are_in_pixels_of_the_image(model_file):
+    """The second image is enlarged twofold to the model's scale, so that its boxes are half as large."""
+    large, small = Detector(model_file, threads=1)([np.zeros((64, 96, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)])
+    np.testing.assert_array_equal(large.boxes, [[4, 6, 20, 30]])
+    np.testing.assert_array_equal(small.boxes, [[2, 3, 10, 15]])
+    np.testing.assert_array_equal(small.labels, [1])
+    assert Detector(model_file)([]) == []
+    assert len(Detector(model_file)([np.zeros((9, 9, 3), np.uint8)], score_threshold=0.8)[0].scores) == 0
+
+
+def test_predict_with_a_file_writes_coco_json_and_drawings(model_file, images, tmp_path, capsys):
+    main([str(model_file), str(images), '--out', str(tmp_path / 'out')])
+    content = json.loads((tmp_path / 'out' / 'detections.json').read_text())
+    assert content['images'] == [
+        dict(id=1, file_name='a.png', width=96, height=64),
+        dict(id=2, file_name='b/c.png', width=48, height=32),
+        dict(id=3, file_name='b/gray.png', width=96, height=64),
+    ]
+    assert content['categories'] == [dict(id=3, name='round'), dict(id=7, name='square')]
+    expected = dict(id=2, image_id=2, category_id=7, bbox=[2, 3, 8, 12], area=96, iscrowd=0, score=0.75)
+    assert content['annotations'][1] == expected
+    assert np.asarray(Image.open(tmp_path / 'out' / 'vis' / 'b' / 'c.png')).any()
+    assert 'detections.json (3 on 3 images)' in capsys.readouterr().out
+
+
+def test_predict_with_a_file_needs_neither_torch_nor_mmcv(model_file, images, tmp_path):
+    code = (
+        'import sys\n'
+        "sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'cv2']))\n"
+        'from tokennorm.cli.main import main\n'
+        f"main(['predict', {str(model_file)!r}, {str(images)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    )
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=100)
+    assert (tmp_path / 'out' / 'detections.json').is_file()
+
+
+def test_files_from_several_folders_are_named_from_their_common_one(model_file, images, tmp_path):
+    main([str(model_file), str(images / 'b/c.png'), str(images / 'a.png'), '--out', str(tmp_path), '--no-save-vis'])
+    content = json.loads((tmp_path / 'detections.json').read_text())
+    assert [image['file_name'] for image in content['images']] == ['b/c.png', 'a.png']
+    assert not (tmp_path / 'vis').exists()
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    cases = {
+        write_handmade(tmp_path / 'other.onnx', format=None): 'was not written by `tokennorm export`',
+        write_handmade(tmp_path / 'newer.onnx', format=2): 'has format 2; this program reads format 1',
+        write_handmade(tmp_path / 'opset.onnx', opset=99): r'cannot be loaded by onnxruntime [\d.]+: .*[Oo]pset 99',
+        tmp_path / 'cut.onnx': 'cannot be loaded by onnxruntime',
+        tmp_path / 'none.onnx': 'none.onnx not found',
+        tmp_path / 'cut.xml': 'cannot be loaded by openvino',
+    }
+    (tmp_path / 'cut.onnx').write_bytes((tmp_path / 'other.onnx').read_bytes()[:200])
+    (tmp_path / 'cut.xml').write_text('<net name="x">')
+    for path, message in cases.items():
+        with pytest.raises(ModelFileError, match=message) as raised:
+            Detector(path)
+        assert '\n' not in str(raised.value)
+
+
+def test_a_missing_runtime_has_its_pip_line(model_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
+    with pytest.raises(ModelFileError, match=r'model.onnx needs onnxruntime: pip install onnxruntime'):
+        Detector(model_file)
+    monkeypatch.setitem(sys.modules, 'openvino', None)
+    (tmp_path / 'm.xml').write_text('')
+    with pytest.raises(ModelFileError, match=r'm.xml needs openvino: pip install openvino'):
+        Detector(tmp_path / 'm.xml')
+
+
+def test_bad_images_are_refused_with_their_shape(model_file):
+    detector = Detector(model_file)
+    for image in (np.zeros((0, 9, 3)), np.zeros((9, 9)), np.zeros((9, 9, 1)), np.zeros((9, 9, 4))):
+        with pytest.raises(ValueError, match=f'image of shape \\({", ".join(map(str, image.shape))}\\) and uint8 must'):
+            detector([image.astype(np.uint8)])
+    for shape in ((0, 3, 64, 64), (1, 3, 32, 64), (1, 1, 64, 64)):
+        with pytest.raises(ValueError, match='sides of at least 33 pixels; pad smaller images'):
+            detector.run(dict(images=np.zeros(shape, np.float32), sizes=np.zeros((shape[0], 2), np.int64)))
+
+
+def test_bad_paths_end_with_one_line_and_leave_nothing(model_file, images, tmp_path):
+    (tmp_path / 'notes.txt').write_text('text')
+    (images / 'b' / 'broken.png').write_bytes((images / 'a.png').read_bytes()[:40])
+    (tmp_path / 'empty').mkdir()
+    out = ['--out', str(tmp_path / 'out')]
+    cases = {
+        'https://a.org/x.jpg': 'error: https://a.org/x.jpg not found; download the file first',
+        str(tmp_path / 'empty'): r'error: .*empty has no images \(.jpg',
+        str(tmp_path / 'notes.txt'): 'error: 1 files could not be read: notes.txt',
+        str(images): 'error: 1 files could not be read: b/broken.png',
+    }
+    for path, message in cases.items():
+        with pytest.raises(SystemExit, match=message):
+            main([str(model_file), path, *out])
+    with pytest.raises(SystemExit, match=r'error: .*notes.txt'):
+        main([str(model_file), str(images), '--out', str(tmp_path / 'notes.txt')])
+    with files_of_at_most(100), pytest.raises(SystemExit, match=r'error: .*File too large'):
+        main([str(model_file), str(images), '--out', str(tmp_path / 'full'), '--no-save-vis'])
+    assert list((tmp_path / 'full').iterdir()) == []

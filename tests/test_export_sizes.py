@@ -1,0 +1,86 @@
+"""Exported detectors at sides from 64 to 1344 pixels, with batches of 1 to 8, and on images without objects."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.exporting import PVT, build, config, write
+from tokennorm.export.detector import WholeDetector
+from tokennorm.export.runtime import Detector
+from tokennorm.export.writing import write_openvino
+
+pytestmark = pytest.mark.slow
+GRID = PVT['pretrain_img_size']
+SHAPES = [  # B, H, W
+    (1, 64, 64),
+    (1, 33, 70),
+    (2, GRID, 160),
+    (2, 90, GRID),
+    (8, 97, 131),
+    (1, 64, 1344),
+    (1, 1344, 800),
+    (5, 200, 128),
+]
+
+
+@pytest.fixture(scope='module', params=['retinanet', 'mask-rcnn'])
+def exported(request, tmp_path_factory):
+    """A detector in PyTorch, and its files."""
+    logging.getLogger('torch.__trace').setLevel(logging.WARNING)
+    torch.manual_seed(0)
+    cfg = config(request.param)
+    model = build(cfg)
+    folder = tmp_path_factory.mktemp('export')
+    path = write(cfg, model, folder / 'tiny.onnx')
+    write_openvino(path.read_bytes(), Detector(path)._session.texts, folder / 'tiny.xml')
+    return WholeDetector(model), folder
+
+
+@pytest.mark.parametrize('suffix', ['.onnx', '.xml'])
+def test_raw_outputs_are_those_of_pytorch(exported, suffix):
+    detector, folder = exported
+    session = Detector(folder / f'tiny{suffix}', threads=1)
+    for shape in SHAPES:
+        batch, *sides = shape
+        images = torch.rand(batch, 3, *sides) * 255
+        sizes = torch.tensor([[side - 7 * (i % 3) for side in sides] for i in range(batch)])
+        with torch.no_grad():
+            expected = dict(zip(detector.outputs, detector(images, sizes), strict=True))
+        actual = session.run(dict(images=images.numpy(), sizes=sizes.numpy()))
+        for i in range(batch):
+            assert_same(shape, actual, expected, i)
+
+
+def assert_same(shape, actual, expected, i):
+    """Compares image i; detections whose scores differ by rounding may swap places."""
+    assert (expected['scores'][i] > 0).sum() > 5, shape
+    orders = []
+    for found in (actual, expected):
+        scores, boxes = np.asarray(found['scores'][i]), np.asarray(found['boxes'][i])
+        orders.append(np.lexsort((boxes[:, 0], boxes[:, 1], -scores.round(4))))
+    for name, tolerance in (('scores', 2e-5), ('labels', 0), ('boxes', 2e-2)):
+        left, right = (np.asarray(f[name][i])[o] for f, o in zip((actual, expected), orders, strict=True))
+        np.testing.assert_allclose(left, right, atol=tolerance, rtol=1e-5, err_msg=f'{name} of {shape}')
+
+
+@pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])
+def test_images_without_objects(kind, tmp_path):
+    cfg = config(kind)
+    model = build(cfg)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith(('retina_cls.bias', 'rpn_cls.bias')):
+                p.fill_(-30.0)
+            elif name.endswith('fc_cls.bias'):
+                p[-1] = 30.0  # background
+    detector = Detector(write(cfg, model, tmp_path / 'none.onnx', dynamic=False), threads=1)
+    detector.metadata['resize'] = None
+    for found in detector([np.zeros((300, 420, 3), np.uint8)] * 2):
+        assert found.boxes.shape == (0, 4)
+        assert found.masks is None or found.masks.shape == (0, 300, 420)
+    raw = detector.run(dict(images=np.zeros((2, 3, 300, 420), np.float32), sizes=np.zeros((2, 2), np.int64)))
+    assert (raw['labels'] == -1).all()
+    assert not raw['scores'].any()
+    assert not raw['boxes'].any()
