@@ -61,7 +61,7 @@ def test_both_options_in_either_order(stem_first):
     for step in steps if stem_first else steps[::-1]:
         step()
     model(torch.randn(1, 3, 24, 80))
-    assert model.blocks[0].norm1.record.grids[30, 1] == (3, 10)
+    assert model.blocks[0].norm1.record.find(30, 1, [0]) == (0, (3, 10))
 
 
 def test_what_has_no_such_patch_embedding_raises():

@@ -26,7 +26,9 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         return logits.softmax(dim=-1).to(v.dtype) @ v
     if bias.shape[0] != 1:  # len() would fix the sides of an exported graph
         bias = bias.repeat(q.shape[0] // bias.shape[0], 1, 1, 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+    x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
+    # An exporter writes the attention out. Its result then has other strides, and a view of it would be refused.
+    return x.contiguous() if torch.compiler.is_exporting() else x
 
 
 def eq6_bias(position: Tensor, height: int, width: int) -> Tensor:

@@ -75,7 +75,7 @@ class GridNormAdapter(nn.Module):
         if self.channels_first:
             return self._of_grid(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         if x.ndim == 4:
-            self.record.note(*x.shape[1:3], batch=len(x))  # timm's Swin flattens the grid for its second norm
+            self.record.note(*x.shape[1:3], batch=x.shape[0])  # timm's Swin flattens the grid for its second norm
             return self._of_grid(x)
         if x.ndim == 2 and self.record.image is not None:  # the tokens of all images, for a batch norm
             return self(x.unflatten(0, (self.record.batch, -1))).flatten(0, 1)
@@ -90,14 +90,14 @@ class GridNormAdapter(nn.Module):
         if self.grid == 'sequence':
             return self.num_prefix_tokens[0], (1, num_tokens - self.num_prefix_tokens[0])
         if self.grid is None:
-            found = self.record.find(num_tokens, len(x), self.num_prefix_tokens)
+            found = self.record.find(num_tokens, x.shape[0], self.num_prefix_tokens)
             if found is not None:
                 return found
         else:
             for prefix in self.num_prefix_tokens:
                 if num_tokens - prefix == self.grid[0] * self.grid[1]:
                     return prefix, self.grid
-        seen = ', '.join(f'{height} x {width}' for height, width in self.record.grids.values()) or 'none'
+        seen = ', '.join(dict.fromkeys(f'{height} x {width}' for height, width, _ in self.record.grids)) or 'none'
         raise ValueError(
             f'{self.name}: grid={self.grid!r} does not give the grid of {num_tokens} tokens with '
             f'{" or ".join(map(str, self.num_prefix_tokens))} prefix tokens; the forward pass had the grids {seen}. '
@@ -105,7 +105,7 @@ class GridNormAdapter(nn.Module):
         )
 
     def _of_grid(self, x: Tensor) -> Tensor:
-        valid = self.record.valid((x.shape[1], x.shape[2]), len(x)) if self.grid is None else None
+        valid = self.record.valid((x.shape[1], x.shape[2]), x.shape[0]) if self.grid is None else None
         return self.norm(x) if valid is None else self.norm(x, valid)
 
     def _of_prefix(self, x: Tensor) -> Tensor:

@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tokennorm.padding import image_sizes_of
 from tokennorm.replace.stem_projection import StemProjection
@@ -26,8 +28,13 @@ def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:
     ]
 
 
+def _same(a: int, b: int) -> bool:
+    """Whether two sizes are equal; in an exported graph, whether they are for images of any size."""
+    return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
+
+
 class GridRecord:
-    """The grids of the current forward pass of a model, by number of tokens and batch size.
+    """The grids of the current forward pass of a model, with their batch sizes.
 
     They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
     arguments of blocks. Of two grids with the same number of tokens the later one counts. That is right in pyramids,
@@ -36,7 +43,7 @@ class GridRecord:
     """
 
     def __init__(self) -> None:
-        self.grids: dict[tuple[int, int | None], tuple[int, int]] = {}
+        self.grids: list[tuple[int, int, int | None]] = []  # height, width, batch size
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
@@ -52,34 +59,37 @@ class GridRecord:
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
         """Remembers a grid. A batch size of None matches any batch."""
-        self.grids[height * width, batch] = height, width
+        self.grids.append((height, width, batch))
 
     def valid(self, grid: tuple[int, int], batch: int) -> Tensor | None:
         """The part of each image's grid that is image and not padding, int (B, 2); None if all is, or if unknown.
 
         Sizes noted on the batch (`tokennorm.padding`) are scaled to the grid and rounded down.
         """
-        if self.image_sizes is None or len(self.image_sizes) != batch:
+        if self.image_sizes is None or self.image is None or not _same(self.batch, batch):
             return None
-        scaled = self.image_sizes * self.image_sizes.new_tensor(grid) // self.image_sizes.new_tensor(self.image)
-        return scaled.clamp(min=1)
+        sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
+        return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.grids.clear()
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
-        self.batch = len(images[0]) if images else 0
+        self.batch = images[0].shape[0] if images else 0
         self.image_sizes = image_sizes_of(images[0]) if images else None
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
         if isinstance(module, nn.Unfold):
-            self.note(*_windows_of(module, args[0]), batch=len(out))
+            self.note(*_windows_of(module, args[0]), batch=out.shape[0])
         elif out.ndim == 4:
-            self.note(*out.shape[-2:], batch=len(out))
+            self.note(*out.shape[-2:], batch=out.shape[0])
 
     def _before_block(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):
-            if isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(side, int) for side in value):
+            if (
+                isinstance(value, tuple | list)
+                and [isinstance(side, int | torch.SymInt) for side in value] == [True] * 2
+            ):
                 self.note(*value)
 
     def find(self, tokens: int, batch: int, num_prefix_tokens: Sequence[int]) -> tuple[int, tuple[int, int]] | None:
@@ -91,9 +101,13 @@ class GridRecord:
             num_prefix_tokens: The numbers of prefix tokens that it may begin with, the likeliest first.
         """
         for prefix in num_prefix_tokens:
-            grid = self.grids.get((tokens - prefix, batch)) or self.grids.get((tokens - prefix, None))
-            if grid is not None:
-                return prefix, grid
+            fitting = [grid for grid in self.grids if _same(grid[0] * grid[1], tokens - prefix)]
+            of_batch = [grid for grid in fitting if grid[2] is not None and _same(grid[2], batch)]
+            of_batch = of_batch or [grid for grid in fitting if grid[2] is None]
+            if of_batch:
+                return prefix, of_batch[-1][:2]
+        if torch.compiler.is_exporting():  # a square of unknown sides has no root
+            return None
         for prefix in num_prefix_tokens:
             side = math.isqrt(max(tokens - prefix, 0))
             if side and side * side == tokens - prefix:
