@@ -309,13 +309,14 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('train')([str(ROOT / 'configs/_base_/datasets/bccd_detection.py')])
     with pytest.raises(SystemExit, match=r'must end in .pkl'):
         tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])
+    (tmp_path / 'empty.pth').touch()
     for option, message in (('model.backbon', 'must be KEY=VALUE'), ('modle.x=1', 'did you mean model')):
         with pytest.raises(SystemExit) as ended:
-            tool('predict')([CONFIG, 'none.pth', str(data), '--cfg-options', option])
+            tool('predict')([CONFIG, str(tmp_path / 'empty.pth'), str(data), '--cfg-options', option])
         assert message in str(ended.value) + capsys.readouterr().err
     (tmp_path / 'broken.py').write_text('model = dict(')
     with pytest.raises(SystemExit, match=r'broken.py cannot be read: SyntaxError'):
-        tool('predict')([str(tmp_path / 'broken.py'), 'none.pth', str(data)])
+        tool('predict')([str(tmp_path / 'broken.py'), str(tmp_path / 'empty.pth'), str(data)])
     with pytest.raises(SystemExit, match=r'error: .*none.py'):
         tool('analysis')(['flops', 'none.py'])
 

@@ -1,11 +1,10 @@
-"""Detects objects in an image, a folder of images or a video.
+"""Detects objects in images, a video, a webcam or a stream.
 
 With an exported file, `tokennorm predict MODEL.onnx PATH`, it needs onnxruntime and not PyTorch.
 """
 
 import argparse
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_options_argument
 
 if TYPE_CHECKING:
-    import mmcv
     import numpy as np
     from mmdet.apis import DetInferencer
     from mmdet.structures import DetDataSample
@@ -28,7 +26,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         'checkpoint', help='checkpoint of a training run with that config, on any data, or its work directory'
     )
-    parser.add_argument('path', type=Path, help='image, folder of images, or video')
+    parser.add_argument(
+        'path',
+        nargs='+',
+        metavar='PATH',
+        help='image files, a folder of images, a video, the index of a webcam (0) or the URL of a stream (rtsp://...)',
+    )
     parser.add_argument(
         '--out', type=Path, default=Path('work_dirs/predict'), help='output folder; default: work_dirs/predict'
     )
@@ -50,7 +53,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         '--track', action='store_true', help='video only: give objects ids across frames (pip install trackers)'
     )
-    parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame')
+    parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
     try:
@@ -68,29 +71,34 @@ def main(argv: list[str]) -> None:
         predict_with_exported([word for word in argv if word != '--traceback'])
         return
     args = parse_args(argv)
+    check_arguments(args)
     inferencer = open_detector(args)
     from mmengine.utils import ProgressBar
 
+    from tokennorm.engine.input_images import open_sources
     from tokennorm.engine.output_dir import make_output_dir
     from tokennorm.engine.prediction import CocoDetections, draw_detections
     from tokennorm.engine.tracking import draw_tracks
 
-    images, count, video = open_input(args.path, args.out, args.every)
-    tracker = open_tracker(args, video)
+    try:
+        source = open_sources(args.path, args.out, args.every)
+        tracker = open_tracker(args, source.frame_rate)
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
     try:
         make_output_dir(args.out)
     except ValueError as error:
         raise SystemExit(f'error: --out: {error}') from None
-    drawings = None if args.no_save_vis else Drawings(args.out, video, args.every)
+    drawings = None if args.no_save_vis else Drawings(args.out, source.frame_rate)
     detections = CocoDetections(inferencer.model.dataset_meta)
-    bar = ProgressBar(count)
+    bar = ProgressBar(source.count)
     unread = []
+    interrupted = False
     try:
-        for batch in batches(images, args.batch_size):
+        for batch in batches(source.images, args.batch_size):
             unread += [name for name, image in batch if image is None]
             readable = [(name, image) for name, image in batch if image is not None]
-            arrays = [image for _, image in readable]
-            samples = detect(inferencer, arrays, args)
+            samples = detect(inferencer, [image for _, image in readable], args)
             for (name, image), sample in zip(readable, samples, strict=True):
                 if tracker is not None:
                     tracker.update(sample)
@@ -99,13 +107,38 @@ def main(argv: list[str]) -> None:
                     picture = draw_detections(inferencer, image, sample, args.score_thr)
                     drawings.add(name, draw_tracks(picture, sample, args.score_thr) if tracker is not None else picture)
             bar.update(len(batch))
-    finally:  # an interruption keeps what is done
-        detections.write(args.out / 'detections.json')
+    except KeyboardInterrupt:  # the end of a webcam or a stream; otherwise what is done is kept
+        interrupted = True
+    except OSError as error:
+        raise SystemExit(f'\nerror: {error}') from None
+    finally:
         if drawings is not None:
             drawings.close()
+    try:
+        detections.write(args.out / 'detections.json')
+    except OSError as error:
+        raise SystemExit(f'\nerror: {error}') from None
     print(f'\n{args.out}: detections.json ({len(detections.annotations)} on {len(detections.images)} images)')
+    if interrupted and source.count:
+        raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
+    from tokennorm.engine.input_images import check_sources
+
+    try:
+        check_sources(args.path)
+    except ValueError as error:
+        raise SystemExit(f'error: {error}') from None
+    for name in ('batch_size', 'every', 'tiles'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise SystemExit(f'error: --{name.replace("_", "-")} {value} must be at least 1')
+    if not 0 <= args.overlap < 1:
+        raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
 
 
 def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace) -> 'list[DetDataSample]':
@@ -117,22 +150,26 @@ def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argpar
     return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
 
 
-def open_tracker(args: argparse.Namespace, video: 'mmcv.VideoReader | None') -> 'Tracker | None':
-    """Returns the tracker that the arguments ask for, after checks of the arguments for videos."""
+def open_tracker(args: argparse.Namespace, frame_rate: float | None) -> 'Tracker | None':
+    """Returns the tracker that the arguments ask for.
+
+    Raises:
+        ValueError: for arguments of videos if there is no video, and if a package is not installed.
+    """
     from tokennorm.engine.tracking import Tracker
 
-    if video is None and (args.track or args.every != 1):
-        raise SystemExit(f'error: --track and --every need a video; {args.path} is not one')
+    if frame_rate is None and (args.track or args.every != 1):
+        raise ValueError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     if not args.track:
         return None
     try:
-        return Tracker((video.fps or 25) / args.every, args.score_thr)
+        return Tracker(frame_rate, args.score_thr)
     except ImportError as error:
-        raise SystemExit(f'error: --track: {error}') from None
+        raise ValueError(f'--track: {error}') from None
 
 
 def open_detector(args: argparse.Namespace) -> 'DetInferencer':
-    """Returns mmdet's inferencer of the config and the checkpoint, after checks of the arguments."""
+    """Returns mmdet's inferencer of the config and the checkpoint."""
     import torch
 
     from tokennorm.checkpoints import find_checkpoint
@@ -141,14 +178,6 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
     from tokennorm.engine.prediction import build_inferencer
     from tokennorm.engine.runner import read_config, use_options
 
-    if not args.path.exists():
-        raise SystemExit(f'error: {args.path} not found')
-    for name in ('batch_size', 'every', 'tiles'):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise SystemExit(f'error: --{name.replace("_", "-")} {value} must be at least 1')
-    if not 0 <= args.overlap < 1:
-        raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
     try:
@@ -162,26 +191,6 @@ def open_detector(args: argparse.Namespace) -> 'DetInferencer':
         return build_inferencer(cfg, checkpoint, args.device)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
-
-
-def open_input(
-    path: Path, out: Path, every: int = 1
-) -> 'tuple[Iterator[tuple[str, np.ndarray | None]], int, mmcv.VideoReader | None]':
-    """Returns names with their images, their count, and the video if the input is one."""
-    import mmcv
-
-    from tokennorm.engine.prediction import IMAGE_SUFFIXES, list_images, read_images
-
-    if path.is_dir() or path.suffix.lower() in IMAGE_SUFFIXES:
-        folder, names = list_images(path, leave_out=out)
-        if not names:
-            raise SystemExit(f'error: {folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
-        return read_images(folder, names), len(names), None
-    video = mmcv.VideoReader(str(path))
-    if not video.opened or not len(video):
-        raise SystemExit(f'error: {path} is neither a readable video nor an image ({", ".join(IMAGE_SUFFIXES)})')
-    frames = ((f'{path.stem}/{i:06d}', frame) for i, frame in islice(enumerate(video), 0, None, every))
-    return frames, -(-len(video) // every), video
 
 
 def batches(items: Iterator, size: int) -> Iterator[list]:
@@ -199,26 +208,29 @@ def batches(items: Iterator, size: int) -> Iterator[list]:
 class Drawings:
     """Writes drawn images under their names, or the frames of a video into a video."""
 
-    def __init__(self, out: Path, video: 'mmcv.VideoReader | None', every: int = 1) -> None:
+    def __init__(self, out: Path, frame_rate: float | None) -> None:
         import cv2
 
         self.cv2 = cv2
         self.out = out
+        self.frame_rate = frame_rate
         self.writer = None
-        if video is not None:
-            fourcc = cv2.VideoWriter.fourcc(*'mp4v')
-            self.writer = cv2.VideoWriter(
-                str(out / 'detections.mp4'), fourcc, (video.fps or 25) / every, video.resolution
-            )
 
     def add(self, name: str, image: 'np.ndarray') -> None:
-        """Writes an image (H, W, 3) uint8 BGR."""
-        if self.writer is not None:
-            self.writer.write(image)
+        """Writes an image (H, W, 3) uint8 BGR; raises an OSError if it cannot be written."""
+        if self.frame_rate is None:
+            path = self.out / 'vis' / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.cv2.imwrite(str(path), image):
+                raise OSError(f'{path} could not be written; is the disk full?')
             return
-        path = self.out / 'vis' / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.cv2.imwrite(str(path), image)
+        if self.writer is None:
+            path = self.out / 'detections.mp4'
+            code = self.cv2.VideoWriter.fourcc(*'mp4v')
+            self.writer = self.cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
+            if not self.writer.isOpened():
+                raise OSError(f'{path} could not be written; --no-save-vis writes the json only')
+        self.writer.write(image)
 
     def close(self) -> None:
         """Closes the video; before that it cannot be played."""

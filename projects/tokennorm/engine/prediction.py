@@ -2,13 +2,12 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cv2
-import mmcv
 import numpy as np
 from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample
@@ -19,8 +18,8 @@ from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import set_num_classes
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.engine.image_size import use_trained_size
+from tokennorm.files import write_atomically
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -62,26 +61,6 @@ def draw_detections(
         'prediction', cv2.cvtColor(image, cv2.COLOR_BGR2RGB), sample, draw_gt=False, pred_score_thr=score_thr
     )
     return cv2.cvtColor(inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
-
-
-def read_images(folder: Path, names: list[str]) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Yields names with their images, (H, W, 3) uint8 BGR as in training; None for unreadable images."""
-    for name in names:
-        try:
-            yield name, mmcv.imread(str(folder / name))
-        except (OSError, ValueError, cv2.error):
-            yield name, None
-
-
-def list_images(path: Path, leave_out: Path) -> tuple[Path, list[str]]:
-    """Returns a folder and the names of its images, with subfolders except `leave_out`; a file gives one name."""
-    if path.is_file():
-        return path.parent, [path.name]
-    return path, sorted(
-        str(file.relative_to(path))
-        for file in path.rglob('*')
-        if file.suffix.lower() in IMAGE_SUFFIXES and not file.resolve().is_relative_to(leave_out.resolve())
-    )
 
 
 @dataclass
@@ -137,5 +116,7 @@ class CocoDetections:
         return list(range(1, len(classes) + 1))
 
     def write(self, path: Path) -> None:
+        """Writes the json; raises an OSError if it cannot be written."""
         categories = [dict(id=i, name=name) for i, name in zip(self.category_ids(), self.meta['classes'], strict=True)]
-        path.write_text(json.dumps(dict(images=self.images, annotations=self.annotations, categories=categories)))
+        content = dict(images=self.images, annotations=self.annotations, categories=categories)
+        write_atomically(path, json.dumps(content).encode())

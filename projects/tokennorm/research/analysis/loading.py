@@ -11,8 +11,9 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
 from tokennorm.engine.check_env import require_mmcv_ops
-from tokennorm.engine.prediction import IMAGE_SUFFIXES, list_images, read_images
+from tokennorm.engine.input_images import list_images
 from tokennorm.engine.runner.config import read_config
 from tokennorm.engine.runner.options import merge_options
 
@@ -96,14 +97,15 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     else:
         if not folder.exists():
             raise FileNotFoundError(f'{folder} not found')
-        folder, names = list_images(folder, leave_out=folder / 'work_dirs')
+        names = [folder.name] if folder.is_file() else list_images(folder, leave_out=folder / 'work_dirs')
+        folder = folder.parent if folder.is_file() else folder
         if not names:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
         pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
         size = len(names)
 
         def source(i: int) -> dict[str, Any]:
-            if next(read_images(folder, [names[i]]))[1] is None:
+            if read_image(folder / names[i]) is None:
                 raise ValueError(f'{folder / names[i]} cannot be read')
             return pipeline(dict(img_path=str(folder / names[i]), img_id=i))
 

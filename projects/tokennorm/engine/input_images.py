@@ -1,0 +1,122 @@
+"""Input of prediction: image files, a folder of images, a video, a webcam or a stream."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
+
+USUAL_FRAME_RATE = 25.0  # where a video or a camera does not report its own
+
+
+@dataclass(frozen=True)
+class InputImages:
+    """Named images in order.
+
+    Attributes:
+        images: Names with pixels, (H, W, 3) uint8 BGR; None for an image that cannot be read.
+        count: Number of images; 0 if it is unknown.
+        frame_rate: Images per second of a video, a webcam or a stream; None for image files.
+    """
+
+    images: Iterator[tuple[str, np.ndarray | None]]
+    count: int
+    frame_rate: float | None = None
+
+
+def is_live(source: str) -> bool:
+    """Whether an input is the index of a webcam or the URL of a stream, such as rtsp://."""
+    return '://' in source or (source.isdigit() and not Path(source).exists())
+
+
+def check_sources(sources: Sequence[str]) -> None:
+    """Checks inputs by their names, before anything long begins.
+
+    Raises:
+        ValueError: for an input that does not exist or that cannot be read, with a hint.
+    """
+    for source in sources:
+        if source.startswith(('http://', 'https://')):
+            raise ValueError(f'{source} is a web address; download the file first, for example with curl -LO {source}')
+        if not is_live(source) and not Path(source).exists():
+            raise ValueError(f'{source} not found')
+        if len(sources) > 1 and not _is_image(source):
+            raise ValueError(
+                f'{source} is not an image file ({", ".join(IMAGE_SUFFIXES)}); several inputs must be image files. '
+                'Run folders, videos and streams one by one'
+            )
+
+
+def open_sources(sources: Sequence[str], leave_out: Path, every: int = 1) -> InputImages:
+    """Opens inputs that `check_sources` accepts.
+
+    Args:
+        sources: Image files; or one folder, one video, one index of a webcam or one URL of a stream.
+        leave_out: Folder whose images are no input: the output folder.
+        every: Use every Nth frame.
+
+    Raises:
+        ValueError: if there is nothing to read.
+    """
+    first = Path(sources[0])
+    if is_live(sources[0]) or not (first.is_dir() or _is_image(sources[0])):
+        return _open_video(sources[0], every)
+    if first.is_dir():
+        folder, names = first, list_images(first, leave_out)
+        if not names:
+            raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+    else:
+        paths = [Path(source).absolute() for source in sources]
+        folder = Path(os.path.commonpath([path.parent for path in paths]))
+        names = [str(path.relative_to(folder)) for path in paths]
+    return InputImages(((name, read_image(folder / name)) for name in names), len(names))
+
+
+def list_images(folder: Path, leave_out: Path) -> list[str]:
+    """Returns the names of the images in a folder and its subfolders, except `leave_out`."""
+    return sorted(
+        str(file.relative_to(folder))
+        for file in folder.rglob('*')
+        if _is_image(str(file)) and not file.resolve().is_relative_to(leave_out.resolve())
+    )
+
+
+def _is_image(source: str) -> bool:
+    return Path(source).suffix.lower() in IMAGE_SUFFIXES and not is_live(source)
+
+
+def _open_video(source: str, every: int) -> InputImages:
+    live = is_live(source)
+    cv2.setLogLevel(0)  # the errors below say it
+    capture = cv2.VideoCapture(int(source) if source.isdigit() and live else source)
+    if not capture.isOpened():
+        if not live:
+            raise ValueError(f'{source} is neither a readable video nor an image ({", ".join(IMAGE_SUFFIXES)})')
+        if source.isdigit():
+            raise ValueError(
+                f'webcam {source} cannot be opened; check that it exists and that no other program uses it'
+            )
+        raise ValueError(f'stream {source} cannot be opened; check the URL and the network')
+    frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
+    name = 'frame' if live else Path(source).stem
+    rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_FRAME_RATE
+    return InputImages(_read_frames(capture, name, frames, every), -(-frames // every), rate / every)
+
+
+def _read_frames(capture: cv2.VideoCapture, name: str, expected: int, every: int) -> Iterator[tuple[str, np.ndarray]]:
+    number = 0
+    while capture.grab():
+        if number % every == 0:
+            readable, frame = capture.retrieve()
+            if not readable:
+                break
+            yield f'{name}/{number:06d}', frame
+        number += 1
+    capture.release()
+    if number < expected:
+        print(f'\nwarning: {name}: the video ends after {number} of {expected} frames', file=sys.stderr)
