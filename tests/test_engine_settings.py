@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from mmengine.config import Config
@@ -168,7 +169,13 @@ def test_mistakes_end_with_one_line_before_the_data_is_read(data, tmp_path, monk
 
 
 def test_check_compares_objects_with_anchors(data, tmp_path, capsys):
+    data = shutil.copytree(data, tmp_path / 'data')
+    path = data / 'annotations' / 'train.json'
+    content = json.loads(path.read_text())
+    del content['annotations'][0]['segmentation']
+    path.write_text(json.dumps(content))
     tool('check_dataset')([str(data), '--out', str(tmp_path), '--config', CONFIG])
     out = capsys.readouterr().out
     assert 'images are resized to a short side of 128 pixels (config: 160)' in out
+    assert 'masks' not in out, 'the detector finds boxes only'
     assert re.search(r'\d+\.\d% of the boxes match no anchor at IoU 0.5 in images with a short side of 128 pixels', out)

@@ -8,7 +8,7 @@ import torch
 from tests.test_datasets_finding import NAMES, write_voc, write_yolo
 from tests.test_engine_settings import few
 from tokennorm.cli.predict import main as predict
-from tokennorm.cli.test import main as test
+from tokennorm.cli.test import main as evaluate
 from tokennorm.cli.train import main as train
 from tokennorm.datasets import make_shapes_dataset
 
@@ -39,7 +39,7 @@ def test_a_folder_is_trained_on_evaluated_and_predicted(write, classes, tmp_path
     assert torch.load(best, weights_only=False)['meta']['dataset_meta']['classes'] == tuple(classes)
     validated = json.loads((work_dir / 'report.json').read_text())['results']['bbox']['summary']['mAP']
 
-    test([CONFIG, str(work_dir), '--data', str(root), '--report', '--cfg-options', *few()])
+    evaluate([CONFIG, str(work_dir), '--data', str(root), '--report', '--cfg-options', *few()])
     (metrics,) = (work_dir / 'test').glob('2*/*.json')
     ap = json.loads(metrics.read_text())['coco/bbox_mAP']
     assert ap == pytest.approx(validated, abs=6e-4)

@@ -219,12 +219,15 @@ def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsy
     assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
 
 
-def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch):
+def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch, capsys):
     """Boxes, scores and ids as COCO's API reads them, equal to what mmdet's inferencer says from another folder."""
     monkeypatch.chdir(tmp_path)
     (checkpoint,) = trained.glob('epoch_*.pth')
     few = ['--cfg-options', 'model.test_cfg.score_thr=0.0', 'model.test_cfg.max_per_img=5']
     tool('predict')([CONFIG, str(checkpoint), str(data / 'images' / 'val'), '--out', 'out', '--batch-size', '2', *few])
+    printed = capsys.readouterr()
+    assert f'Checkpoint: {checkpoint} (epoch ' in printed.out
+    assert 'Failed to search registry' not in printed.out + printed.err
     coco = COCO('out/detections.json')
     inferencer = DetInferencer(CONFIG, str(checkpoint), device='cpu', show_progress=False)
     inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=5)

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import config as config_path
 from tokennorm.engine.argument_checks import check_data, check_image_size
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 
 @command
@@ -46,12 +49,13 @@ def main(argv: list[str]) -> None:
 
     try:
         splits = find_splits(args.data)
+        cfg, with_masks = (None, True) if args.config is None else read_detector(args.config)
     except (OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
     found = inspect_splits(splits)
-    print(f'\n{found}\n')
+    print(f'\n{found.text(with_masks)}\n')
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
@@ -63,24 +67,30 @@ def main(argv: list[str]) -> None:
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
         print(f'{sheet}: images of {split.name} with their annotations')
-    if args.config is not None:
-        print_anchor_fit(args.config, next(iter(splits.values())).content, args.image_size)
+    if cfg is not None:
+        print_anchor_fit(cfg, next(iter(splits.values())).content, args.image_size)
 
 
-def print_anchor_fit(config: str, content: Mapping[str, Any], image_size: int | None) -> None:
-    """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
-    from tokennorm.engine.anchor_fit import anchor_fit
+def read_detector(config: str) -> 'tuple[Config, bool]':
+    """Returns a config, and whether its detector learns masks."""
+    from tokennorm.datasets.coco.own_data import learns_masks
     from tokennorm.engine.runner import read_config
-    from tokennorm.engine.runner.data import choose_image_size
 
     cfg = read_config(config)
+    return cfg, learns_masks(cfg)
+
+
+def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int | None) -> None:
+    """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
+    from tokennorm.engine.anchor_fit import anchor_fit
+    from tokennorm.engine.runner.data import choose_image_size
+
     try:
         changes = choose_image_size(cfg, content, image_size)
         fit = anchor_fit(cfg, content)
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
-    print('\n' + '\n'.join(changes))
-    print(fit if fit is not None else f'{config} has no anchors of fixed sizes')
+    print('\n'.join(['', *changes, str(fit) if fit is not None else f'{cfg.filename} has no anchors of fixed sizes']))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """Runs a trained detector on images or a video, and writes drawings and a COCO-format json."""
 
 import json
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample
 from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 
 from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
@@ -43,14 +45,24 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
     use_trained_size(cfg, meta)
-    with warnings.catch_warnings():  # about missing weights and classes, which follow
-        warnings.simplefilter('ignore')
-        inferencer = DetInferencer(cfg, device=device, show_progress=False)
+    logger = MMLogger.get_current_instance()
+    logger.addFilter(_is_no_fallback)
+    try:
+        with warnings.catch_warnings():  # about missing weights and classes, which follow
+            warnings.simplefilter('ignore')
+            inferencer = DetInferencer(cfg, device=device, show_progress=False)
+    finally:
+        logger.removeFilter(_is_no_fallback)
     state_dict = state_dict_in(content, checkpoint)
     check_fit(inferencer.model, state_dict, checkpoint)
     inferencer.model.load_state_dict(state_dict)
     inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)
     return inferencer
+
+
+def _is_no_fallback(record: logging.LogRecord) -> bool:
+    """Drops mmengine's warning that mmdet has no registry of functions: mmengine's own has the collate function."""
+    return 'Failed to search registry' not in record.getMessage()
 
 
 def draw_detections(
