@@ -1,6 +1,7 @@
 """Shared fixtures: seeds, threads, tolerances, and the optional numeric cases next to the repository."""
 
 import functools
+import gc
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def no_waiting():
     - mmengine sleeps two seconds between training and validation.
     - torch waits up to five seconds for each worker of a discarded data loader.
     - yapf lays out the config in each checkpoint, which takes longer than the training step of a toy model.
+    - mmengine collects garbage whenever it makes a dataset; the million objects of imported modules are left out of it.
     """
     import mmengine.config.utils
 
@@ -50,6 +52,7 @@ def no_waiting():
         patch.setattr('tokennorm.files.os.fsync', lambda file: None)
         patch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
         patch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+        gc.freeze()
         yield
 
 

@@ -35,6 +35,14 @@ PUBLISHED = {
     'tokennorm.Swin': 'https://github.com/SwinTransformer/storage/releases/download/v1.0.0/swin_{}_patch4_window7_224.pth',
     'tokennorm.ViT': 'https://dl.fbaipublicfiles.com/deit/deit_{}_patch16_224-',  # and a hash
 }
+# As deep as the pretraining's DTN blocks need, for tests that no width changes.
+STAGES = dict(embed_dims=[8, 16, 24, 32], depths=[1, 1, 1, 1], num_heads=[1, 2, 3, 4], mlp_ratios=[1, 1, 1, 1])
+SMALL = {
+    'tokennorm.PVT': STAGES | dict(sr_ratios=[8, 4, 2, 1]),
+    'tokennorm.PVTv2': STAGES | dict(sr_ratios=[8, 4, 2, 1]),
+    'tokennorm.Swin': STAGES,
+    'tokennorm.ViT': dict(embed_dims=24, depth=12, num_heads=3, mlp_ratio=1),
+}
 # AdamW's learning rate and weight decay, and the batches of warm-up.
 HYPERPARAMETERS = dict(pvt=(1e-4, 1e-4, 500), pvt_v2=(1e-4, 1e-4, 500), swin=(1e-4, 0.05, 1000), vit=(1e-4, 0.1, 1000))
 # Of the parameters of more than one dimension.
@@ -43,13 +51,6 @@ FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table')
 
 def name_of(path):
     return str(path.relative_to(ROOT))
-
-
-def quick_first(paths):
-    return [
-        pytest.param(path, id=name_of(path), marks=() if QUICK.search(path.name) else pytest.mark.slow)
-        for path in paths
-    ]
 
 
 @cache
@@ -79,11 +80,22 @@ def control_of(path):
     return path.with_name(re.sub('-(dtn|dpn)', '', path.name))
 
 
-@pytest.mark.parametrize('path', quick_first(CONFIGS))
-def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(path):
-    cfg = resolve(path)
+@pytest.fixture(
+    scope='module',
+    params=[
+        pytest.param(path, id=name_of(path), marks=() if QUICK.search(path.name) else pytest.mark.slow)
+        for path in CONFIGS
+    ],
+)
+def built(request):
+    """Path of a config, and its model on the meta device."""
     with torch.device('meta'):
-        backbone = build_model(cfg).backbone
+        return request.param, build_model(resolve(request.param))
+
+
+def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(built):
+    path, model = built
+    backbone = model.backbone
     kinds = {type(module).__name__ for module in backbone.modules()}
     assert type(backbone).__module__.startswith('tokennorm.')
     assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == ('-dtn' in path.name, '-dpn' in path.name)
@@ -186,16 +198,22 @@ def test_initial_weights_fit_the_detector(path):
     'path', [p for p in COCO if re.search('retinanet.*-dtn-dpn_', p.name) and QUICK.search(p.name)]
 )
 def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
-    classifier = build_model(pretraining_of(path)[0])
+    """Both with a small architecture of the backbone, which they share."""
+    backbones = []
+    for cfg in (pretraining_of(path)[0], Config.fromfile(path)):
+        small = cfg.model.backbone | dict(arch=SMALL[cfg.model.backbone.type])
+        if backbones:
+            small['init_cfg'] = dict(cfg.model.backbone.init_cfg, checkpoint=str(tmp_path / 'epoch_300.pth'))
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            backbones.append(MODELS.build(small))
+    classifier, backbone = backbones
     with torch.no_grad():
         for parameter in classifier.parameters():
             parameter.uniform_()
-    torch.save(dict(state_dict=classifier.state_dict()), tmp_path / 'epoch_300.pth')
-    cfg = Config.fromfile(path)
-    cfg.model.backbone.init_cfg.checkpoint = str(tmp_path / 'epoch_300.pth')
-    backbone = build_model(cfg).backbone
+    weights = {f'backbone.{name}': value for name, value in classifier.state_dict().items()}
+    torch.save(dict(state_dict=weights | {'head.fc.weight': torch.ones(3, 3)}), tmp_path / 'epoch_300.pth')
     backbone.init_weights()
-    made = classifier.backbone.state_dict()
+    made = classifier.state_dict()
     for name, value in backbone.state_dict().items():
         if cfg.model.backbone.type == 'tokennorm.Swin' and re.match(r'stages\.\d\.norm\.', name):
             expected = torch.full_like(value, name.endswith('weight'))  # a classifier has none of them
@@ -208,11 +226,9 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
         torch.testing.assert_close(value, expected, rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize('path', quick_first(CONFIGS))
-def test_norms_positions_and_lambdas_get_no_weight_decay(path):
+def test_norms_positions_and_lambdas_get_no_weight_decay(built):
+    path, model = built
     cfg = resolve(path)
-    with torch.device('meta'):
-        model = build_model(cfg)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}

@@ -61,6 +61,12 @@ def trained(data, tmp_path_factory):
     return work_dir
 
 
+@pytest.fixture
+def without_report(monkeypatch):
+    """For further trainings: drawing curves, predictions and the report takes half of the time of a small one."""
+    monkeypatch.setattr('tokennorm.report.hook.ReportHook.after_train', lambda self, runner: None)
+
+
 def scalars(work_dir):
     lines = [
         line for path in sorted(work_dir.glob('*/vis_data/scalars.json')) for line in path.read_text().splitlines()
@@ -84,7 +90,7 @@ def test_training_leaves_checkpoint_curves_pictures_and_summary(trained):
     assert 'coco/bbox_mAP at the end: 0.0' in summary
 
 
-def test_resume_goes_on_where_training_stopped(data, trained):
+def test_resume_goes_on_where_training_stopped(data, trained, without_report):
     more = options(data, **{'train_cfg.max_epochs': 2})
     tool('train')([CONFIG, '--work-dir', str(trained), '--resume', '--auto-scale-lr', '--cfg-options', *more])
     steps = [entry['step'] for entry in scalars(trained) if 'loss' in entry]
@@ -162,7 +168,7 @@ def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):
         tool('test')([control, str(checkpoint), '--work-dir', str(trained), '--cfg-options', *options(data)])
 
 
-def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path):
+def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path, without_report):
     own = tmp_path / 'own'
     for split, folder in (('train', 'train'), ('val', 'valid')):
         shutil.copytree(data / 'images' / split, own / folder)
@@ -280,7 +286,7 @@ def test_analysis_reaches_the_tools_of_mmdet(data, capsys, monkeypatch):
     assert re.search(r'Flops: 0\.2\d+G', capsys.readouterr().out)
 
 
-def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(data, trained, tmp_path):
+def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(data, trained, tmp_path, without_report):
     """With heads for other classes as well; a backbone that does not fit stops."""
     (checkpoint,) = trained.glob('epoch_*.pth')
     start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
