@@ -44,6 +44,6 @@ def positional_matrix(position: Tensor, height: int, width: int) -> Tensor:
 
 
 def bytes_needed(batch: int, height: int, width: int, channels: int, num_heads: int, pool: int) -> int:
-    """Of P, its exponents and their gradients in float32, which dwarf all else where T is large."""
+    """Bytes of P, its exponents and their gradients in float32, which exceed all others for large T."""
     tokens = (height // pool) * (width // pool)
     return 4 * 4 * num_heads * tokens**2 + 20 * 4 * batch * height * width * channels

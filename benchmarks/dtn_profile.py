@@ -1,4 +1,4 @@
-"""Where a forward and backward pass of DTN on a CPU spends its time, by operation.
+"""Time of each operation in a forward and backward pass of DTN on a CPU.
 
 python benchmarks/dtn_profile.py --shape 8 14 14 432 --heads 9
 python benchmarks/dtn_profile.py --shape 8 56 56 64 --heads 1 --pool 4

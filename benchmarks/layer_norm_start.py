@@ -1,4 +1,4 @@
-"""How far `DTN(init='layer_norm')` moves a backbone's maps from those with LayerNorm, for several logits of lambda.
+"""Difference of feature maps between `DTN(init='layer_norm')` and LayerNorm, for several logits of lambda.
 
     python benchmarks/layer_norm_start.py
 

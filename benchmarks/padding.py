@@ -1,4 +1,4 @@
-"""What padding does to a trained detector: COCO AP at batch 1 and 4, on validation images cut to mixed sizes.
+"""Effect of padding on a trained detector: COCO AP at batch 1 and 4, on validation images cut to mixed sizes.
 
     python benchmarks/padding.py CONFIG CHECKPOINT DATA
 

@@ -12,7 +12,7 @@ from mmengine.registry import MODELS
 
 from tests.study_case import make_study
 from tokennorm.research.study import pieces
-from tokennorm.research.study.pieces import copy_shared, run_piece, shared_start
+from tokennorm.research.study.pieces import copy_shared, run_piece, shared_init
 from tokennorm.research.study.plan import Run
 from tokennorm.research.study.records import is_finished, read_record
 
@@ -87,7 +87,9 @@ def test_a_detector_starts_from_its_own_pretraining(uncut, monkeypatch):
 
 
 def test_a_detector_waits_for_its_pretraining(uncut):
-    with pytest.raises(SystemExit, match=r'retinanet LN seed 0 starts from pretrain LN seed 0, which is not finished'):
+    with pytest.raises(
+        SystemExit, match=r'retinanet LN seed 0 needs the weights of pretrain LN seed 0, which is not finished'
+    ):
         run_piece(uncut, Run('retinanet', 'LN', 0), minutes=1)
 
 
@@ -120,7 +122,7 @@ def test_arms_of_a_seed_start_alike_and_seeds_do_not(uncut):
     for arm, seed in (('LN', 0), ('DTN+DPN', 0), ('LN', 1)):
         cfg = uncut.run_config(Run('pretrain', arm, seed))
         with DefaultScope.overwrite_default_scope(cfg.default_scope):
-            shared = shared_start(cfg, seed, with_backbone=True)
+            shared = shared_init(cfg, seed, with_backbone=True)
             model = MODELS.build(cfg.model)
         model.init_weights()
         copied = copy_shared(model, shared)

@@ -1,6 +1,7 @@
-"""The command lines: a tiny training, its resumption, its evaluation, and errors that say what to do."""
+"""The command lines: a tiny training run, resuming it, its evaluation, and errors that say what to do."""
 
 import json
+import logging
 import pickle
 import re
 import runpy
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.apis import DetInferencer
+from mmengine.logging import print_log
 from pycocotools.coco import COCO
 
 from tests.full_disk import files_of_at_most
@@ -55,7 +57,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def trained(data, tmp_path_factory):
-    """The work folder of one epoch."""
+    """The work directory of one epoch."""
     work_dir = tmp_path_factory.mktemp('work')
     tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(data)])
     return work_dir
@@ -330,13 +332,19 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('analysis')(['flops', 'none.py'])
 
 
-@pytest.mark.parametrize('name', ['train', 'test', 'predict', slow('robustness')])
+@pytest.mark.parametrize('name', ['train', 'test', 'predict', *map(slow, ('robustness', 'study', 'demo'))])
 def test_help_has_no_warnings(name):
     ended = subprocess.run(
         [sys.executable, ROOT / 'tools' / f'{name}.py', '--help'], capture_output=True, text=True, check=True
     )
     assert not ended.stderr
-    assert 'usage:' in ended.stdout
+    assert ended.stdout.startswith('usage:')
+
+
+def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
+    print_log('Could not import OneDL. Skipping OneDL datasets.', level=logging.DEBUG)
+    print_log('shown', level=logging.DEBUG)
+    assert capsys.readouterr().out == 'shown\n'
 
 
 def test_a_folder_that_nothing_can_be_written_to_is_named(data, tmp_path):

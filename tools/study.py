@@ -1,7 +1,7 @@
-"""Runs a study, LayerNorm or DTN by plain stem or Dual PatchNorm by seeds, and writes its report.
+"""Runs a study that compares LayerNorm with DTN and the plain stem with Dual PatchNorm, and writes its report.
 
-`python tools/study.py configs/study/cpu.py --jobs 2` resumes at any time: each run is trained in pieces of some
-minutes, a finished one is not repeated, and a killed one loses its last epoch at most.
+`python tools/study.py configs/study/cpu.py --jobs 2` can be interrupted and rerun. Each run is trained in pieces of a
+few minutes. A finished run is not repeated, and a killed one loses at most its last epoch.
 
 The report can be regenerated without training:
 
@@ -24,18 +24,18 @@ from tokennorm.research.study.plan import Run, Study, load_study
 from tokennorm.research.study.records import is_finished, read_record
 from tokennorm.research.study.results import keep_results, read_results, read_runs
 
-ALONE = ('lambda', 'positions')  # drawn of DTN alone
+DTN_ONLY = ('lambda', 'positions')  # figures without LN
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('config', help='configs/study/cpu.py, real.py, or your own')
-    parser.add_argument('--work-dir', help='folder of all runs and the report; default: work_dirs/study-NAME')
+    parser.add_argument('--work-dir', help='directory of all runs and the report; default: work_dirs/study-NAME')
     parser.add_argument('--data-from', default='data', metavar='DIR', help='folder of downloaded datasets')
     parser.add_argument('--prepare', action='store_true', help='prepare the data only')
-    parser.add_argument('--jobs', type=int, default=1, metavar='N', help='runs at a time')
+    parser.add_argument('--jobs', type=int, default=1, metavar='N', help='number of runs at the same time')
     parser.add_argument('--minutes', type=float, default=8, metavar='MIN', help='time of a piece (at least one epoch)')
-    parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces, for a lease that ends')
+    parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces')
     parser.add_argument('--stages', nargs='+', metavar='STAGE', help='train these stages only')
     parser.add_argument('--arms', nargs='+', metavar='ARM', help='train these arms only')
     parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def draw_inside(study: Study, folder: Path) -> None:
-    """Draws what LN and DTN do in a stage, with the first seed, into a folder, if those runs left their weights."""
+    """Draws the `INSIDE` figures of a stage, first seed, into a folder, if the runs with LN and DTN have weights."""
     runs = [Run(study.inside, arm, study.seeds[0]) for arm in ('DTN', 'LN')]
     if not study.inside or not all((study.folder(run) / 'weights.pth').is_file() for run in runs):
         return
@@ -99,7 +99,7 @@ def draw_inside(study: Study, folder: Path) -> None:
         study.run_config(run).dump(config)
         models.append([config, study.folder(run) / 'weights.pth'])
     for figure in INSIDE:
-        what = models[0] if figure in ALONE else [*models[0], '--against', *models[1]]
+        what = models[0] if figure in DTN_ONLY else [*models[0], '--against', *models[1]]
         if figure == 'lambda':
             what = [study.folder(study.before(runs[0]) or runs[0])]
         tool = Path(__file__).with_name('look_inside.py')
@@ -109,7 +109,7 @@ def draw_inside(study: Study, folder: Path) -> None:
 
 
 def train_piece(study: Study, args: argparse.Namespace) -> None:
-    """One piece, in this process."""
+    """Trains one piece in this process."""
     from tokennorm.research.study.pieces import run_piece
 
     stage, arm, seed = args.piece
@@ -122,7 +122,7 @@ def train_piece(study: Study, args: argparse.Namespace) -> None:
 
 
 def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
-    """Trains pieces in processes of their own, `--jobs` at a time, until every run is finished.
+    """Trains pieces until every run is finished, each in its own process and `--jobs` at the same time.
 
     Raises:
         SystemExit: if a piece fails, with the end of its output.
@@ -149,12 +149,12 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 if args.pieces is None or started < args.pieces:
                     active[run] = _start(study, run, argv)
                     started += 1
-                    print(f'{time.strftime("%H:%M:%S")} {run}: begins or goes on ({to_do} to do)', flush=True)
+                    print(f'{time.strftime("%H:%M:%S")} {run}: started or continued ({to_do} to do)', flush=True)
             if not active:
                 return
             time.sleep(0.5)
     except KeyboardInterrupt:
-        raise SystemExit('\nInterrupted; the same command goes on.') from None
+        raise SystemExit('\nInterrupted; the same command continues.') from None
     finally:
         for process in active.values():
             process.terminate()
@@ -178,9 +178,10 @@ def _tell_of_end(study: Study, run: Run, returncode: int) -> None:
     epoch = max(map(int, record['curve']), default=0)
     metric = study.stages[run.stage].metric
     value = value_at(record, epoch, metric) if epoch else float('nan')
+    what = 'finished' if record['finished'] else 'piece finished'
     print(
-        f'{time.strftime("%H:%M:%S")} {run}: {"finished" if record["finished"] else "a piece done"}, epoch {epoch} of '
-        f'{record["epochs"]}, {metric} {value:.3f}, {record["seconds"] / 60:.1f} min so far',
+        f'{time.strftime("%H:%M:%S")} {run}: {what}, epoch {epoch} of {record["epochs"]}, {metric} {value:.3f}, '
+        f'{record["seconds"] / 60:.1f} min so far',
         flush=True,
     )
 

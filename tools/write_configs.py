@@ -146,7 +146,7 @@ COLLECTIONS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One config: its folder and name, and its text where it is generated."""
+    """One config: its folder, its name, and its text if it is generated."""
 
     folder: str
     name: str
@@ -231,7 +231,7 @@ def detector_entries(backbone: Backbone) -> Iterator[Entry]:
 
 
 def pretraining_doc(backbone: Backbone, variant: str) -> str:
-    """Where the initial weights of a variant come from."""
+    """The paragraph of a docstring on the initial weights of a variant."""
     gpus = 16 if backbone.folder == 'swin' else 8
     if variant == '-dtn':
         command = f'    tools/dist_train.sh configs/imagenet/{backbone.pretraining(variant)}.py {gpus}'

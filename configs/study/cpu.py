@@ -1,4 +1,4 @@
-"""The study at CPU size: 24 trainings on generated data, about an hour of one core in all.
+"""The study at CPU size: 24 training runs on generated data, about an hour of one core in all.
 
 python tools/study.py configs/study/cpu.py --jobs 2
 python tools/study.py configs/study/cpu.py --report --from docs/study/results/cpu --docs docs/study

@@ -12,7 +12,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """Writes a file, or replaces one. Until all of it is on the disk a file of that name stays what it was.
 
     Raises:
-        OSError: where it cannot be written, with the operating system's number; nothing of it is left behind then.
+        OSError: if it cannot be written, with the operating system's number. No part of the file is left.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

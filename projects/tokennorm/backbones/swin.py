@@ -263,7 +263,7 @@ class Swin(Pyramid):
         self._finish(self.stages)
 
     def _layer_depth(self, name: str) -> int | None:
-        """As in `Pyramid`, but norms after stages have the last depth: only necks and heads use them."""
+        """Returns the layer as `Pyramid` does. Norms after stages have the last one: only necks and heads use them."""
         return None if re.match(r'stages\.\d+\.norm\.', name) else super()._layer_depth(name)
 
     def reset_parameters(self) -> None:

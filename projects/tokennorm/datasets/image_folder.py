@@ -26,7 +26,7 @@ class ImageSplit:
 
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:
-    """Whether a config is a classifier of mmpretrain."""
+    """Returns whether a config is a classifier of mmpretrain."""
     return str((cfg.get('model') or {}).get('type')).rpartition('.')[2] == 'ImageClassifier'
 
 

@@ -1,4 +1,4 @@
-"""How well a detector's anchors fit the objects of a dataset at the image size of the config."""
+"""Fit of a detector's anchors to the objects of a dataset at the image size of the config."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

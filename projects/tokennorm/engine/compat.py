@@ -7,6 +7,7 @@ loaders, and `backbones.timm_backbone` has timm's.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def built_loops(runner: Runner) -> list[BaseLoop]:
 
 
 def is_resuming(runner: Runner) -> bool:
-    """Whether the checkpoint that a runner loads is resumed from (mmengine 0.10.12)."""
+    """Returns whether the checkpoint that a runner loads is resumed from (mmengine 0.10.12)."""
     return runner._resume
 
 
@@ -70,7 +71,7 @@ def accumulated_batches(wrapper: OptimWrapper) -> int:
 
 
 def clips_by_norm(clip: Callable[..., Any]) -> bool:
-    """Whether an optimizer wrapper's `clip_func` is torch's clipping by norm (mmengine 0.10.12)."""
+    """Returns whether an optimizer wrapper's `clip_func` is torch's clipping by norm (mmengine 0.10.12)."""
     return clip is torch.nn.utils.clip_grad_norm_
 
 
@@ -84,6 +85,20 @@ def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None
     for name, module in model.named_modules():
         if name in sizes and hasattr(module, '_input_size'):
             module._input_size = tuple(sizes[name])
+
+
+def hide_onedl_message() -> None:
+    """Hides what mmdet 3.5.1 and mmpretrain 1.3.6 print when they are imported: OneDL is not installed.
+
+    Nothing here needs OneDL. They log it for debugging, but mmengine 0.10.12 prints a message without a logger whatever
+    its level.
+    """
+
+    def show(*values: object, **kwargs: Any) -> None:
+        if values != ('Could not import OneDL. Skipping OneDL datasets.',):
+            print(*values, **kwargs)
+
+    import_module('mmengine.logging.logger').print = show  # hides the built-in function from that module only
 
 
 def count_operators(formulas: dict[str, Callable[..., int]]) -> None:

@@ -13,7 +13,7 @@ DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
 
 
 def is_first_process() -> bool:
-    """Whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
+    """Returns whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
     ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
     return int(next((rank for rank in ranks if rank is not None), 0)) == 0
 

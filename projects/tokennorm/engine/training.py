@@ -26,7 +26,7 @@ from tokennorm.engine.runner.summary import SummaryHook
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run left.
+    """Result of a training run.
 
     Attributes:
         metrics: Those of the last validation by name, such as `coco/bbox_mAP`.

@@ -134,7 +134,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     if pool > 1:
         x = _average_windows(x, pool)
     if valid is not None:
-        # The share of valid tokens in each window: partial windows average only those.
+        # The fraction of valid tokens in each window: partial windows average only those.
         share = inside.to(x.dtype) if pool == 1 else _average_windows(inside.to(x.dtype), pool)
         x = x / share.where(share > 0, 1)
         valid = -(-valid // pool)

@@ -171,7 +171,7 @@ def _eager_gradients(
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernel, compiled first where it is not in the cache; None, with one warning, where that fails."""
+    """The compiled kernel, compiled if it is not in the cache; None, with one warning, if that fails."""
     if os.environ.get('TOKENNORM_CPU_KERNEL', '1') == '0':
         return None
     try:
@@ -215,7 +215,7 @@ def _compiler() -> list[str]:
 
 
 def _processor() -> str:
-    """What `-march=native` depends on: the architecture and the processor's features."""
+    """The architecture and the processor's features, on which `-march=native` depends."""
     with contextlib.suppress(OSError):
         for line in Path('/proc/cpuinfo').read_text().splitlines():
             if line.startswith(('flags', 'Features')):

@@ -25,7 +25,7 @@ SOURCES = sorted(path for name in ('dtn_triton*.py', 'dtn_kernels/*.py') for pat
 
 @functools.cache
 def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
-    """Returns whether the kernels give what the eager form gives; warns once where they do not."""
+    """Returns whether the kernels agree with the eager form; warns once if they do not."""
     marker = _marker(device, dtype)
     if marker is not None and marker.exists():
         return True
@@ -75,7 +75,7 @@ def compare(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
 
 
 def _marker(device: torch.device, dtype: torch.dtype) -> Path | None:
-    """The file whose existence says that the comparison was passed; None where there is no place for it."""
+    """The file that exists once the comparison has passed; None if it cannot be placed."""
     try:
         import triton
 

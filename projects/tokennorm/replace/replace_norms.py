@@ -96,7 +96,7 @@ def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
 
 
 def _is_attention(name: str) -> bool:
-    """Whether a module of this name is an attention. Attention pooling at the end of a classifier does not count."""
+    """Returns whether a module of this name is an attention. A classifier's attention pooling does not count."""
     own = name.rpartition('.')[2].lower()
     return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool')
 

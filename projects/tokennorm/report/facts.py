@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 
 def validates_by_epoch(cfg: Config | None) -> bool:
-    """Whether validation scalars count epochs, as in an `EpochBasedTrainLoop`."""
+    """Returns whether validation scalars count epochs, as in an `EpochBasedTrainLoop`."""
     train_cfg = (cfg or {}).get('train_cfg') or {}
     kind = str(train_cfg.get('type', '')).rpartition('.')[2]
     return kind == 'EpochBasedTrainLoop' if kind else bool(train_cfg.get('by_epoch', True))

@@ -172,7 +172,7 @@ def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5)
 
 
 def overlaps(box: tuple[float, ...], view: tuple[float, ...]) -> bool:
-    """Whether two boxes (x, y, width, height) share an area."""
+    """Returns whether two boxes (x, y, width, height) share an area."""
     return all(box[i] < view[i] + view[i + 2] and view[i] < box[i] + box[i + 2] for i in (0, 1))
 
 

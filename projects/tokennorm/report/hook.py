@@ -1,4 +1,4 @@
-"""Reports on a finished training run: the HTML page, curves, predictions beside ground truth, a summary."""
+"""Reports on a finished training run: the HTML page, curves, predictions next to ground truth, a summary."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ class ReportHook(Hook):
 
     @torch.no_grad()
     def draw_predictions(self, runner: Runner) -> np.ndarray:
-        """A sheet of ground truth and prediction pairs, two pairs a row, (H, W, 3) uint8 in BGR."""
+        """A contact sheet of ground truth and predictions side by side, two pairs per row, (H, W, 3) uint8 in BGR."""
         loader, visualizer = runner.val_dataloader, runner.visualizer
         visualizer.dataset_meta = loader.dataset.metainfo
         runner.model.eval()

@@ -27,7 +27,7 @@ IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
 
 @dataclass(frozen=True)
 class Source:
-    """What a report is made from.
+    """Input of a report.
 
     Args:
         title: Heading of the page.

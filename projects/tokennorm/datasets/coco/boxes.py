@@ -67,7 +67,7 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
 
 
 def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """Whether a box could be two corners inside its image."""
+    """Returns whether a box could be two corners inside its image."""
     x1, y1, x2, y2 = annotation['bbox']
     image = images.get(annotation['image_id'])
     return image is not None and x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1

@@ -99,7 +99,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
 
 
 def _is_elsewhere(dataset: Mapping[str, Any]) -> bool:
-    """Whether the files are at a URL or in one of mmengine's file backends."""
+    """Returns whether the files are at a URL or in one of mmengine's file backends."""
     places = (dataset.get('data_root'), dataset.get('ann_file'))
     return bool(dataset.get('backend_args')) or any('://' in str(place) for place in places)
 

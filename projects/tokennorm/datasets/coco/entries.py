@@ -11,7 +11,7 @@ _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number of a size that coordinates have."""
+    """Returns whether a value is a finite number of a size that coordinates have."""
     return isinstance(value, int | float) and abs(value) < _MOST
 
 

@@ -114,7 +114,7 @@ def visible_masks(shapes: Sequence[Shape]) -> list[np.ndarray]:
 
 
 def all_visible(shapes: Sequence[Shape]) -> bool:
-    """Whether every shape, given from back to front, is visible enough."""
+    """Returns whether every shape, given from back to front, is visible enough."""
     seen = [mask.sum() for mask in visible_masks(shapes)]
     return all(
         pixels >= max(MIN_VISIBLE_PIXELS, MIN_VISIBLE_FRACTION * shape.full_area)

@@ -106,7 +106,7 @@ class CheckpointHook(compat.CheckpointHook):
 
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
-    """Whether the loop validates at the current iteration; it will do so itself at the end of an unfinished epoch."""
+    """Returns whether a validation is due now. At the end of an unfinished epoch the loop validates by itself."""
     loop = runner.train_loop
     by_epoch = isinstance(loop, EpochBasedTrainLoop)
     if runner.val_loop is None or (by_epoch and batches_of_epoch):

@@ -56,7 +56,7 @@ class NonFiniteHook(Hook):
         self._checked: dict[torch.optim.Optimizer, bool] = {}  # whether the gradient of this step is finite
 
     def before_train(self, runner: Runner) -> None:
-        """Has the optimizers look at the gradients before each step, or where they are clipped before that."""
+        """Has the optimizers check the gradients before each step, or when they are clipped."""
         wrappers = runner.optim_wrapper
         self._wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
         self._batches = deque(maxlen=max(map(accumulated_batches, self._wrappers)))
@@ -97,7 +97,7 @@ class NonFiniteHook(Hook):
         return norm
 
     def _before_step(self, model: nn.Module, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Removes the gradients where one is not finite: the step then changes nothing.
+        """Removes the gradients if one is not finite, so that the step changes nothing.
 
         A loss scaler that leaves a step out does not call it. A fused optimizer's scaler leaves that to the optimizer,
         and shows it by `found_inf`.
@@ -214,7 +214,7 @@ def _are_finite(grads: Sequence[Tensor], orders: Sequence[float] = (2.0, math.in
 
 
 def _anywhere(flag: bool) -> bool:
-    """Whether it is so on any rank."""
+    """Returns whether it is true on any rank."""
     if get_world_size() == 1:
         return flag
     device = 'cuda' if torch.distributed.get_backend() == 'nccl' else 'cpu'

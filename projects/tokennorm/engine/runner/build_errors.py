@@ -30,7 +30,7 @@ def build_errors() -> Iterator[None]:
 
 
 def _text(error: Exception, registry: Registry, cfg: Any) -> str:
-    """What is wrong.
+    """Description of the problem.
 
     Args:
         error: The error.

@@ -24,7 +24,7 @@ def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int) -> 
 
 
 def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a scheduler raises the learning rate from the first iteration on, before another one continues."""
+    """Returns whether a scheduler raises the learning rate from the first iteration, before another continues."""
     return (
         len(schedulers) > 1
         and _name(scheduler) in _WARM_UPS

@@ -1,4 +1,4 @@
-"""What the other kernels need from few numbers: statistics of tokens, tables of the axes, shifts of channels."""
+"""Small inputs of the other kernels: statistics of tokens, tables of the axes, shifts of channels."""
 
 import triton
 import triton.language as tl

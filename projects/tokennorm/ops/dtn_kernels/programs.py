@@ -1,4 +1,4 @@
-"""Which part of the tensors a program works on."""
+"""The part of the tensors that a program works on."""
 
 import triton
 import triton.language as tl

@@ -39,7 +39,7 @@ class Model:
         return cls(Path(config).stem + start, cfg, checkpoint, open_backbone(cfg, checkpoint))
 
     def look(self, image: Image) -> list[Layer]:
-        """What every block computes for an image, first block to last."""
+        """Traces of all blocks for an image, first block to last."""
         return look(self.backbone, prepare(self.cfg, image))
 
 

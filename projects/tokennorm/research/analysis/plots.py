@@ -48,7 +48,7 @@ def draw_magnitudes(
     widths = [2.6, *(max(1.0 + cell_width * count, 3.6) for count in columns.values())]
     figure = Figure(figsize=(sum(widths), max(1.2 + cell_height * rows, 4.0)), layout='constrained')
     figure.suptitle(
-        'Magnitudes of tokens behind the first norm of a block;\nbeside the head: standard deviation / mean', fontsize=9
+        'Magnitudes of tokens after the first norm of a block;\nnext to the head: standard deviation / mean', fontsize=9
     )
     left, *panels = figure.subfigures(1, len(widths), width_ratios=widths)
     picture = left.subplots()

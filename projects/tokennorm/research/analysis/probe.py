@@ -80,7 +80,7 @@ class Attention:
 
 @dataclass
 class Layer:
-    """What a block computed for one image, without padding and class token.
+    """Tokens and attention of a block for one image, without padding and class token.
 
     Attributes:
         name: The block's name in the backbone.

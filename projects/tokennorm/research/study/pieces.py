@@ -1,4 +1,4 @@
-"""Trains one run of a study for some minutes; the next piece goes on as if there had been no interruption."""
+"""Pieces of a run: each trains for some minutes, and the next one continues as if there had been no interruption."""
 
 import fcntl
 import time
@@ -25,17 +25,17 @@ from tokennorm.research.study.records import fingerprint, is_finished, machine, 
 
 
 class PieceHook(Hook):
-    """Makes a training one of pieces, which our `CheckpointHook` joins as if it had never stopped.
+    """Divides a training run into pieces, which TokenNorm's `CheckpointHook` joins without a difference.
 
-    - At the start the model takes the initial values that all arms share, and random numbers begin alike.
-    - After every epoch, its checkpoint saved, training stops where another epoch would not end in time.
-    - Validation metrics and times go into the record at once. `CheckpointHook` repeats a validation that a kill lost.
+    - The first piece copies the initial values that all arms share into the model and seeds the random numbers.
+    - After an epoch and its checkpoint, training stops if another epoch would not end in time.
+    - The record gets validation metrics and times at once. `CheckpointHook` repeats a validation that was killed.
 
     Args:
         folder: The run's work directory.
-        record: Its record, with what earlier pieces left.
-        minutes: Time that the piece may take, from its construction on.
-        shared: Parameters and buffers to start from, by name.
+        record: Its record, with the entries of earlier pieces.
+        minutes: Time for the piece, counted from the construction of this hook.
+        shared: Initial parameters and buffers by name.
     """
 
     priority = 'LOWEST'
@@ -50,7 +50,7 @@ class PieceHook(Hook):
         self.longest = 0.0
 
     def before_train(self, runner: Runner) -> None:
-        """Starts from the shared values."""
+        """Copies the shared values into a new model."""
         if runner.epoch == 0:
             self.record['curve'].clear()
             copy_shared(runner.model, self.shared)
@@ -60,28 +60,28 @@ class PieceHook(Hook):
             self.record['val_images'] = len(runner.val_dataloader.dataset)
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Begins to measure the epoch."""
+        """Notes when the epoch starts."""
         self.epoch_began = time.monotonic()
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """Stops where there is no time for another epoch and its validation."""
+        """Stops training if there is no time for another epoch and its validation."""
         now = time.monotonic()
         self.longest = max(self.longest, now - self.epoch_began)
         if now + 1.5 * self.longest > self.ends:
             runner.train_loop.stop_training = True
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Notes the metrics."""
+        """Adds the metrics to the record."""
         self.record['curve'][str(runner.epoch)] = {key: float(value) for key, value in metrics.items()}
         self.longest = max(self.longest, time.monotonic() - self.epoch_began)
         self.note()
 
     def after_train(self, runner: Runner) -> None:
-        """Notes the time."""
+        """Adds the time to the record."""
         self.note()
 
     def note(self) -> None:
-        """Writes the record with the seconds that have passed, of the clock and of this process's processors."""
+        """Writes the record with the elapsed seconds and processor seconds."""
         now, cpu = time.monotonic(), time.process_time()
         self.record['seconds'] += now - self.noted
         self.record['cpu_seconds'] += cpu - self.noted_cpu
@@ -89,13 +89,13 @@ class PieceHook(Hook):
         write_record(self.folder, self.record)
 
 
-def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch.Tensor]:
-    """The initial values of the baseline's model of a seed, from which every arm takes what it also has.
+def shared_init(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch.Tensor]:
+    """Initial values of the baseline's model for a seed. Each arm copies those that it also has.
 
     Args:
-        cfg: The config of a run of any arm, its scope active.
-        seed: The run's.
-        with_backbone: Whether those of the backbone too; not where it comes from a checkpoint.
+        cfg: The config of a run of any arm. Its scope must be active.
+        seed: The run's seed.
+        with_backbone: Include the backbone. False if the backbone is initialized from a checkpoint.
     """
     model_cfg = deepcopy(cfg.model)
     for key, value in ARMS[BASELINE].items():
@@ -109,7 +109,7 @@ def shared_start(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch
 
 @torch.no_grad()
 def copy_shared(model: nn.Module, shared: dict[str, torch.Tensor]) -> list[str]:
-    """Copies the shared values into a model wherever names and shapes agree; returns the names."""
+    """Copies the shared values whose names and shapes agree into a model; returns the names."""
     copied = []
     for key, value in model.state_dict().items():
         if key in shared and shared[key].shape == value.shape:
@@ -119,18 +119,18 @@ def copy_shared(model: nn.Module, shared: dict[str, torch.Tensor]) -> list[str]:
 
 
 def run_piece(study: Study, run: Run, minutes: float) -> None:
-    """Trains a run for at most some minutes (at least one epoch), and closes it where its epochs are done.
+    """Trains a run for some minutes, and at least one epoch. Finishes the run after its last epoch.
 
     Raises:
-        SystemExit: where the run that it starts from is not finished, its folder holds a run of another config or is
-            in use, or what `tokennorm.engine.runner.build_runner` finds.
+        SystemExit: if the run whose weights it needs is not finished, if its folder is in use or holds a run of another
+            config, and for whatever `tokennorm.engine.runner.build_runner` raises.
     """
     folder = study.folder(run)
     if is_finished(folder):
         return
     before = study.before(run)
     if before is not None and not is_finished(study.folder(before)):
-        raise SystemExit(f'error: {run} starts from {before}, which is not finished')
+        raise SystemExit(f'error: {run} needs the weights of {before}, which is not finished')
     cfg = study.run_config(run)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
@@ -142,7 +142,7 @@ def only_one(folder: Path) -> Iterator[None]:
     """Keeps other processes from training in a folder.
 
     Raises:
-        SystemExit: where one does already.
+        SystemExit: if another process already does.
     """
     with (folder / '.lock').open('w') as lock:
         try:
@@ -163,17 +163,17 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     record['machines'] = sorted({*record['machines'], machine()})
     cfg.resume = any(folder.glob('*.pth'))
     runner = build_runner(cfg, splits=('train', 'val'))
-    shared = shared_start(cfg, run.seed, with_backbone=study.before(run) is None)
+    shared = shared_init(cfg, run.seed, with_backbone=study.before(run) is None)
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
     runner.register_hook(LambdaHook())
     train(runner, how_to_continue='the same command continues from the latest.')
     if runner.epoch == runner.max_epochs:
-        close(runner, folder, record)
+        finish(runner, folder, record)
 
 
-def close(runner: Runner, folder: Path, record: dict) -> None:
-    """Leaves the weights alone as `weights.pth`, removes the checkpoints to resume from, and marks the run finished."""
+def finish(runner: Runner, folder: Path, record: dict) -> None:
+    """Writes the weights as `weights.pth`, removes the checkpoints to resume from, and marks the run finished."""
     path = folder / f'epoch_{runner.max_epochs}.pth'
     write_atomically(folder / 'weights.pth', to_bytes(for_publication(read_checkpoint(path), path)))
     record['finished'] = True

@@ -1,4 +1,4 @@
-"""Plan of a study: its arms, seeds and stages, read from a config, and the config of each single run."""
+"""Plan of a study: arms, seeds and stages, read from a config, and the config of each run."""
 
 import functools
 import re
@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a stage, an arm, a seed."""
+    """One training run: a stage, an arm, a seed."""
 
     stage: str
     arm: str
@@ -74,9 +74,9 @@ class Study:
         notes: Conditions that a reader of the report needs, in Markdown.
         findings: Conclusions, in Markdown, at the top of the report.
         page: Name of the report without `.md`.
-        inside: The stage whose figures of what is inside LN and DTN the report shows; empty for none.
-        contrasts: Pairs of arms whose difference is reported besides the differences from LN.
-        dry: Every training run is two batches of two images, as a check that it works.
+        inside: The stage of the report's figures of LN and DTN from inside the network; empty for none.
+        contrasts: Pairs of arms whose difference the report has, in addition to the differences from LN.
+        dry: Every training run has two batches of two images, as a check that it works.
         arms: All arms by name, with the fields of the backbone, or entries of the config, that each of them sets.
     """
 
@@ -95,7 +95,7 @@ class Study:
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: dict(ARMS))
 
     def runs(self) -> Iterator[Run]:
-        """All runs. The arms of a seed follow each other, so that an interrupted study has complete seeds."""
+        """All runs, one seed after another, so that an interrupted study has complete seeds."""
         for seed in self.seeds:
             for stage in self.stages.values():
                 if stage.seeds is None or seed in stage.seeds:
@@ -111,9 +111,9 @@ class Study:
         return None if stage.start is None else Run(stage.start, stage.start_arm or run.arm, run.seed)
 
     def run_config(self, run: Run) -> Config:
-        """The config of a run: its stage's with the arm's fields, the seed, the work directory and the start.
+        """The config of a run: its stage's, with the arm's fields, the seed, the work directory and `init_cfg`.
 
-        A checkpoint is saved every epoch, and the one before it kept.
+        Each epoch saves a checkpoint. The last two are kept.
         """
         stage = self.stages[run.stage]
         cfg = deepcopy(_read_config(stage.config))
@@ -160,7 +160,7 @@ def load_study(
         dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
 
     Raises:
-        FileNotFoundError: if the config or that of a stage was not found.
+        FileNotFoundError: if the config, or the config of a stage, was not found.
         ValueError: for a config with missing, unknown or contradictory entries.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""What a run of a study leaves beside its weights: `record.json` with its conditions, its curve and its times."""
+"""Record of a run of a study, `record.json` in its work directory: its conditions, its curve and its times."""
 
 import hashlib
 import json
@@ -20,24 +20,24 @@ _PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'oned
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a run; None where it has not begun."""
+    """The record of a run; None if the run has not started."""
     path = folder / NAME
     return json.loads(path.read_text(encoding='utf-8')) if path.is_file() else None
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Writes a record in one step: a process that is killed leaves the old one or the new one."""
+    """Replaces a record atomically: a killed process leaves the old one or the new one."""
     write_atomically(folder / NAME, f'{json.dumps(record, indent=1)}\n'.encode())
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run has all its epochs, its last validation and its weights."""
+    """Returns whether a run has all its epochs, its last validation and its weights."""
     record = read_record(folder)
     return record is not None and record['finished']
 
 
 def fingerprint(cfg: Config) -> str:
-    """A hash of what decides the outcome of a run: its config without the places of files."""
+    """A hash of what determines the result of a run: its config without paths."""
     content = cfg.to_dict()
     content.pop('work_dir', None)
     init_cfg = content['model']['backbone'].pop('init_cfg', None)
@@ -46,7 +46,7 @@ def fingerprint(cfg: Config) -> str:
 
 
 def new_record(cfg: Config, stage: str, arm: str, seed: int) -> dict[str, Any]:
-    """The record of a run that begins now."""
+    """The record of a run that starts now."""
     return dict(
         stage=stage,
         arm=arm,

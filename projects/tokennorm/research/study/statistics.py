@@ -26,7 +26,7 @@ class Difference:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Returns whether the interval excludes zero."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
 
