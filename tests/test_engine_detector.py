@@ -28,7 +28,9 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def result(data, tmp_path_factory):
-    return tokennorm.train(CONFIG, work_dir=tmp_path_factory.mktemp('work'), cfg_options=as_dict(options(data)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('tokennorm.report.hook.ReportHook.after_train', lambda self, runner: None)  # for time
+        return tokennorm.train(CONFIG, work_dir=tmp_path_factory.mktemp('work'), cfg_options=as_dict(options(data)))
 
 
 @pytest.fixture(scope='module')
