@@ -60,6 +60,16 @@ def test_mmcv_is_not_installed():
     assert check_env.check_mmcv_ops(loader(mmcv__ext=fault)).fix == check_env.MAKE_ENV
 
 
+def test_a_kernel_that_cannot_be_compiled_is_no_failure():
+    def build():
+        raise RuntimeError('no C++ compiler was found (c++)')
+
+    result = check_env.check_dtn_kernel(build)
+    assert not result.problem
+    assert 'no C++ compiler was found' in str(result)
+    assert str(check_env.check_dtn_kernel(lambda: None)) == "ok    DTN's CPU kernel"
+
+
 def test_require_mmcv_ops_names_the_fix(monkeypatch):
     monkeypatch.setattr(check_env, 'check_mmcv_ops', lambda: check_env.Result('ops', 'are absent', 'build them'))
     with pytest.raises(RuntimeError, match='ops: are absent\nFix it with\n  build them'):

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata, util
 
@@ -158,6 +159,15 @@ def check_gpu(torch, nms) -> Result:
     return Result(name)
 
 
+def check_dtn_kernel(build: Callable[[], object]) -> Result:
+    """Compiles DTN's CPU kernel, so that no training waits for it. Without a compiler the eager form runs."""
+    try:
+        build()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        return Result(f"DTN's CPU kernel: not compiled, the slower eager form runs ({first_line(error)})")
+    return Result("DTN's CPU kernel")
+
+
 def require_mmcv_ops() -> None:
     """Raises a clear error if mmcv has no compiled ops, such as NMS."""
     result = check_mmcv_ops()
@@ -183,7 +193,9 @@ def run_checks() -> list[Result]:
         return installed
     ops = check_mmcv_ops()
     nms = None if ops.problem else getattr(try_import('mmcv.ops'), 'nms', None)
-    return [*installed, check_opencv(), ops, check_imports(), check_gpu(try_import('torch'), nms)]
+    results = [*installed, check_opencv(), ops, check_imports(), check_gpu(try_import('torch'), nms)]
+    kernel = try_import('tokennorm.ops.dtn_cpu')
+    return [*results, check_dtn_kernel(kernel.build)] if kernel else results
 
 
 def describe_compiler(command: str) -> str:
