@@ -128,3 +128,6 @@ def noted_builds() -> Iterator[None]:
         yield
     finally:
         Registry.build = original
+
+
+hide_onedl_message()

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from tokennorm.checkpoints import find_checkpoint
+from tokennorm.engine import compat  # noqa: F401 - first, because it hides a message of mmdet
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.prediction import build_inferencer
 from tokennorm.engine.runner.config import read_config

@@ -3,6 +3,7 @@
 Errors of the user end the program with one line that says what to do.
 """
 
+from tokennorm.engine import compat  # noqa: F401 - first, because it hides a message of mmdet
 from tokennorm.engine.arguments import add_runner_arguments
 from tokennorm.engine.runner.build import build_runner
 from tokennorm.engine.runner.config import load_config, read_config, use_options
