@@ -12,6 +12,7 @@ from tests.full_disk import files_of_at_most
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.runtime import Detector, ModelFileError
+from tokennorm.export.writing import write_openvino
 
 
 @pytest.fixture(scope='module')
@@ -126,3 +127,18 @@ def test_bad_paths_end_with_one_line_and_leave_nothing(model_file, images, tmp_p
     with files_of_at_most(100), pytest.raises(SystemExit, match=r'error: .*File too large'):
         main([str(model_file), str(images), '--out', str(tmp_path / 'full'), '--no-save-vis'])
     assert list((tmp_path / 'full').iterdir()) == []
+
+
+@pytest.mark.parametrize('size', [100, 2000, 6000])
+def test_a_full_disk_leaves_no_openvino_model(size, model_file, tmp_path):
+    content = model_file.read_bytes()
+    with files_of_at_most(size), pytest.raises(OSError, match=r'm\.xml could not be written'):
+        write_openvino(content, {}, tmp_path / 'm.xml')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
+    write_openvino(model_file.read_bytes(), Detector(model_file)._session.texts, tmp_path / 'm.xml')
+    detector = Detector(tmp_path / 'm.xml', threads=1)
+    assert detector.metadata == Detector(model_file).metadata
+    np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from mmdet.apis import DetInferencer
     from mmdet.structures import DetDataSample
 
-    from tokennorm.engine.tracking import Tracker
-
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
@@ -78,12 +76,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.input_images import open_sources
     from tokennorm.engine.output_dir import make_output_dir
     from tokennorm.engine.prediction import CocoDetections, draw_detections
-    from tokennorm.engine.tracking import draw_tracks
+    from tokennorm.engine.tracking import Tracker, draw_tracks
 
     try:
         source = open_sources(args.path, args.out, args.every)
-        tracker = open_tracker(args, source.frame_rate)
-    except ValueError as error:
+        tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
+    except (ValueError, ImportError) as error:
         raise SystemExit(f'error: {error}') from None
     try:
         make_output_dir(args.out)
@@ -127,7 +125,7 @@ def main(argv: list[str]) -> None:
 
 def check_arguments(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
-    from tokennorm.engine.input_images import check_sources
+    from tokennorm.engine.input_images import check_sources, is_video
 
     try:
         check_sources(args.path)
@@ -139,6 +137,8 @@ def check_arguments(args: argparse.Namespace) -> None:
             raise SystemExit(f'error: --{name.replace("_", "-")} {value} must be at least 1')
     if not 0 <= args.overlap < 1:
         raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
+    if (args.track or args.every != 1) and not is_video(args.path[0]):
+        raise SystemExit(f'error: --track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
 
 
 def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace) -> 'list[DetDataSample]':
@@ -148,24 +148,6 @@ def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argpar
     if args.tiles is not None:
         return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
     return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
-
-
-def open_tracker(args: argparse.Namespace, frame_rate: float | None) -> 'Tracker | None':
-    """Returns the tracker that the arguments ask for.
-
-    Raises:
-        ValueError: for arguments of videos if there is no video, and if a package is not installed.
-    """
-    from tokennorm.engine.tracking import Tracker
-
-    if frame_rate is None and (args.track or args.every != 1):
-        raise ValueError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
-    if not args.track:
-        return None
-    try:
-        return Tracker(frame_rate, args.score_thr)
-    except ImportError as error:
-        raise ValueError(f'--track: {error}') from None
 
 
 def open_detector(args: argparse.Namespace) -> 'DetInferencer':

@@ -34,6 +34,11 @@ def is_live(source: str) -> bool:
     return '://' in source or (source.isdigit() and not Path(source).exists())
 
 
+def is_video(source: str) -> bool:
+    """Whether an input has frames: a webcam, a stream, or a file that is not an image."""
+    return is_live(source) or not (Path(source).is_dir() or _is_image(source))
+
+
 def check_sources(sources: Sequence[str]) -> None:
     """Checks inputs by their names, before anything long begins.
 
@@ -64,7 +69,7 @@ def open_sources(sources: Sequence[str], leave_out: Path, every: int = 1) -> Inp
         ValueError: if there is nothing to read.
     """
     first = Path(sources[0])
-    if is_live(sources[0]) or not (first.is_dir() or _is_image(sources[0])):
+    if is_video(sources[0]):
         return _open_video(sources[0], every)
     if first.is_dir():
         folder, names = first, list_images(first, leave_out)

@@ -121,17 +121,24 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
 
 
 def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
-    """Writes the content of an ONNX file as an OpenVINO model, or nothing if that fails."""
+    """Writes the content of an ONNX file as an OpenVINO model.
+
+    Raises:
+        OSError: if it cannot be written; nothing is left behind then.
+    """
     import openvino
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        onnx_file = Path(folder) / 'model.onnx'
-        onnx_file.write_bytes(content)
-        model = openvino.convert_model(onnx_file)
-        for key, value in metadata.items():
-            model.set_rt_info(value, key.split('.', 1))
-        openvino.save_model(model, Path(folder) / path.name, compress_to_fp16=False)
-        weights = path.with_suffix('.bin')
-        (Path(folder) / weights.name).replace(weights)
-        (Path(folder) / path.name).replace(path)
+        onnx_file, saved = Path(folder) / 'model.onnx', Path(folder) / path.name
+        try:
+            onnx_file.write_bytes(content)
+            model = openvino.convert_model(onnx_file)
+            for key, value in metadata.items():
+                model.set_rt_info(value, key.split('.', 1))
+            openvino.save_model(model, saved, compress_to_fp16=False)
+            openvino.Core().read_model(saved)  # OpenVINO does not report that a disk was full
+        except (OSError, RuntimeError) as error:
+            raise OSError(f'{path} could not be written: {str(error).strip().splitlines()[-1]}') from error
+        saved.with_suffix('.bin').replace(path.with_suffix('.bin'))
+        saved.replace(path)
