@@ -90,21 +90,23 @@ def test_resuming_gets_all_that_was_saved(trained):
 
 def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tool('publish_checkpoint')([str(trained), 'weights/mini.pth'])
+    source = trained / 'epoch_1.pth'
+    tool('publish_checkpoint')([str(source), 'weights/mini.pth'])
     (path,) = (tmp_path / 'weights').iterdir()
     printed = capsys.readouterr().out
+    assert f'from {source} (epoch 1)' in printed
     assert f'weights/{path.name}: ' in printed
     assert 'left out: message_hub, optimizer, param_schedulers' in printed
     assert path.name.startswith('mini-')
-    latest = read_checkpoint(trained)
+    latest = read_checkpoint(source)
     content = torch.load(path, weights_only=True)
     assert set(content) == {'state_dict', 'meta'}
     assert_same('state_dict', content['state_dict'], dict(latest['state_dict']))
     assert content['meta']['dataset_meta']['classes'] == ('disk', 'square', 'triangle', 'star')
     assert content['meta']['cfg'] == latest['meta']['cfg']
-    assert path.stat().st_size < 0.5 * next(trained.glob('epoch_*.pth')).stat().st_size
+    assert path.stat().st_size < 0.5 * source.stat().st_size
     with pytest.raises(SystemExit, match=rf'error: weights/{path.name} already exists'):
-        tool('publish_checkpoint')([str(trained), 'weights/mini.pth'])  # the same content has the same name
+        tool('publish_checkpoint')([str(source), 'weights/mini.pth'])  # the same content has the same name
     assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
 
     arguments = ['--cfg-options', *options(data)]

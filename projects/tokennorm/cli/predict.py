@@ -22,7 +22,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument('config', help='config file, or the name of a config')
     parser.add_argument(
-        'checkpoint', help='checkpoint of a training run with that config, on any data, or its work directory'
+        'checkpoint',
+        help='checkpoint of a training run with that config, on any data, or its work directory: the best one',
     )
     parser.add_argument(
         'path',
