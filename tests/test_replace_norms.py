@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.conftest import assert_near
+from tests.reference import dense_dtn
 from tokennorm import replace_norms
 from tokennorm.norms import DTN
 from tokennorm.padding import note_image_sizes
@@ -362,3 +364,66 @@ def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
         model.blocks[0].norm1(torch.randn(1, 8, 16))
     with pytest.raises(ValueError, match=r'(takes|expected) \(B, T, C\) or \(B, H, W, C\)'):
         model.blocks[0].norm1(torch.randn(8, 16))
+
+
+class Sequences(nn.Module):
+    """One norm of a language model."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(12, eps=1e-6)
+
+    def forward(self, x, attention_mask=None):
+        return self.norm(x)
+
+
+def padded_sequences():
+    """A model with a random DTN after one class token, tokens (B, 1 + T, C) and their mask."""
+    model = Sequences().double()
+    replace_norms(model, dict(type='DTN'), include='norm', num_heads=4, grid='sequence', num_prefix_tokens=1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    x = torch.randn(3, 10, 12, dtype=torch.float64)
+    mask = torch.arange(10) < torch.tensor([10, 7, 2])[:, None]
+    return model, x, mask.long()
+
+
+@pytest.mark.parametrize('by_name', [True, False], ids=['keyword', 'positional'])
+def test_attention_masks_limit_sequences_as_in_the_dense_transcription(by_name):
+    """Forward and backward: tokens inside as if alone, the class token and the tokens outside as by LayerNorm."""
+    model, x, mask = padded_sequences()
+    x.requires_grad_()
+    actual = model(x, attention_mask=mask) if by_name else model(x, mask)
+    norm = model.norm.norm
+    parameters = (norm.weight, norm.bias, norm.mean_logit, norm.var_logit, norm.position)
+    expected = F.layer_norm(x, (12,), norm.weight, norm.bias, 1e-6)
+    inside = torch.zeros_like(expected)
+    for i, length in enumerate(mask.sum(dim=1).tolist()):
+        alone = dense_dtn(x[i : i + 1, 1:length], (1, length - 1), *parameters, eps=1e-6)
+        inside = inside.index_put((torch.tensor([i]), torch.arange(1, length)), alone[0])
+    is_inside = mask.bool() & (torch.arange(10) > 0)
+    expected = torch.where(is_inside[..., None], inside, expected)
+    assert_near('tokens', actual, expected, dtype=torch.float64)
+    direction = torch.randn_like(actual)
+    for name, one, other in zip(
+        ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position'),
+        torch.autograd.grad(actual, (x, *parameters), direction),
+        torch.autograd.grad(expected, (x, *parameters), direction),
+        strict=True,
+    ):
+        assert_near(name, one, other, 'backward', torch.float64)
+
+
+def test_an_attention_mask_does_not_outlive_its_forward_pass():
+    model, x, mask = padded_sequences()
+    before = model(x)
+    masked = model(x, attention_mask=mask)
+    assert not torch.equal(masked[1], before[1])
+    assert torch.equal(model(x), before)
+
+
+def test_padding_before_tokens_raises():
+    model, x, mask = padded_sequences()
+    with pytest.raises(ValueError, match='pad sequences at their end'):
+        model(x, attention_mask=mask.flip(1))

@@ -82,7 +82,7 @@ class GridNormAdapter(nn.Module):
         if x.ndim != 3:
             raise ValueError(f'{self.name} got {tuple(x.shape)}, expected (B, T, C) or (B, H, W, C)')
         prefix, grid = self._find_grid(x)
-        tokens = self._of_grid(x[:, prefix:].unflatten(1, grid)).flatten(1, 2)
+        tokens = self._of_grid(x[:, prefix:].unflatten(1, grid), prefix).flatten(1, 2)
         return torch.cat([self._of_prefix(x[:, :prefix]).to(tokens.dtype), tokens], dim=1) if prefix else tokens
 
     def _find_grid(self, x: Tensor) -> tuple[int, tuple[int, int]]:
@@ -104,8 +104,12 @@ class GridNormAdapter(nn.Module):
             "Set grid=(height, width) or 'sequence', or num_prefix_tokens, in replace_norms"
         )
 
-    def _of_grid(self, x: Tensor) -> Tensor:
-        valid = self.record.valid((x.shape[1], x.shape[2]), x.shape[0]) if self.grid is None else None
+    def _of_grid(self, x: Tensor, prefix: int = 0) -> Tensor:
+        valid = None
+        if self.grid is None:
+            valid = self.record.valid((x.shape[1], x.shape[2]), x.shape[0])
+        elif self.grid == 'sequence':
+            valid = self.record.valid_sequence(prefix)
         return self.norm(x) if valid is None else self.norm(x, valid)
 
     def _of_prefix(self, x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Finds the grid of a sequence of tokens in models that do not pass it on."""
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,20 @@ def _same(a: int, b: int) -> bool:
     return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
 
 
+def lengths_of(mask: Any) -> Tensor | None:
+    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one.
+
+    Raises:
+        ValueError: if padding comes before a token.
+    """
+    if not isinstance(mask, Tensor) or mask.ndim != 2:
+        return None
+    mask = mask.bool()
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ValueError("attention_mask hides tokens before others: pad sequences at their end, padding_side='right'")
+    return mask.sum(dim=1)
+
+
 class GridRecord:
     """The grids of the current forward pass of a model, with their batch sizes.
 
@@ -47,9 +62,13 @@ class GridRecord:
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
+        self.mask_place: int | None = None  # of `attention_mask` among the model's arguments
+        self.lengths: Tensor | None = None
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
+        names = list(inspect.signature(model.forward).parameters)
+        self.mask_place = names.index('attention_mask') if 'attention_mask' in names else None
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         for module in model.modules():
             if isinstance(module, WINDOWED):
@@ -71,8 +90,20 @@ class GridRecord:
         sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
+    def valid_sequence(self, num_prefix_tokens: int) -> Tensor | None:
+        """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, int (B, 2).
+
+        None without a mask.
+        """
+        if self.lengths is None:
+            return None
+        tokens = (self.lengths - num_prefix_tokens).clamp(min=1)
+        return torch.stack([torch.ones_like(tokens), tokens], dim=1)
+
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.grids.clear()
+        by_place = args[self.mask_place] if self.mask_place is not None and self.mask_place < len(args) else None
+        self.lengths = lengths_of(kwargs.get('attention_mask', by_place))
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0

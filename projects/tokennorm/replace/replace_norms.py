@@ -47,7 +47,8 @@ def replace_norms(
             the attention in the same module.
         grid: Layout of (B, T, C): (H, W) or 'sequence', one value or a dict by such patterns. None, or no match, takes
             the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
-            the blocks. A sequence that matches none of them is taken for a square.
+            the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that the
+            model's `attention_mask` (B, T) hides do not count in statistics across tokens.
         num_prefix_tokens: Class and other tokens before the grid, which are normalized as by LayerNorm. None asks the
             model; a sequence may then also be without them.
 
