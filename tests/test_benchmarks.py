@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pycocotools import mask as coco_masks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / 'benchmarks'
@@ -26,6 +27,17 @@ def test_backbones_prints_time_and_memory_of_each_host():
         numbers = [float(number) for number in re.findall(r'([\d.]+) (?:ms|MiB)', row)]
         assert len(numbers) == 2 * hosts
         assert min(numbers) > 0
+
+
+def test_sequences_prints_a_row_for_each_length(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, 'argv', ['sequences.py', '--seconds', '0', '--dims', '16'])
+    threads = torch.get_num_threads()
+    runpy.run_path(str(BENCHMARKS / 'sequences.py'), run_name='__main__')
+    torch.set_num_threads(threads)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == ['250', '500', '1000', '2000']
+    assert all(float(number) > 0 for row in rows for number in row)
 
 
 def test_soak_finds_growth_and_a_steady_saw():

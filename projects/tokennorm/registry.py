@@ -20,13 +20,19 @@ MODELS = upstream.Registry(
         'tokennorm.backbones',
         'tokennorm.necks',
         'tokennorm.data_preprocessors',
+        'tokennorm.research.listops.classifier',
+        'tokennorm.research.self_supervision.dino',
     ],
 )
 DATASETS = upstream.Registry(
     'dataset',
     parent=upstream.DATASETS,
     scope='tokennorm',
-    locations=['tokennorm.research.robustness.class_folders'],
+    locations=[
+        'tokennorm.research.robustness.class_folders',
+        'tokennorm.research.listops.dataset',
+        'tokennorm.research.self_supervision.images',
+    ],
 )
 HOOKS = upstream.Registry(
     'hook',

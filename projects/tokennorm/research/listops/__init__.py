@@ -1,0 +1,1 @@
+"""Long ListOps of the Long Range Arena (DTN paper, Table 4): data, and encoders with any normalizer."""
