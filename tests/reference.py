@@ -4,6 +4,8 @@ The DTN paper's names: T tokens of an H x W grid in rows, C channels, R of Eq. 6
 P is a T x T matrix here.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -125,3 +127,25 @@ def power_norm_step(x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias
     state['nu'] = (1 - 0.1 * gamma) * state['nu'] + 0.1 * mean_grad
     grad_x = grad_scaled / power.sqrt() - x * (grad_scaled * x).mean(1, keepdim=True) / power**1.5
     return weight * z + bias, grad_x, (grad_y * z).sum(0), grad_y.sum(0)
+
+
+def attention_written_out(attn, x, window):
+    """Each window's tokens (B, H, W, C) on their own, padded with zeros, one head and one query at a time."""
+    batch_size, height, width, dims = x.shape
+    head_dims = dims // attn.num_heads
+    padded = x.new_zeros(batch_size, math.ceil(height / window) * window, math.ceil(width / window) * window, dims)
+    padded[:, :height, :width] = x
+    out = torch.zeros_like(padded)
+    for b in range(batch_size):
+        for top in range(0, padded.shape[1], window):
+            for left in range(0, padded.shape[2], window):
+                tokens = padded[b, top : top + window, left : left + window].reshape(-1, dims)
+                q, k, v = (tokens @ attn.qkv.weight.T + attn.qkv.bias).split(dims, dim=-1)
+                heads = []
+                for head in range(attn.num_heads):
+                    part = slice(head * head_dims, (head + 1) * head_dims)
+                    logits = torch.stack([(k[:, part] * query).sum(-1) for query in q[:, part]]) / head_dims**0.5
+                    heads.append(logits.softmax(-1) @ v[:, part])
+                mixed = torch.cat(heads, -1) @ attn.proj.weight.T + attn.proj.bias
+                out[b, top : top + window, left : left + window] = mixed.view(window, window, dims)
+    return out[:, :height, :width]

@@ -14,6 +14,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.conftest import assert_near
+from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
@@ -46,14 +47,6 @@ def test_the_dtn_authors_variants_have_more_heads_of_the_same_parameters():
 
 def small_pvt(**kwargs):
     return PVT(**{**dict(arch=ARCH, pretrain_img_size=224, drop_path_rate=0.0), **kwargs})
-
-
-def randomise(module):
-    """Away from the start, where biases are 0 and norms 1."""
-    for p in module.parameters():
-        with torch.no_grad():
-            p.add_(0.2 * torch.randn_like(p))
-    return module.eval()
 
 
 def published_layout(model):

@@ -1,7 +1,5 @@
 """ViT: equal to timm's and mmpretrain's classifier, windows and DTN as written, and what its arguments do."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +11,8 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from tests.conftest import assert_near
+from tests.helpers.weights import randomise
+from tests.reference import attention_written_out
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
 from tokennorm.checkpoints import CheckpointError, from_published_vit, load_pretrained, resize_positions
@@ -39,15 +39,6 @@ def timms_model(**kwargs):
 def mmpretrains_model():
     row = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
     return randomise(MMPretrainViT(row, img_size=32, patch_size=8))
-
-
-def randomise(module, amount=0.2):
-    """Away from the start, where biases are 0 and norms 1."""
-    for p in module.parameters():
-        with torch.no_grad():
-            p.add_(amount * torch.randn_like(p))
-    module.eval()  # mmpretrain's returns None
-    return module
 
 
 def dtn_authors_layout(model):
@@ -138,109 +129,6 @@ def test_positions_of_other_grids_are_timms():
         expected = resample_abs_pos_embed(positions, list(shape), [4, 6])[:, 1:].unflatten(1, shape)
         assert_near(str(shape), resize_positions(grid, shape), expected)
     assert resize_positions(grid.bfloat16(), (9, 7)).dtype == torch.bfloat16
-
-
-def attention_written_out(attn, x, window):
-    """Each window's tokens (B, H, W, C) on their own, padded with zeros, one head and one query at a time."""
-    batch_size, height, width, dims = x.shape
-    head_dims = dims // attn.num_heads
-    padded = x.new_zeros(batch_size, math.ceil(height / window) * window, math.ceil(width / window) * window, dims)
-    padded[:, :height, :width] = x
-    out = torch.zeros_like(padded)
-    for b in range(batch_size):
-        for top in range(0, padded.shape[1], window):
-            for left in range(0, padded.shape[2], window):
-                tokens = padded[b, top : top + window, left : left + window].reshape(-1, dims)
-                q, k, v = (tokens @ attn.qkv.weight.T + attn.qkv.bias).split(dims, dim=-1)
-                heads = []
-                for head in range(attn.num_heads):
-                    part = slice(head * head_dims, (head + 1) * head_dims)
-                    logits = torch.stack([(k[:, part] * query).sum(-1) for query in q[:, part]]) / head_dims**0.5
-                    heads.append(logits.softmax(-1) @ v[:, part])
-                mixed = torch.cat(heads, -1) @ attn.proj.weight.T + attn.proj.bias
-                out[b, top : top + window, left : left + window] = mixed.view(window, window, dims)
-    return out[:, :height, :width]
-
-
-@pytest.mark.parametrize(('height', 'width'), [(6, 3), (3, 3), (5, 7), (1, 2), (4, 9)])
-def test_attention_within_windows_is_that_of_each_window_alone(height, width):
-    attn = randomise(WindowAttention(12, num_heads=3, window=3)).double()
-    x = torch.randn(2, height, width, 12, dtype=torch.float64)
-    assert_near('out', attn(x), attention_written_out(attn, x, 3), dtype=torch.float64)
-    if height == width == 3:
-        assert_near('whole', attn(x), Attention.forward(attn, x), dtype=torch.float64)
-
-
-def test_attention_to_the_whole_grid_is_that_of_one_window():
-    attn = randomise(Attention(12, num_heads=3)).double()
-    x = torch.randn(2, 5, 5, 12, dtype=torch.float64)
-    assert_near('out', attn(x), attention_written_out(attn, x, 5), dtype=torch.float64)
-
-
-def resized_by_hand(table, size):
-    """Linear, the rows' centres spread evenly over the same length, one entry at a time."""
-    length = 2 * size - 1
-    rows = []
-    for i in range(length):
-        at = min(max((i + 0.5) * len(table) / length - 0.5, 0), len(table) - 1)
-        low = min(int(at), len(table) - 2) if len(table) > 1 else 0
-        high = min(low + 1, len(table) - 1)
-        rows.append(table[low] * (1 - (at - low)) + table[high] * (at - low))
-    return torch.stack(rows)
-
-
-def attention_with_positions_written_out(attn, x, tables):
-    """One head, one query and one key at a time, (H, W, C), with tables of the grid's own size."""
-    height, width, dims = x.shape
-    head_dims = dims // attn.num_heads
-    q, k, v = (x @ attn.qkv.weight.T + attn.qkv.bias).split(dims, dim=-1)
-    out = torch.zeros_like(x)
-    cells = [(y, x) for y in range(height) for x in range(width)]
-    for head in range(attn.num_heads):
-        part = slice(head * head_dims, (head + 1) * head_dims)
-        for y, x in cells:
-            query = q[y, x, part]
-            logits = [
-                query @ k[ky, kx, part] / head_dims**0.5
-                + query @ tables[0][y - ky + height - 1]
-                + query @ tables[1][x - kx + width - 1]
-                for ky, kx in cells
-            ]
-            shares = torch.stack(logits).softmax(-1)
-            out[y, x, part] = sum(share * v[ky, kx, part] for share, (ky, kx) in zip(shares, cells, strict=True))
-    return out @ attn.proj.weight.T + attn.proj.bias
-
-
-@pytest.mark.parametrize('grid', [(3, 4), (2, 2), (5, 3), (2, 6)])
-def test_relative_positions_are_those_written_out(grid):
-    """Forward and the gradients of the tables, at the grid of the tables and at others."""
-    attn = randomise(Attention(8, num_heads=2, rel_pos=(3, 4)), 0.5).double()
-    x = torch.randn(2, *grid, 8, dtype=torch.float64)
-    tables = [attn.rel_pos_h, attn.rel_pos_w]
-    assert [tuple(table.shape) for table in tables] == [(5, 4), (7, 4)]
-    resized = [resized_by_hand(t, size) if size != n else t for t, size, n in zip(tables, grid, (3, 4), strict=True)]
-    expected = torch.stack([attention_with_positions_written_out(attn, image, resized) for image in x])
-    actual = attn(x)
-    # Tables are resized in float32, as positions are.
-    dtype = torch.float64 if grid == (3, 4) else torch.float32
-    assert_near('out', actual, expected, dtype=dtype)
-    weights = torch.randn_like(x)
-    got, want = (torch.autograd.grad((out * weights).sum(), tables) for out in (actual, expected))
-    for name, mine, theirs in zip(('rows', 'columns'), got, want, strict=True):
-        assert_near(name, mine, theirs, 'backward', dtype)
-
-
-def test_relative_positions_in_windows_are_those_of_each_window():
-    attn = randomise(WindowAttention(8, num_heads=2, window=3, rel_pos=True), 0.5).double()
-    x = torch.randn(1, 6, 5, 8, dtype=torch.float64)
-    padded = F.pad(x, (0, 0, 0, 1))
-    tables = [attn.rel_pos_h, attn.rel_pos_w]
-    windows = [
-        [attention_with_positions_written_out(attn, padded[0, y : y + 3, x : x + 3], tables) for x in (0, 3)]
-        for y in (0, 3)
-    ]
-    expected = torch.cat([torch.cat(row, dim=1) for row in windows])[None, :, :5]
-    assert_near('out', attn(x), expected, dtype=torch.float64)
 
 
 def test_relative_positions_start_at_zero_and_change_nothing_there():

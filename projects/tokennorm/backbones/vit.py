@@ -10,7 +10,7 @@ and columns (Li et al., "MViTv2", 2021), follow ViTDet's published code.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -139,13 +139,6 @@ class ViT(Backbone):
             raise ValueError(
                 f"ViT: out_type='cls_token' needs l_dtn={l_dtn} below the depth, for the class token to join"
             )
-        if rel_pos == 'eq6':
-            if l_dtn == 0:
-                raise ValueError("ViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
-        elif rel_pos is not None:
-            rel_pos = self._height_and_width('rel_pos', rel_pos)
-            if out_type == 'cls_token':
-                raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
         self.embed_dims = dims
         self.patch_size = patch_size
         self.l_dtn = l_dtn
@@ -156,14 +149,8 @@ class ViT(Backbone):
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg')
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
-        window_rel_pos = rel_pos if isinstance(rel_pos, str) else rel_pos is not None
-        attentions = []
-        for i in range(depth):
-            has_positions = i < l_dtn or rel_pos != 'eq6'
-            if out_type == 'featmap' and i not in global_indices:
-                attentions.append(WindowAttention(dims, num_heads, window_size, has_positions and window_rel_pos))
-            else:
-                attentions.append(Attention(dims, num_heads, rel_pos if has_positions else None))
+        windows = set(range(depth)) - set(global_indices) if out_type == 'featmap' else set()
+        attentions = self._attentions(depth, num_heads, window_size, windows, rel_pos)
         placements = self._placements(norm_placement)
         drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
@@ -177,6 +164,32 @@ class ViT(Backbone):
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
             self.norm = build_norm(norm_cfg, dims)
         self._finish(self.blocks)
+
+    def _attentions(
+        self,
+        depth: int,
+        num_heads: int,
+        window_size: int,
+        windows: Collection[int],
+        rel_pos: int | tuple[int, int] | Literal['eq6'] | None,
+    ) -> list[Attention]:
+        """The attention of each block. `windows` has the indices of those that attend within windows."""
+        if rel_pos == 'eq6':
+            if self.l_dtn == 0:
+                raise ValueError("ViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
+        elif rel_pos is not None:
+            rel_pos = self._height_and_width('rel_pos', rel_pos)
+            if self.out_type == 'cls_token':
+                raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
+        attentions: list[Attention] = []
+        for i in range(depth):
+            positions = None if rel_pos == 'eq6' and i >= self.l_dtn else rel_pos
+            if i in windows:
+                of_window = positions if positions == 'eq6' else positions is not None
+                attentions.append(WindowAttention(self.embed_dims, num_heads, window_size, of_window))
+            else:
+                attentions.append(Attention(self.embed_dims, num_heads, positions))
+        return attentions
 
     def _placements(self, norm_placement: str | Sequence[str]) -> tuple[str, str]:
         """Norm placements of the attention and the MLP."""

@@ -158,19 +158,10 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
         + s.B * _blocks(s.C, block_s)
     )
     _kernels().prepare_kernel[(programs,)](
-        x,
-        position,
-        valid,
-        intra,
-        rows,
-        bands,
-        shift,
-        *s.sizes,
-        **s.constants,
-        BLOCK_T=block_t,
-        BLOCK_C=block_c,
-        BLOCK_S=block_s,
-    )
+        x, position, valid,
+        intra, rows, bands, shift,
+        *s.sizes, **s.constants, BLOCK_T=block_t, BLOCK_C=block_c, BLOCK_S=block_s,
+    )  # fmt: skip
     return intra, shift, rows, bands
 
 
@@ -183,18 +174,10 @@ def _pooled(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shape
     block_i = max(4096 // block_c, 1)
     programs = s.B * s.h * _blocks(s.w, block_i)
     _kernels().pool_kernel[(programs,)](
-        x,
-        valid,
-        shift,
+        x, valid, shift,
         pooled,
-        s.H,
-        s.W,
-        C=s.C,
-        POOL=pool,
-        HAS_VALID=valid is not None,
-        BLOCK_I=block_i,
-        BLOCK_C=block_c,
-    )
+        s.H, s.W, C=s.C, POOL=pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
+    )  # fmt: skip
     return pooled
 
 
@@ -221,25 +204,11 @@ class _DTN(torch.autograd.Function):
             pooled = _pooled(x, valid, shift, pool, s)
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             _kernels().normalize_kernel[(s.programs_y,)](
-                x,
-                weight,
-                bias,
-                mean_logit,
-                var_logit,
-                position,
-                valid,
-                intra,
-                shift,
-                rows,
-                bands,
-                moments,
+                x, weight, bias, mean_logit, var_logit, position, valid,
+                intra, shift, rows, bands, moments,
                 y,
-                *s.sizes,
-                eps,
-                **s.constants,
-                **s.tile_y,
-                HAS_MEAN=mean_logit is not None,
-            )
+                *s.sizes, eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
+            )  # fmt: skip
         ctx.save_for_backward(x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands)
         ctx.eps, ctx.pool = eps, pool
         return y
@@ -249,7 +218,6 @@ class _DTN(torch.autograd.Function):
     def backward(ctx, dy):
         """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
         x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands = ctx.saved_tensors
-        has_mean = mean_logit is not None
         s = _Shapes(x, position, valid, ctx.pool)
         dy = dy.contiguous()
         dx = torch.empty_like(x)
@@ -264,57 +232,23 @@ class _DTN(torch.autograd.Function):
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
             _kernels().normalize_backward_kernel[(s.programs_y,)](
-                x,
-                dy,
-                weight,
-                mean_logit,
-                var_logit,
-                position,
-                valid,
-                intra,
-                shift,
-                rows,
-                bands,
-                moments,
-                grads,
-                direct,
-                token_sums,
-                partial_y,
-                *s.sizes,
-                ctx.eps,
-                **s.constants,
-                **s.tile_y,
-                HAS_MEAN=has_mean,
-            )
+                x, dy, weight, mean_logit, var_logit, position, valid,
+                intra, shift, rows, bands, moments,
+                grads, direct, token_sums, partial_y,
+                *s.sizes, ctx.eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
+            )  # fmt: skip
             _kernels().back_along_y_kernel[(s.programs_y,)](
                 grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
             )
             _kernels().back_along_x_kernel[(s.programs_x,)](
-                x,
-                pooled,
-                position,
-                valid,
-                intra,
-                shift,
-                rows,
-                bands,
-                moments,
-                direct,
-                token_sums,
-                dx,
-                partial_x,
-                *s.sizes,
-                **s.constants,
-                **s.tile_x,
-                BLOCK_G=_power_of_two(s.chunks),
-            )
+                x, pooled, position, valid, intra, shift, rows, bands,
+                moments, direct, token_sums,
+                dx, partial_x,
+                *s.sizes, **s.constants, **s.tile_x, BLOCK_G=_power_of_two(s.chunks),
+            )  # fmt: skip
             _kernels().parameters_kernel[(s.N,)](
-                partial_y.sum(dim=0),
-                partial_x.sum(dim=0),
+                partial_y.sum(dim=0), partial_x.sum(dim=0),
                 *gradients,
-                C=s.C,
-                N=s.N,
-                HAS_MEAN=has_mean,
-                BLOCK_D=s.block_d,
-            )
+                C=s.C, N=s.N, HAS_MEAN=mean_logit is not None, BLOCK_D=s.block_d,
+            )  # fmt: skip
         return dx, *gradients, None, None, None, None
