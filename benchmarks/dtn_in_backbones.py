@@ -1,4 +1,4 @@
-"""PVT-Tiny with DTN at the paper's pools beside PVT-Tiny with LayerNorm: time and peak memory of a training step.
+"""PVT-Tiny with DTN at the paper's pools compared with LayerNorm: time and peak memory of a training step.
 
 python benchmarks/dtn_in_backbones.py --out work_dirs/benchmarks
 python benchmarks/dtn_in_backbones.py --device cuda --batch 64 --size 224

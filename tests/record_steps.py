@@ -10,7 +10,7 @@ from mmengine.registry import HOOKS
 
 @HOOKS.register_module()
 class RecordSteps(Hook):
-    """Writes `rank<N>.json` into the work folder."""
+    """Writes `rank<N>.json` into the work directory."""
 
     def before_train(self, runner):
         model = getattr(runner.model, 'module', runner.model)

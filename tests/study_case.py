@@ -32,7 +32,7 @@ model = dict(test_cfg=dict(score_thr=0.0))
 
 
 def make_study(folder: Path, seeds: tuple[int, ...] = (0,), workers: int = 0, name: str = 'runs') -> Study:
-    """Writes the configs and the data of a miniature study into a folder; `name` is that of its work folder."""
+    """Writes the configs and the data of a miniature study into a folder; `name` is the name of its work directory."""
     make_shape_classes_dataset(folder / 'data' / 'classes', num_train=24, num_val=12, image_size=64)
     make_shapes_dataset(folder / 'data' / 'shapes', num_train=4, num_val=3, image_size=64)
     values = dict(configs=CONFIGS, data=folder / 'data', seeds=seeds, workers=workers)

@@ -1,4 +1,4 @@
-"""A network that was trained with LayerNorm goes on with DTN from where it was."""
+"""A network trained with LayerNorm continues with DTN."""
 
 import pytest
 import torch

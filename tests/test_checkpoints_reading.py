@@ -1,4 +1,4 @@
-"""Reading a checkpoint runs no code of it, gives what it held, and finds the one of a work folder."""
+"""Reading a checkpoint runs no code of it, gives what it held, and finds that of a work directory."""
 
 import os
 import pickle

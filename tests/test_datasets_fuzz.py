@@ -160,7 +160,7 @@ def config(folder, with_mask):
 
 
 def use(folder, route, with_mask):
-    """What a training does with the data. Returns 'refused' where the checker stops it."""
+    """Loads the data as a training run does. Returns 'refused' if the checker stops it."""
     cfg = config(folder, with_mask)
     if route == '--data':
         splits = find_coco_splits(folder)

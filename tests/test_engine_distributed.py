@@ -1,4 +1,4 @@
-"""Two processes over gloo, started by the launcher: one training of the total batch, one writer, the same AP."""
+"""Two processes over gloo, started by the launcher: they train as one process with the total batch, to the same AP."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A file that cannot be read stops a training or an evaluation with its name, from worker processes too."""
+"""A file that cannot be read stops a training run or an evaluation with its name, from worker processes too."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A training that is stopped anywhere and resumed ends where it would have ended, bit for bit; a toy for speed."""
+"""A resumed training run ends bit for bit like an uninterrupted one, wherever it was stopped; a toy model for speed."""
 
 import gc
 import itertools
@@ -72,7 +72,7 @@ class ToyMetric:
 
 
 class Stop(Exception):
-    """The end of a training before its end."""
+    """Raised in place of whatever stops a training run early."""
 
 
 @HOOKS.register_module()

@@ -1,4 +1,4 @@
-"""What is looked at before a training goes on."""
+"""Checks before a training run starts or continues."""
 
 import warnings
 from types import SimpleNamespace

@@ -50,7 +50,7 @@ def images(data):
 
 @pytest.fixture(scope='module')
 def checkpoints(tmp_path_factory):
-    """Of the demo's detector and of its control, with random numbers, in the layout of a training."""
+    """Checkpoints of the demo's detector and its control, with random weights, in the layout of a training run."""
     folder = tmp_path_factory.mktemp('checkpoints')
     for name, config in (('dtn', CONFIG), ('ln', CONTROL)):
         backbone = open_backbone(open_config(Path(config)), None)

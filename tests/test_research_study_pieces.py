@@ -1,4 +1,4 @@
-"""Pieces: a training that was cut is the uncut one to the bit, arms start alike, a lost validation is made up for."""
+"""Pieces: they equal an uninterrupted run bit for bit, arms share initial values, a lost validation is repeated."""
 
 import json
 import re

@@ -65,7 +65,7 @@ def trained(data, tmp_path_factory):
 
 @pytest.fixture
 def without_report(monkeypatch):
-    """For further trainings: drawing curves, predictions and the report takes half of the time of a small one."""
+    """For further training runs: curves, predictions and the report take half of the time of a small one."""
     monkeypatch.setattr('tokennorm.report.hook.ReportHook.after_train', lambda self, runner: None)
 
 

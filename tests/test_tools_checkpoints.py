@@ -28,7 +28,7 @@ class Planted:
 
 @pytest.fixture
 def planted(trained, tmp_path):
-    """The work folder of a training into whose checkpoint someone has put code."""
+    """A work directory with a checkpoint into which someone has put code."""
     global planted_path
     planted_path = str(tmp_path / 'ran.npy')
     work_dir = tmp_path / 'planted'
@@ -78,7 +78,7 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, mo
 
 
 def test_resuming_gets_all_that_was_saved(trained):
-    """The same objects as unpickling makes: nothing that goes on from them can differ."""
+    """The same objects as unpickling makes: nothing that continues from them can differ."""
     saved = torch.load(trained / 'epoch_1.pth', weights_only=False)
     read = read_checkpoint(trained / 'epoch_1.pth')
     histories = [content['message_hub'].pop('log_scalars') for content in (read, saved)]
