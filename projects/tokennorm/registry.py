@@ -29,6 +29,7 @@ DATASETS = upstream.Registry(
     parent=upstream.DATASETS,
     scope='tokennorm',
     locations=[
+        'tokennorm.datasets.shard_dataset',
         'tokennorm.research.robustness.class_folders',
         'tokennorm.research.listops.dataset',
         'tokennorm.research.self_supervision.images',

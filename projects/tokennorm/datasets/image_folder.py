@@ -1,4 +1,4 @@
-"""Sets a classifier's config to images in one folder per class: DIR/train/CLASS/*.jpg, DIR/val/CLASS/*.jpg."""
+"""Sets a classifier's config to images in a folder per class, DIR/train/CLASS/*.jpg, or in shards, DIR/train/*.tar."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -11,6 +11,7 @@ from mmengine.config import Config
 
 from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten
 
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
@@ -19,7 +20,7 @@ _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder f
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """A folder of class folders, and the number of images per class, in the order of the names."""
+    """A folder of class folders or of shards, and the number of images per class, in the order of the labels."""
 
     folder: Path
     counts: Mapping[str, int]
@@ -46,7 +47,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     splits = {}
     for name, aliases in _SPLIT_FOLDERS.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
-        if folder is not None and (name != 'test' or subfolders(folder)):
+        if folder is not None and (name != 'test' or subfolders(folder) or _is_sharded(folder)):
             splits[name] = ImageSplit(folder, _count_classes(folder))
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
@@ -78,7 +79,7 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
         pipeline = datasets[0]['pipeline']
         datasets[0].clear()
         datasets[0].update(
-            type='CustomDataset',
+            type='tokennorm.ShardDataset' if _is_sharded(split.folder) else 'CustomDataset',
             data_root='',
             data_prefix=str(split.folder.resolve()),
             metainfo=dict(classes=classes),
@@ -126,7 +127,14 @@ def subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
 
 
+def _is_sharded(folder: Path) -> bool:
+    """Whether a folder has shards and not class folders, next to which ImageNet's own tar files may lie."""
+    return (folder / INDEX).is_file() or (any(folder.glob('*.tar')) and not subfolders(folder))
+
+
 def _count_classes(folder: Path) -> dict[str, int]:
+    if _is_sharded(folder):
+        return count_classes(folder)
     names = subfolders(folder)
     if not names:
         raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')

@@ -1,0 +1,37 @@
+"""Dataset of WebDataset shards for classifiers of mmpretrain."""
+
+from pathlib import Path
+from typing import Any
+
+from mmpretrain.datasets import CustomDataset
+
+from tokennorm.datasets.shards import path_of, read_index
+from tokennorm.messages import shorten
+from tokennorm.registry import DATASETS
+
+
+@DATASETS.register_module()
+class ShardDataset(CustomDataset):
+    """mmpretrain's `CustomDataset` with images in shards (`tools/write_shards.py`), in the same order.
+
+    The arguments are those of `CustomDataset`; `data_prefix` is the folder with the shards and their index.
+    """
+
+    def load_data_list(self) -> list[dict[str, Any]]:
+        """Returns path and label of each image. mmengine calls it.
+
+        Raises:
+            FileNotFoundError, ValueError: as `read_index`, and for other classes than those of the config.
+        """
+        folder = Path(self.img_prefix).absolute()
+        index = read_index(folder)
+        classes = self._metainfo.setdefault('classes', tuple(index['classes']))
+        if list(classes) != index['classes']:
+            raise ValueError(
+                f'{folder} has the classes {shorten(index["classes"])}, expected {shorten(classes)}, in this order'
+            )
+        return [
+            dict(img_path=path_of(folder / shard, name, offset, size), gt_label=label)
+            for shard, content in index['shards'].items()
+            for name, offset, size, label in content['samples']
+        ]
