@@ -77,3 +77,16 @@ def test_stitched_images_and_their_annotations_match(monkeypatch):
         y, x = np.nonzero(mask)
         np.testing.assert_array_equal(annotation['bbox'], [x.min(), y.min(), np.ptp(x) + 1, np.ptp(y) + 1])
         np.testing.assert_array_equal(coco_masks.decode(annotation['segmentation']), mask)
+
+
+def test_scaling_counts_saved_tensors_and_the_time_of_a_step(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    scaling = runpy.run_path(str(BENCHMARKS / 'scaling.py'))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    x = torch.rand(5, 8)
+    assert scaling['saved_bytes'](model, x) == 4 * (5 * 8 + 5 * 16 + 5 * 16)  # inputs of the three layers
+    step = scaling['milliseconds_of_step']
+    assert step(2e9, 10**7, 128, 8, 312, 0.3, 300, 25) == pytest.approx(
+        (1e3 * 3 * 4e9 * 128 / 93.6e12, 1e3 * 1.75 * 4e7 / 300e9)
+    )
+    assert step(2e9, 10**7, 64, 16, 312, 0.3, 300, 25)[1] == pytest.approx(1e3 * 1.875 * 4e7 / 25e9)

@@ -38,6 +38,17 @@ def test_several_machines():
     assert words[script + 1 :] == ['CONFIG', 'CHECKPOINT', '--launcher', 'pytorch']
 
 
+def test_restarts_resume():
+    words = launch('dist_train.sh', 'CONFIG', '4', '--work-dir', 'WORK', MAX_RESTARTS='3').stdout.split()
+    assert {'--standalone', '--max_restarts=3'} < set(words)
+    script = words.index(f'{TOOLS}/train.py')
+    assert words[script + 1 :] == ['CONFIG', '--launcher', 'pytorch', '--resume', '--work-dir', 'WORK']
+    nodes = dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='10.0.0.1', MAX_RESTARTS='1')
+    words = launch('dist_train.sh', 'CONFIG', '8', **nodes).stdout.split()
+    assert {'--nnodes=2', '--rdzv_backend=c10d', '--rdzv_endpoint=10.0.0.1:29500', '--max_restarts=1'} < set(words)
+    assert not any(word.startswith(('--node_rank', '--master')) for word in words)
+
+
 @pytest.fixture
 def slurm(tmp_path):
     """A folder with an `srun` that prints its own arguments and runs the command as the second of two machines."""

@@ -1,0 +1,64 @@
+"""SIGKILL of one of two ranks: all restart by themselves, and the run ends with the weights of an undisturbed one.
+
+The undisturbed run reads a folder, the other one its shards, so that this compares the two as well.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.helpers.commands import tool
+from tokennorm.datasets import make_shape_classes_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / 'configs' / 'study' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
+OPTIONS = [
+    'model.backbone.drop_path_rate=0.2',
+    'train_dataloader.batch_size=4',
+    'default_hooks.checkpoint.interval=2',
+    'default_hooks.checkpoint.by_epoch=False',
+]
+
+
+def start(data, work_dir, **env):
+    """Two ranks, whose total batch is 8 images."""
+    command = [ROOT / 'tools' / 'dist_train.sh', CONFIG, '2', '--data', data, '--work-dir', work_dir, '--epochs', '3']
+    env = os.environ | dict(PYTHON=sys.executable, PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1') | env
+    with Path(f'{work_dir}.log').open('w') as log:
+        words = [*map(str, command), '--workers', '0', '--cfg-options', *OPTIONS]
+        return subprocess.Popen(words, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+
+def ranks_of(process):
+    return [child for child in psutil.Process(process.pid).children() if 'train.py' in ' '.join(child.cmdline())]
+
+
+@pytest.mark.slow
+def test_a_killed_rank_restarts_the_run_which_ends_as_an_undisturbed_one(tmp_path):
+    folder = make_shape_classes_dataset(tmp_path / 'folder', 48, 24, image_size=64)
+    tool('write_shards')([str(folder), str(tmp_path / 'shards'), '--shard-size', '0.02'])
+    whole = start(folder, tmp_path / 'whole')
+    assert whole.wait(timeout=900) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
+    killed = start(tmp_path / 'shards', tmp_path / 'killed', MAX_RESTARTS='3')
+    log = tmp_path / 'killed.log'
+    begin = time.time()
+    while not (tmp_path / 'killed' / 'last_checkpoint').is_file():
+        assert killed.poll() is None, log.read_text()[-3000:]
+        assert time.time() - begin < 600, log.read_text()[-3000:]
+        time.sleep(0.02)
+    victim = ranks_of(killed)[1]
+    victim.kill()
+    assert killed.wait(timeout=900) == 0, log.read_text()[-3000:]
+    assert 'Signal 9 (SIGKILL)' in log.read_text()
+    assert 'resumed epoch' in log.read_text()
+    weights = [
+        torch.load(tmp_path / name / 'iter_18.pth', weights_only=False)['state_dict'] for name in ('whole', 'killed')
+    ]
+    for key, value in weights[0].items():
+        assert torch.equal(value, weights[1][key]), key
