@@ -112,6 +112,7 @@ VARIANTS = {
     ),
 }
 FROM_LAYER_NORM = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, on 8 GPUs and on one
+THIRD_PARTY = {'convit-small_8xb128_in1k': 300, 't2t-vit-t-14_8xb64_in1k': 310}  # classifiers, and their epochs
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
 # What the paper reports: box AP, or box AP and mask AP, or top-1 and top-5 accuracy.
 REPORTED = {
@@ -266,6 +267,8 @@ def imagenet_entries() -> Iterator[Entry]:
             yield Entry('imagenet', base)
             doc = f'{backbone.title} with Dynamic Token Normalization on ImageNet-1k.'
             yield Entry('imagenet', backbone.pretraining('-dtn'), config_text(doc, base, VARIANTS['-dtn'][1]))
+    for name in THIRD_PARTY:
+        yield Entry('imagenet', name)
 
 
 @cache
@@ -282,7 +285,8 @@ def metafile(folder: str, counts: dict[str, dict[str, int]]) -> dict[str, Any]:
     for entry in entries():
         if entry.folder != folder:
             continue
-        metadata = {'Epochs': 300 if folder == 'imagenet' else 12, **counts.get(entry.name, {})}
+        epochs = THIRD_PARTY.get(entry.name, 300) if folder == 'imagenet' else 12
+        metadata = {'Epochs': epochs, **counts.get(entry.name, {})}
         model = {
             'Name': entry.name,
             'In Collection': collection,

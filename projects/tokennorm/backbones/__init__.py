@@ -2,8 +2,9 @@
 
 from tokennorm.backbones.pvt import PVT
 from tokennorm.backbones.pvt_v2 import PVTv2
+from tokennorm.backbones.replaced_norms import ReplacedNorms
 from tokennorm.backbones.swin import Swin
 from tokennorm.backbones.timm_backbone import TimmBackbone
 from tokennorm.backbones.vit import ViT
 
-__all__ = ['PVT', 'PVTv2', 'Swin', 'TimmBackbone', 'ViT']
+__all__ = ['PVT', 'PVTv2', 'ReplacedNorms', 'Swin', 'TimmBackbone', 'ViT']
