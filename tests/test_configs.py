@@ -20,8 +20,8 @@ from mmengine.registry import MODELS
 from tokennorm.engine.runner.model_checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
-TESTED_WITH_RESEARCH = ('study', 'listops', 'dino')
-CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_WITH_RESEARCH)
+TESTED_ELSEWHERE = ('study', 'listops', 'dino', 'segmentation')
+CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']

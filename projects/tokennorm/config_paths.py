@@ -48,11 +48,13 @@ def config_files(folder: Path = CONFIGS) -> list[Path]:
 def support_scope() -> None:
     """Has mmengine find the configs of this package in `_base_ = 'tokennorm::...'` and `get_config('tokennorm::...')`.
 
-    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`).
+    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`). It names the original
+    mmsegmentation, not onedl-mmsegmentation.
     """
     from mmengine.config.utils import MODULE2PACKAGE
 
     MODULE2PACKAGE['tokennorm'] = 'tokennorm'
+    MODULE2PACKAGE['mmseg'] = 'mmseg'
 
 
 def _configs_of(package: str, name: str) -> Path:
