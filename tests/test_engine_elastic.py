@@ -19,6 +19,7 @@ from tokennorm.datasets import make_shape_classes_dataset
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'configs' / 'study' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
 OPTIONS = [
+    'randomness.seed=0',
     'model.backbone.drop_path_rate=0.2',
     'train_dataloader.batch_size=4',
     'default_hooks.checkpoint.interval=2',

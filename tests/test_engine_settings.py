@@ -55,6 +55,15 @@ def test_training_validates_ten_times(epochs, interval):
     assert (cfg.train_cfg.max_epochs, cfg.train_cfg.val_interval) == (epochs, interval)
 
 
+@pytest.mark.parametrize(('hook', 'interval'), [(dict(interval=50), 6), (dict(interval=500, by_epoch=False), 500)])
+def test_checkpoints_are_as_often_unless_they_count_iterations(hook, interval):
+    cfg = config()
+    cfg.default_hooks = dict(checkpoint=dict(type='CheckpointHook', **hook))
+    settings.set_epochs(cfg, 60)
+    settings.validate_often(cfg)
+    assert cfg.default_hooks.checkpoint.interval == interval
+
+
 def test_settings_that_do_not_fit_a_config_are_one_line():
     with pytest.raises(ValueError, match=r'this config counts iterations'):
         settings.set_epochs(config(train_cfg=dict(max_iters=10)), 3)

@@ -57,7 +57,7 @@ def validate_often(cfg: Config) -> list[str]:
     if loop.get('val_interval', 1) > interval:
         changes.append(f'validation {every(interval)} (config: {every(loop["val_interval"])})')
         loop['val_interval'] = interval
-    if hook is not None and hook.get('interval', 1) > interval:
+    if hook is not None and hook.get('by_epoch', True) and hook.get('interval', 1) > interval:
         hook['interval'] = interval
     return changes
 
