@@ -54,7 +54,7 @@ def build(cfg: Config) -> nn.Module:
     """The classifier of a config."""
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(cfg.model)
+        return MODELS.build(cfg.model | dict(data_preprocessor=cfg.data_preprocessor))
 
 
 def counts(name: str, dtn: bool) -> tuple[int, int, int]:

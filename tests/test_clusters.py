@@ -20,11 +20,15 @@ def words_of(command, env):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.split()
 
 
-def check_total_batch(words):
-    """32 images on each of 32 GPUs are the batch of the config."""
+def check_config(words):
+    """32 images on each of 32 GPUs are the batch of the config; both datasets are shards."""
     cfg = Config.fromfile(ROOT / words[words.index('tools/train.py') + 1])
-    (images,) = (int(word.partition('=')[2]) for word in words if word.startswith('train_dataloader.batch_size='))
-    assert 32 * images == cfg.auto_scale_lr.base_batch_size
+    cfg.merge_from_dict(dict(word.split('=') for word in words[words.index('--cfg-options') + 1 :]))
+    assert 32 * int(cfg.train_dataloader.batch_size) == cfg.auto_scale_lr.base_batch_size
+    for split in ('train', 'val'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        expected = ('tokennorm.ShardDataset', '/data/imagenet_shards', split)
+        assert (dataset.type, dataset.data_root, dataset.split) == expected
 
 
 def test_the_kubernetes_job():
@@ -46,7 +50,7 @@ def test_the_kubernetes_job():
     words = words_of(container['command'], env)
     assert MAX_RESTARTS | {'--rdzv_endpoint=tokennorm-0.tokennorm:29500', '--resume'} < set(words)
     assert container['resources']['limits']['nvidia.com/gpu'] == 8
-    check_total_batch(words)
+    check_config(words)
 
 
 def test_the_skypilot_task():
@@ -55,4 +59,4 @@ def test_the_skypilot_task():
     words = words_of(['bash', '-euc', task['run']], nodes | {'SKYPILOT_NUM_NODES': str(task['num_nodes'])})
     assert MAX_RESTARTS | {'--rdzv_endpoint=10.0.0.7:29500', '--resume'} < set(words)
     assert task['resources']['accelerators'].endswith(':8')
-    check_total_batch(words)
+    check_config(words)

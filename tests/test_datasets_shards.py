@@ -45,7 +45,7 @@ def folders(tmp_path_factory):
 
 def datasets(root, split):
     folder = CustomDataset(data_prefix=str(root / 'folder' / split), extensions=('.png',), pipeline=PIPELINE[:1])
-    return folder, ShardDataset(data_prefix=str(root / 'shards' / split), pipeline=PIPELINE[:1])
+    return folder, ShardDataset(data_root=str(root / 'shards'), split=split, pipeline=PIPELINE[:1])
 
 
 @pytest.mark.parametrize('split', COUNTS)
@@ -189,5 +189,6 @@ def compare_in_two_ranks(rank, root):
     end()
 
 
+@pytest.mark.slow
 def test_two_ranks_get_the_batches_of_the_folder(folders):
     in_two_processes(compare_in_two_ranks, folders)

@@ -14,8 +14,13 @@ from tokennorm.registry import DATASETS
 class ShardDataset(CustomDataset):
     """mmpretrain's `CustomDataset` with images in shards (`tools/write_shards.py`), in the same order.
 
-    The arguments are those of `CustomDataset`; `data_prefix` is the folder with the shards and their index.
+    Args:
+        split: Folder with the shards and their index, below `data_root`, as in mmpretrain's `ImageNet`.
+        **kwargs: Those of `CustomDataset`; `data_prefix` replaces `split`.
     """
+
+    def __init__(self, split: str = '', **kwargs: Any) -> None:
+        super().__init__(**{'data_prefix': split} | kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
         """Returns path and label of each image. mmengine calls it.
