@@ -81,7 +81,8 @@ def test_other_backbones_agree(name, tmp_path):
     cfg = config(backbone=backbone, channels=(channels,), strides=strides)
     model = build(cfg)
     detector = Detector(write(cfg, model, tmp_path / 'tiny.onnx'), threads=1)
-    for sizes in [*SIZES, [(61, 203)], [(40, 40)] * 3]:
+    # Little padding: it has the same features everywhere, and so equal scores, which each program orders as it likes.
+    for sizes in [[(64, 96)], [(90, 125), (96, 118)], [(61, 203)], [(40, 40)] * 3]:
         assert_same_detections(detector, model, sizes)
 
 
