@@ -11,7 +11,7 @@ from mmengine import DefaultScope
 from mmengine.registry import MODELS
 
 from tests.study_case import make_study
-from tokennorm.research.study import pieces
+from tokennorm.research.study import pieces, plan
 from tokennorm.research.study.pieces import copy_shared, run_piece, shared_init
 from tokennorm.research.study.plan import Run
 from tokennorm.research.study.records import is_finished, read_record
@@ -102,18 +102,20 @@ def test_two_processes_do_not_train_in_one_folder(uncut):
         pass
 
 
-def test_a_folder_of_another_config_is_not_gone_on_with(uncut):
+def test_a_run_of_another_config_is_not_continued(uncut):
     run = Run('pretrain', 'DTN+DPN', 0)
     study = make_study(uncut.config.parent, workers=1, name='other')
     run_piece(study, run, NO_TIME)
     config = study.stages['pretrain'].config
     text = config.read_text()
     config.write_text(text + 'optim_wrapper = dict(optimizer=dict(lr=0.5))\n')
+    plan._read_config.cache_clear()  # as in another process
     try:
         with pytest.raises(SystemExit, match='holds a run of another config'):
             run_piece(study, run, NO_TIME)
     finally:
         config.write_text(text)
+        plan._read_config.cache_clear()
     assert not is_finished(study.folder(run))
 
 
