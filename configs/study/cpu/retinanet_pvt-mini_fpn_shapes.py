@@ -3,7 +3,7 @@
 _base_ = [
     '../../_base_/models/retinanet_pvt-mini_fpn.py',
     '../../_base_/datasets/shapes_detection.py',
-    '../../_base_/schedules/study_detector.py',
+    '../../_base_/schedules/adamw_cosine.py',
 ]
 
 data_root = 'data/study_shapes/'
@@ -26,6 +26,7 @@ val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **files), **no_worker
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator
+custom_hooks = []  # the study adds its own
 train_cfg = dict(max_epochs=max_epochs, val_interval=2)
 param_scheduler = _base_.param_scheduler
 param_scheduler[1].end = max_epochs  # the cosine

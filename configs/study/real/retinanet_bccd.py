@@ -3,7 +3,7 @@
 _base_ = [
     '../../_base_/models/retinanet_pvt-mini_fpn.py',
     '../../_base_/datasets/bccd_detection.py',
-    '../../_base_/schedules/study_detector.py',
+    '../../_base_/schedules/adamw_cosine.py',
 ]
 
 max_epochs = 12
@@ -17,6 +17,7 @@ optim_wrapper = dict(
     optimizer=dict(lr=5e-4),
     paramwise_cfg=dict(custom_keys=dict(mean_logit=lambda_logits, var_logit=lambda_logits)),
 )
+custom_hooks = []  # the study adds its own
 train_cfg = dict(max_epochs=max_epochs, val_interval=6)
 param_scheduler = _base_.param_scheduler
 param_scheduler[1].end = max_epochs  # the cosine
