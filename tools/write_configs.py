@@ -35,7 +35,7 @@ class Backbone:
         title: Its name in sentences.
         arch: The config argument.
         weights: URL of the LayerNorm weights that its authors published.
-        imagenet: Its name in the names of ImageNet configs. Sizes without it have a RetinaNet config only.
+        imagenet: Its name in the names of ImageNet configs. Sizes without it have no variants.
         options: Further arguments of `model` that this size needs in detector configs.
         backbone_options: Further arguments of the backbone that it needs there.
     """
@@ -113,6 +113,7 @@ VARIANTS = {
 }
 FROM_LAYER_NORM = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, on 8 GPUs and on one
 THIRD_PARTY = {'convit-small_8xb128_in1k': 300, 't2t-vit-t-14_8xb64_in1k': 310}  # classifiers, and their epochs
+WITH_MASKS = ('pvt-t', 'pvt-s', 'pvtv2-b2', 'swin-t-p4-w7', 'vit-s')  # those with Mask R-CNN
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
 # What the paper reports: box AP, or box AP and mask AP, or top-1 and top-5 accuracy.
 REPORTED = {
@@ -198,11 +199,11 @@ def first_size(backbone: Backbone, detector: str) -> Backbone:
 
 
 def has_config(backbone: Backbone, detector: str) -> bool:
-    return detector == 'retinanet' or backbone.imagenet != ''
+    return detector == 'retinanet' or backbone.key in WITH_MASKS
 
 
 def detector_entries(backbone: Backbone) -> Iterator[Entry]:
-    """The configs of a backbone with RetinaNet and, for the sizes with variants, with Mask R-CNN."""
+    """The configs of a backbone with RetinaNet and, for the sizes in `WITH_MASKS`, with Mask R-CNN."""
     for detector, title in DETECTORS.items():
         if not has_config(backbone, detector):
             continue
@@ -367,7 +368,8 @@ at 224 x 224. AP is box AP, or box / mask AP, on COCO val2017; accuracy is top-1
 quotes the authors' results. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
 
 Every size of a backbone has a RetinaNet config with LayerNorm. PVT-Tiny and -Small, PVTv2-B2, Swin-T, ViT-S and
-ViT-B also have the variants, Mask R-CNN and ImageNet pretraining. Options give every other combination:
+ViT-B also have the variants and ImageNet pretraining, and all of these but ViT-B have Mask R-CNN. Options give every
+other combination:
 
 ```bash
 # another normalizer or stem
