@@ -1,4 +1,6 @@
-"""DINO in minutes on one core: a ViT of 3 blocks and 64 channels on 64 x 64 pixels, grids of 8 x 8 and 4 x 4 tokens.
+"""DINO at a small size, to try the commands: a ViT of 3 blocks and 64 channels on 64 x 64 pixels.
+
+The grids have 8 x 8 and 4 x 4 tokens. The settings have not been tuned.
 
 The class token joins before the last block with LN too, as DTN needs it: the arms differ in the norms only. For DTN:
 --cfg-options model.backbone.token_norm_cfg.type=DTN.
