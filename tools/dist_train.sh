@@ -22,6 +22,8 @@ fi
 RESUME=()
 if [ -n "${MAX_RESTARTS:-}" ]; then
     RESUME=(--resume)
+    # A store that outlives the ranks gives restarted ranks the addresses of dead ones (pytorch issue 135712).
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     if [ "${WHERE[0]}" != --standalone ]; then # machines that can meet again, and number themselves
         WHERE=(--nnodes="${NNODES:-1}" --rdzv_backend=c10d --rdzv_id="${JOB_ID:-tokennorm}"
             --rdzv_endpoint="${MASTER_ADDR:-127.0.0.1}:${PORT:-29500}")
