@@ -219,6 +219,9 @@ def test_a_checkpoint_is_described_by_its_epoch_and_metric(tmp_path):
     content = dict(state_dict={}, meta=dict(epoch=3, iter=90))
     torch.save(content | dict(message_hub=dict(runtime_info=dict(best_score=np.float64(0.4127)))), path)
     assert describe_checkpoint(path) == f'{path} (epoch 3, the best of its training run, coco_bbox_mAP 0.413)'
+    by_iteration = tmp_path / 'best_accuracy_top1_iter_500.pth'
+    torch.save(content | dict(meta=dict(epoch=0, iter=501)), by_iteration)  # mmengine counts the next iteration
+    assert describe_checkpoint(by_iteration) == f'{by_iteration} (iter 500)'
     torch.save(content, tmp_path / 'epoch_3.pth')
     assert describe_checkpoint(tmp_path / 'epoch_3.pth') == f'{tmp_path}/epoch_3.pth (epoch 3)'
     torch.save(dict(weight=torch.ones(1)), tmp_path / 'bare.pth')

@@ -19,7 +19,7 @@ from tests.helpers.commands import tool
 from tests.test_engine_resume_processes import end, in_two_processes, start
 from tokennorm.datasets.image_folder import find_image_folder, use_image_folder
 from tokennorm.datasets.shard_dataset import ShardDataset
-from tokennorm.datasets.shards import INDEX, count_classes, write_index
+from tokennorm.datasets.shards import INDEX, count_classes, write_index, write_shards
 from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 from tokennorm.engine.resume.sampler import seed_samples
 
@@ -98,7 +98,11 @@ def test_bad_shards_are_named_before_training(folders, tmp_path):
     with pytest.raises(ValueError, match=r'000004\.tar is not a complete, uncompressed WebDataset shard'):
         write_index(folder)
     shard.unlink()
-    with pytest.raises(ValueError, match=r'000004\.tar is not there'):
+    with pytest.raises(ValueError, match=r'000004\.tar is missing, expected'):
+        find_image_folder(tmp_path, needed=('train',))
+    shard.write_bytes(content)
+    (folder / 'later.tar').write_bytes(content)
+    with pytest.raises(ValueError, match=r'index\.json does not list later\.tar: write it anew with `python tools/'):
         find_image_folder(tmp_path, needed=('train',))
     (folder / INDEX).unlink()
     with pytest.raises(FileNotFoundError, match=r'index\.json not found: write it with `python tools/write_shards\.py'):
@@ -138,6 +142,10 @@ def test_shards_of_other_programs_get_an_index(tmp_path, capsys):
         (b'second', 0),
         (b'first', 2),
     ]
+    write('b.tar', {'1.cls': b'-1', '1.jpg': b'first'})
+    with pytest.raises(SystemExit, match='has label -1, but there are 1 class names'):
+        tool('write_shards')([str(tmp_path)])
+    write('b.tar', {'1.cls': b'2', '1.jpg': b'first'})
     (tmp_path / 'names').write_text('ant\nbee\n')
     with pytest.raises(SystemExit, match='has label 2, but there are 2 class names'):
         tool('write_shards')([str(tmp_path), '--classes', str(tmp_path / 'names')])
@@ -148,8 +156,25 @@ def test_shards_of_other_programs_get_an_index(tmp_path, capsys):
 
 
 def test_an_existing_folder_is_not_written_to(folders):
-    with pytest.raises(SystemExit, match=r'error: .*File exists.*train'):
+    with pytest.raises(SystemExit, match=r'error: .*shards/train exists: name a new folder'):
         tool('write_shards')([str(folders / 'folder'), str(folders / 'shards')])
+
+
+def test_an_interruption_leaves_no_folder_of_shards(folders, tmp_path):
+    image = str(folders / 'folder' / 'train' / 'ant' / 'sub' / '0.some.PNG')
+
+    def interrupted():
+        yield image, 0
+        yield image, 0
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(interrupted(), ['ant'], tmp_path / 'train', shard_bytes=1)
+    with pytest.raises(FileNotFoundError, match='has no folder train'):
+        find_image_folder(tmp_path, needed=('train',))
+    write_shards([(image, 0)], ['ant'], tmp_path / 'train', shard_bytes=1)
+    assert count_classes(tmp_path / 'train') == {'ant': 1}
+    assert [path.name for path in tmp_path.iterdir()] == ['train']
 
 
 def batches_of(kind, root, skipped=0):

@@ -92,7 +92,8 @@ def test_a_detector_with_dtn_begins_with_the_weights_of_ln(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     study = load_study(CONFIG, tmp_path / 'runs', dry=True)
     make_source(tmp_path / 'data' / 'tiny_imagenet100', study.data['data/study_tiny_imagenet40']['classes'])
-    make_cells(tmp_path / 'data' / 'bccd')
+    for name in ('bccd', 'nuclei'):
+        make_cells(tmp_path / 'data' / name)
     prepare_data(study.data)
     run = Run('bccd', 'DTN from LN', 0)
     run_piece(study, study.before(run), minutes=1)

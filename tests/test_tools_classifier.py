@@ -39,7 +39,7 @@ def trained(data, tmp_path_factory):
     return work_dir
 
 
-def test_training_on_a_named_folder(trained):
+def test_training_on_a_named_folder(data, trained):
     checkpoint = torch.load(trained / 'epoch_1.pth', weights_only=False)
     assert checkpoint['state_dict']['head.fc.weight'].shape == (3, 256)
     assert sorted(checkpoint['meta']['dataset_meta']['classes']) == sorted(CLASSES)
@@ -49,6 +49,9 @@ def test_training_on_a_named_folder(trained):
     (metrics,) = (entry for entry in entries if 'accuracy/top1' in entry)
     assert 0 <= metrics['accuracy/top1'] <= 100
     assert 'accuracy/top5' not in metrics
+    (log,) = trained.glob('*/*.log')
+    assert f'    data           12 images, 3 classes ({data}/train)\n' in log.read_text()
+    assert f'    validation     12 images, 3 classes ({data}/val), after every epoch\n' in log.read_text()
 
 
 def test_amp_and_resume_as_for_detectors(data, trained, tmp_path):

@@ -159,7 +159,9 @@ def describe_checkpoint(checkpoint: str | Path) -> str:
     content = read_checkpoint(checkpoint)
     meta = content.get('meta') if isinstance(content, dict) else None
     facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
-    selected = re.match(r'best_(.+)_(epoch|iter)_\d+$', Path(checkpoint).stem)
+    selected = re.match(r'best_(.+)_(epoch|iter)_(\d+)$', Path(checkpoint).stem)
+    if selected:  # mmengine notes the next iteration in it
+        facts = [f'{selected[2]} {selected[3]}']
     score = ((content.get('message_hub') or {}).get('runtime_info') or {}).get('best_score') if selected else None
     if selected and score is not None:
         facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')

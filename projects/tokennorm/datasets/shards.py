@@ -7,6 +7,7 @@ at an offset: samplers, their order and exact resumption are those of a folder o
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,8 @@ from typing import Any, BinaryIO
 from mmengine.fileio import LocalBackend, register_backend
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
-from tokennorm.files import write_atomically
+from tokennorm.files import TEMPORARY, write_atomically
+from tokennorm.messages import shorten
 
 INDEX = 'index.json'
 SCHEME = 'shard://'
@@ -36,10 +38,14 @@ def write_shards(samples: Iterable[tuple[str, int]], classes: Sequence[str], out
     Raises:
         OSError: if the folder exists, or a file cannot be read or written.
     """
-    out.mkdir(parents=True)
+    if out.exists():
+        raise FileExistsError(f'{out} exists: name a new folder')
+    unfinished = out.with_name(out.name + TEMPORARY)  # of an interruption, or of this call
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
     rest = enumerate(samples)
     for shard, first in enumerate(rest):
-        with tarfile.open(out / f'{shard:06d}.tar', 'w') as tar:
+        with tarfile.open(unfinished / f'{shard:06d}.tar', 'w') as tar:
             for number, (path, label) in chain([first], rest):
                 image = Path(path)
                 for suffix, content in ((image.suffix.lower(), image.read_bytes()), ('.cls', b'%d' % label)):
@@ -48,7 +54,8 @@ def write_shards(samples: Iterable[tuple[str, int]], classes: Sequence[str], out
                     tar.addfile(member, io.BytesIO(content))
                 if tar.offset >= shard_bytes:
                     break
-    write_index(out, classes)
+    write_index(unfinished, classes)
+    unfinished.rename(out)
 
 
 def write_index(folder: Path, classes: Sequence[str] | None = None) -> None:
@@ -59,7 +66,8 @@ def write_index(folder: Path, classes: Sequence[str] | None = None) -> None:
         classes: Names of the labels; None for the numbers.
 
     Raises:
-        ValueError: for a shard that is not a complete tar file, or that has an image without a label.
+        ValueError: for a shard that is not a complete tar file, for an image without a label, and for a label without
+            a class.
     """
     paths = sorted(folder.glob('*.tar'))
     shards = {path.name: dict(bytes=path.stat().st_size, samples=_samples(path)) for path in paths}
@@ -67,8 +75,9 @@ def write_index(folder: Path, classes: Sequence[str] | None = None) -> None:
     if not labels:
         raise ValueError(f'{folder} has no *.tar with images ({", ".join(IMAGE_SUFFIXES)})')
     classes = [str(label) for label in range(max(labels) + 1)] if classes is None else list(classes)
-    if max(labels) >= len(classes):
-        raise ValueError(f'{folder} has label {max(labels)}, but there are {len(classes)} class names')
+    wrong = next((label for label in labels if not 0 <= label < len(classes)), None)
+    if wrong is not None:
+        raise ValueError(f'{folder} has label {wrong}, but there are {len(classes)} class names, counted from 0')
     write_atomically(folder / INDEX, json.dumps(dict(classes=classes, shards=shards)).encode())
 
 
@@ -97,7 +106,7 @@ def read_index(folder: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder has no index.
-        ValueError: for a shard that is missing or has another size than in the index.
+        ValueError: for a shard that is missing, that has another size than in the index, or that the index lacks.
     """
     path = Path(folder, INDEX)
     if not path.is_file():
@@ -105,9 +114,15 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     index = json.loads(path.read_bytes())
     for name, shard in index['shards'].items():
         file = Path(folder, name)
-        found = f'{file.stat().st_size} bytes' if file.is_file() else 'not there'
+        found = f'{file.stat().st_size} bytes' if file.is_file() else 'missing'
         if found != f'{shard["bytes"]} bytes':
             raise ValueError(f'{file} is {found}, expected {shard["bytes"]} bytes by {INDEX}: copy the shard again')
+    unlisted = {file.name for file in Path(folder).glob('*.tar')} - index['shards'].keys()
+    if unlisted:
+        raise ValueError(
+            f'{path} does not list {shorten(sorted(unlisted))}: write it anew with '
+            f'`python tools/write_shards.py {folder}`, and --classes if the classes have names'
+        )
     return index
 
 

@@ -1,4 +1,4 @@
-"""What a training run consists of, on the console: a summary instead of the long lists of the upstream libraries."""
+"""Summary of a training run on the console, instead of the long lists of the upstream libraries."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,8 @@ class SummaryHook(Hook):
 
 def _data(dataset: Any, loader: Any) -> str:
     first = next(innermost_datasets(dataset))
-    place = Path(first.get('data_root') or '', first.get('ann_file') or '')
+    files = first.get('ann_file') or first.get('split') or first.get('data_prefix')  # classifiers have the last two
+    place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
     return f'{len(loader.dataset)} images, {len(classes)} classes ({place})'
 
