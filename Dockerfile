@@ -5,6 +5,7 @@
 ARG BASE=ubuntu:24.04
 FROM ${BASE}
 
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends build-essential ca-certificates make python3 python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/*
