@@ -11,6 +11,7 @@ from mmengine.optim import build_optim_wrapper
 from mmpretrain.structures import DataSample
 
 from tests.helpers.cases import fast_first
+from tokennorm.backbones import ReplacedNorms
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / 'docs' / 'research' / 'other_architectures.md').read_text()
@@ -40,6 +41,18 @@ def test_counts_are_those_of_the_model(tool, name):
     assert (0, row[0]) == (plain[0], dtn[0])
     for i, unit in ((1, 1e6), (2, 1e9)):
         assert [round(of[i] / unit, 3) for of in (plain, dtn)] == row[2 * i - 1 : 2 * i + 1]
+
+
+@pytest.mark.parametrize('name', ['levit_128s', 'deit_tiny_patch16_224'])
+def test_mmengine_keeps_the_weights_of_timm(name):
+    """Both have an `init_weights` that resets them, pretrained ones too. In LeViT it also undoes zeros in norms."""
+    include, num_heads = dict(levit_128s=('stages.*.bn', 4)).get(name, ('blocks.*.norm1', 3))
+    model = ReplacedNorms(
+        dict(type='timm.create_model', model_name=name), dict(type='DTN'), dict(include=include, num_heads=num_heads)
+    )
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    model.init_weights()
+    assert [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])] == []
 
 
 @pytest.mark.parametrize('name', fast_first([name for name, *_ in COUNTS], 'LeViT-128S'))

@@ -36,6 +36,8 @@ class ReplacedNorms(BaseModule):
         super().__init__(init_cfg)
         args = dict(model)
         self.model = MODELS.get(args.pop('type'))(**args)
+        if not isinstance(self.model, BaseModule):
+            self.model.is_init = True  # mmengine would reset timm's initial or pretrained weights by `init_weights`
         if token_norm_cfg is not None:
             replace_norms(self.model, token_norm_cfg, **(norm_args or {}))
 
