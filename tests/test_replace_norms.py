@@ -227,6 +227,17 @@ def test_grids_follow_the_images_of_each_pass_and_copies_are_apart():
     assert torch.equal(other.eval()(x), model.eval()(x))
 
 
+def test_grids_of_passes_without_the_forward_of_the_model_do_not_pile_up():
+    """`forward_features` skips the hook that forgets the last pass. Of two sizes with equal counts the later counts."""
+    model = vit(dynamic_img_size=True)
+    names = replace_norms(model, dict(type='DTN'))
+    record = model.get_submodule(names[0]).record
+    for size, grid in [((32, 48), (4, 6)), ((48, 32), (6, 4))] * 2:
+        model.forward_features(torch.randn(1, 3, *size))
+        assert record.find(25, 1, (1,)) == (1, grid)
+    assert len(record.grids) == 2
+
+
 def test_padding_stays_out_of_the_statistics():
     model = vit()
     names = replace_norms(model, dict(type='DTN'))
@@ -421,6 +432,13 @@ def test_an_attention_mask_does_not_outlive_its_forward_pass():
     masked = model(x, attention_mask=mask)
     assert not torch.equal(masked[1], before[1])
     assert torch.equal(model(x), before)
+
+
+def test_a_mask_of_more_tokens_than_a_norm_gets_raises():
+    """A model that pools its tokens: the lengths of the mask are not those of the pooled sequences."""
+    model, x, mask = padded_sequences()
+    with pytest.raises(ValueError, match='norm got 8 tokens, attention_mask has 10'):
+        model(x[:, :8], mask)
 
 
 def test_padding_before_tokens_raises():

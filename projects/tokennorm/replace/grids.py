@@ -63,6 +63,7 @@ class GridRecord:
         self.batch = 0
         self.image_sizes: Tensor | None = None
         self.mask_place: int | None = None  # of `attention_mask` among the model's arguments
+        self.mask_tokens = 0
         self.lengths: Tensor | None = None
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
@@ -78,7 +79,11 @@ class GridRecord:
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
         """Remembers a grid. A batch size of None matches any batch."""
-        self.grids.append((height, width, batch))
+        grid = height, width, batch
+        # A pass that does not call the model itself forgets no grids. In an exported graph `in` would fix the sizes.
+        if not torch.compiler.is_exporting() and grid in self.grids:
+            self.grids.remove(grid)
+        self.grids.append(grid)
 
     def valid(self, grid: tuple[int, int], batch: int) -> Tensor | None:
         """The part of each image's grid that is image and not padding, int (B, 2); None if all is, or if unknown.
@@ -90,20 +95,30 @@ class GridRecord:
         sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
-    def valid_sequence(self, num_prefix_tokens: int) -> Tensor | None:
+    def valid_sequence(self, num_tokens: int, num_prefix_tokens: int) -> Tensor | None:
         """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, int (B, 2).
 
         None without a mask.
+
+        Raises:
+            ValueError: for fewer tokens than the mask has.
         """
         if self.lengths is None:
             return None
+        if num_tokens < self.mask_tokens:
+            raise ValueError(
+                f'norm got {num_tokens} tokens, attention_mask has {self.mask_tokens}: leave out norms of pooled '
+                'sequences by `exclude`, or call the model without a mask'
+            )
         tokens = (self.lengths - num_prefix_tokens).clamp(min=1)
         return torch.stack([torch.ones_like(tokens), tokens], dim=1)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.grids.clear()
         by_place = args[self.mask_place] if self.mask_place is not None and self.mask_place < len(args) else None
-        self.lengths = lengths_of(kwargs.get('attention_mask', by_place))
+        mask = kwargs.get('attention_mask', by_place)
+        self.lengths = lengths_of(mask)
+        self.mask_tokens = 0 if self.lengths is None else mask.shape[1]
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0
