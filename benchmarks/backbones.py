@@ -3,10 +3,11 @@
     python benchmarks/backbones.py [--device cuda] [--size 480 640] [--batch-size 2] [--rounds 15] [--threads 1]
                                     [--clock cpu] [--only PVT]
 
-All take turns within a round, and the medians over the rounds are printed. All run in float32 and without stochastic
-depth, and return the maps of strides 4 to 32, ours and mmdet's Swin behind a norm each. The ViTs return the last map,
-of stride 16; each block has global attention. OpenMMLab is mmdet, and mmpretrain for the ViT. timm has no PVT of the
-first version. Peak memory is what torch allocates during one pass, beside the model and its gradients.
+The models take turns within a round, and the medians over the rounds are printed. They run in float32 and without
+stochastic depth, and return the feature maps of strides 4 to 32. TokenNorm's backbones and mmdet's Swin normalize each
+feature map. The ViTs return the last one, of stride 16; each block has global attention. OpenMMLab is mmdet, and
+mmpretrain for the ViT. timm does not have the first version of PVT. Peak memory is the memory that torch allocates
+during one pass, in addition to the model and its gradients.
 """
 
 import argparse

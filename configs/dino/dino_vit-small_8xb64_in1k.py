@@ -1,7 +1,8 @@
 """DINO on ImageNet-1k for 100 epochs with ViT-S*, 9 heads of 48 channels (DTN paper, Table 7a).
 
 For DTN: --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.l_dtn=10. The values are the defaults of
-DINO's published code, for 8 GPUs of 64 images: 8 local crops, and a rate of 0.0005 * 512 / 256.
+DINO's published code, for 8 GPUs of 64 images: 8 local crops, and a rate of 0.0005 * 512 / 256. Only the clipping of
+gradients differs: DINO's code clips the norm of each parameter, `clip_grad` the norm of all.
 """
 
 _base_ = 'mmpretrain::_base_/default_runtime.py'

@@ -5,8 +5,9 @@ An expression is a digit, or an operator with two or more expressions as argumen
 
     [MAX 2 9 [MIN 4 7 ] 0 ]
 
-Long Range Arena draws every node as follows. Below the largest depth it is an operator with a probability of 0.25, else
-a digit. Operator, digit and number of arguments are uniform. Expressions outside the range of lengths are drawn anew.
+Long Range Arena draws every node as follows. A node at the largest depth is a digit. Any other node is an operator with
+a probability of 0.25, else a digit. Operator, digit and number of arguments are uniform. Expressions outside the range
+of lengths are drawn again.
 """
 
 import random
