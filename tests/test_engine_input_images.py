@@ -37,6 +37,8 @@ def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
     files = open_sources([str(tmp_path / 'b' / '1.png'), str(tmp_path / 'a' / '1.png')], tmp_path / 'out')
     assert (files.count, files.frame_rate) == (2, None)
     assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
+    files = open_sources([str(tmp_path / 'b/1.png'), str(tmp_path / 'b/../a/1.png')], tmp_path / 'out')
+    assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
     folder = open_sources([str(tmp_path)], tmp_path / 'out')
     assert [(name, image is None) for name, image in folder.images] == [
         ('a/1.png', False),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,6 +70,18 @@ def test_files_from_several_folders_are_named_from_their_common_one(model_file, 
     content = json.loads((tmp_path / 'detections.json').read_text())
     assert [image['file_name'] for image in content['images']] == ['b/c.png', 'a.png']
     assert not (tmp_path / 'vis').exists()
+
+
+def test_drawings_of_files_above_the_working_directory_stay_in_the_output(model_file, images, tmp_path, monkeypatch):
+    (tmp_path / 'here').mkdir()
+    monkeypatch.chdir(tmp_path / 'here')
+    (tmp_path / 'here' / 'd.png').write_bytes((images / 'a.png').read_bytes())
+    main([str(model_file), 'd.png', '../in/a.png', '--out', 'out'])
+    assert [image['file_name'] for image in json.loads(Path('out/detections.json').read_text())['images']] == [
+        'here/d.png',
+        'in/a.png',
+    ]
+    assert sorted(map(str, Path('out').rglob('*.png'))) == ['out/vis/here/d.png', 'out/vis/in/a.png']
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):

@@ -76,7 +76,7 @@ def open_sources(sources: Sequence[str], leave_out: Path, every: int = 1) -> Inp
         if not names:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:
-        paths = [Path(source).absolute() for source in sources]
+        paths = [Path(os.path.abspath(source)) for source in sources]  # names of drawings must not have `..`
         folder = Path(os.path.commonpath([path.parent for path in paths]))
         names = [str(path.relative_to(folder)) for path in paths]
     return InputImages(((name, read_image(folder / name)) for name in names), len(names))

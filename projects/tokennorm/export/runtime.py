@@ -326,11 +326,11 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_thr
 def list_images(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
     """Returns the image files among files and folders with their sub-folders, and the folder that holds all of them."""
     files = []
+    paths = [Path(os.path.abspath(path)) for path in paths]  # without `..`, which names of drawings must not have
     for path in paths:
-        path = path.absolute()
         found = path.rglob('*') if path.is_dir() else [path]
         files += sorted(file for file in found if path == file or file.suffix.lower() in IMAGE_SUFFIXES)
-    folders = [path if path.is_dir() else path.parent for path in map(Path.absolute, paths)]
+    folders = [path if path.is_dir() else path.parent for path in paths]
     return Path(os.path.commonpath(folders)), files
 
 
