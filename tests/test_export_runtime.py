@@ -84,6 +84,12 @@ def test_drawings_of_files_above_the_working_directory_stay_in_the_output(model_
     assert sorted(map(str, Path('out').rglob('*.png'))) == ['out/vis/here/d.png', 'out/vis/in/a.png']
 
 
+def test_drawings_are_no_input_of_a_second_run(model_file, images, capsys):
+    for _ in range(2):
+        main([str(model_file), str(images), '--out', str(images / 'out')])
+        assert 'on 3 images' in capsys.readouterr().out
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path):
     cases = {
         write_handmade(tmp_path / 'other.onnx', format=None): 'was not written by `tokennorm export`',

@@ -323,13 +323,20 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_thr
     return drawing
 
 
-def list_images(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Returns the image files among files and folders with their sub-folders, and the folder that holds all of them."""
+def list_images(paths: Sequence[Path], leave_out: Path) -> tuple[Path, list[Path]]:
+    """Returns the folder that holds all paths, and the image files among them and in their folders and subfolders.
+
+    Folders are read without `leave_out`, the output folder.
+    """
     files = []
+    leave_out = Path(os.path.abspath(leave_out))
     paths = [Path(os.path.abspath(path)) for path in paths]  # without `..`, which names of drawings must not have
     for path in paths:
-        found = path.rglob('*') if path.is_dir() else [path]
-        files += sorted(file for file in found if path == file or file.suffix.lower() in IMAGE_SUFFIXES)
+        if path.is_dir():
+            images = (file for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES)
+            files += sorted(file for file in images if not file.is_relative_to(leave_out))
+        else:
+            files.append(path)
     folders = [path if path.is_dir() else path.parent for path in paths]
     return Path(os.path.commonpath(folders)), files
 
@@ -357,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not Path(path).exists():
             hint = '; download the file first' if '://' in path else ''
             raise SystemExit(f'error: {path} not found{hint}')
-    base, paths = list_images([Path(path) for path in args.paths])
+    base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out)
     if not paths:
         raise SystemExit(f'error: {args.paths[0]} has no images ({", ".join(IMAGE_SUFFIXES)})')
     try:
