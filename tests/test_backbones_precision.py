@@ -11,6 +11,7 @@ from mmengine.registry import MODELS
 from mmengine.structures import InstanceData
 from torch import nn
 
+from tests.helpers.cases import slow
 from tests.test_backbones_base import BACKBONES, build
 from tests.test_backbones_pvt import ARCH
 
@@ -27,8 +28,14 @@ def record_dtypes(model):
     return dtypes
 
 
-@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
-@pytest.mark.parametrize('norm', ['LN', 'DTN', 'BN', 'PowerNorm', 'DyT'])
+@pytest.mark.parametrize(
+    ('norm', 'dtype'),
+    [
+        *((norm, 'bfloat16') for norm in ('LN', 'DTN', 'BN', 'PowerNorm', 'DyT')),
+        ('DTN', 'float16'),
+        *(slow(norm, 'float16') for norm in ('LN', 'BN', 'PowerNorm', 'DyT')),
+    ],
+)
 @pytest.mark.parametrize('cls', BACKBONES)
 def test_maps_are_float32_and_near_those_of_float32(cls, norm, dtype):
     kwargs = dict(token_norm_cfg=dict(type=norm), norm_cfg=dict(type=norm))
@@ -81,6 +88,9 @@ def test_detectors_train_on_a_backbone_of_bfloat16(base, norm):
     cfg = get_config(f'mmdet::{base}').model
     cfg.backbone = dict(type='tokennorm.PVT', arch=ARCH, token_norm_cfg=dict(type=norm), drop_path_rate=0.0)
     cfg.neck.in_channels = ARCH['embed_dims']
+    if 'roi_head' in cfg:
+        cfg.train_cfg.rpn_proposal.max_per_img = 50
+        cfg.train_cfg.rcnn.sampler.num = cfg.roi_head.bbox_head.fc_out_channels = 32
     register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope('mmdet'):
         detector = MODELS.build(cfg).train()

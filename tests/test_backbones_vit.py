@@ -1,5 +1,7 @@
 """ViT: equal to timm's and mmpretrain's classifier, windows and DTN as written, and what its arguments do."""
 
+from itertools import product
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from tests.conftest import assert_near
+from tests.helpers.cases import slow
 from tests.helpers.weights import randomise
 from tests.reference import attention_written_out
 from tokennorm.backbones import ViT
@@ -80,10 +83,15 @@ def test_equals_timms_classifier_with_the_same_weights(size):
     assert_equals_timm(classifier(), timms_model(), size)
 
 
-@pytest.mark.parametrize('size', [(224, 224), (160, 288)])
-@pytest.mark.parametrize('name', ['deit', 'vit'])
 @pytest.mark.parametrize(
-    'arch', ['tiny', pytest.param('small', marks=pytest.mark.slow), pytest.param('base', marks=pytest.mark.slow)]
+    ('arch', 'name', 'size'),
+    [
+        ('tiny', 'vit', (160, 288)),
+        ('tiny', 'deit', (224, 224)),
+        slow('tiny', 'vit', (224, 224)),
+        slow('tiny', 'deit', (160, 288)),
+        *(slow(*case) for case in product(('small', 'base'), ('deit', 'vit'), ((224, 224), (160, 288)))),
+    ],
 )
 def test_equals_timms_published_sizes(arch, name, size):
     timm = pytest.importorskip('timm')

@@ -250,10 +250,10 @@ def test_the_sound_file_is_used(folder, route, with_mask):
     assert outcome(folder, route, with_mask) == 'used'
 
 
-def test_five_hundred_damaged_files(folder):
-    outcomes = run_cases(folder, seed=0, count=500)
-    assert outcomes.total() == 500
-    assert min(outcomes[kind] for kind in ('used', 'refused', 'ValueError')) > 50, outcomes
+def test_a_hundred_damaged_files(folder):
+    outcomes = run_cases(folder, seed=0, count=100)
+    assert outcomes.total() == 100
+    assert min(outcomes[kind] for kind in ('used', 'refused', 'ValueError')) > 10, outcomes
 
 
 @pytest.mark.slow

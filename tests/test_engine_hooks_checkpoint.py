@@ -150,10 +150,15 @@ def test_a_checkpoint_that_is_cut_off_is_passed_over_for_the_one_before(three):
     content = bytearray(path.read_bytes())
     content[content.index(b'random_states')] ^= 1
     path.write_bytes(content)
-    with pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: the checksum of .* differs'):
+    with (
+        pytest.warns(UserWarning, match=r'epoch_3.pth is truncated'),
+        pytest.warns(UserWarning, match=r'epoch_2.pth is damaged: the checksum of .* differs'),
+    ):
         assert latest_checkpoint(three) == three / 'epoch_1.pth'
     (three / 'epoch_1.pth').write_bytes(b'')
     with (
+        pytest.warns(UserWarning, match=r'epoch_3.pth is truncated'),
+        pytest.warns(UserWarning, match=r'epoch_2.pth is damaged'),
         pytest.warns(UserWarning, match=r'epoch_1.pth is truncated'),
         pytest.raises(CheckpointError, match=r'no usable checkpoint in .* The latest: .*\.pth is'),
     ):

@@ -14,6 +14,8 @@ from tokennorm.engine.distributed import start_cpu_processes
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
 
+multiprocessing.set_forkserver_preload([__name__])
+
 
 def in_processes(cfg):
     cfg.launcher = 'pytorch'
@@ -34,8 +36,8 @@ def end():
 
 
 def in_two_processes(function, folder):
-    """Spawns: autograd does not run in a fork of a process that has run it."""
-    multiprocessing.spawn(function, args=(str(folder),), nprocs=2)
+    """Forks of a process that has imported this module only: autograd does not run in a fork of one that has run it."""
+    multiprocessing.start_processes(function, args=(str(folder),), nprocs=2, start_method='forkserver')
 
 
 def train_and_resume(rank, folder):

@@ -1,11 +1,9 @@
 """DTN's CPU kernel inside torch (autograd, autocast, transforms), and how it is compiled."""
 
-import os
-import subprocess
-import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -241,7 +239,7 @@ def test_the_variable_that_switches_it_off(fresh_library, kernel_calls, monkeypa
         assert_eager(kernel_calls)
 
 
-def test_processes_that_start_together_compile_once(tmp_path):
+def test_processes_that_start_together_compile_once(monkeypatch, tmp_path):
     """With a stand-in for the compiler that notes each call and copies a library that was compiled before."""
     compiled = dtn_cpu.build()
     compiler = tmp_path / 'compiler'
@@ -250,13 +248,11 @@ def test_processes_that_start_together_compile_once(tmp_path):
         f'while [ "$1" != -o ]; do shift; done\ncp {compiled} "$2"\n'
     )
     compiler.chmod(0o755)
-    env = os.environ | {'CXX': str(compiler), 'TOKENNORM_CACHE': str(tmp_path / 'cache')}
-    command = [sys.executable, '-m', 'tokennorm.ops.dtn_cpu']
-    processes = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    paths = {process.communicate(timeout=120)[0] for process in processes}
-    assert [process.returncode for process in processes] == [0, 0]
-    assert len(paths) == 1
-    path = Path(paths.pop().split(': ')[1].strip())
+    monkeypatch.setenv('CXX', str(compiler))
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    with ProcessPoolExecutor(2, get_context('fork')) as pool:
+        paths = {task.result(timeout=120) for task in [pool.submit(dtn_cpu.build) for _ in range(2)]}
+    (path,) = paths
     assert path.read_bytes() == compiled.read_bytes()
     assert (tmp_path / 'calls').read_text() == '\n'
     assert sorted(p.suffix for p in (tmp_path / 'cache').iterdir()) == ['.lock', '.so']

@@ -27,8 +27,8 @@ def test_a_scale_is_at_the_place_of_its_pixel():
     stem(image)
     (before, after), place = outputs[0], outputs[0][0].argmax()
     normalized = (before - before.mean()) / (before.var(unbiased=False) + 1e-6).sqrt()
-    ratio = float(after.flatten()[place] / normalized.flatten()[place])
-    assert ratio == pytest.approx(float(scales[1, 2, 0]), rel=1e-4)
+    ratio = (after.flatten()[place] / normalized.flatten()[place]).item()
+    assert ratio == pytest.approx(scales[1, 2, 0].item(), rel=1e-4)
 
 
 def test_a_model_without_that_norm_is_named():
