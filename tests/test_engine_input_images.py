@@ -30,7 +30,7 @@ def test_every_third_frame_of_a_video(tmp_path):
 
 
 def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
-    for i, name in enumerate(['a/1.png', 'b/1.png', 'b/c/2.JPG', 'out/3.png']):
+    for i, name in enumerate(['a/1.png', 'b/1.png', 'b/c/2.JPG', 'out/vis/3.png']):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(tmp_path / name), gray(20 * i))
     (tmp_path / 'b' / 'empty.png').write_bytes(b'')
@@ -40,6 +40,7 @@ def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
     files = open_sources([str(tmp_path / 'b/1.png'), str(tmp_path / 'b/../a/1.png')], tmp_path / 'out')
     assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
     folder = open_sources([str(tmp_path)], tmp_path / 'out')
+    assert open_sources([str(tmp_path / 'b')], tmp_path).count == 3  # in the output folder, not in its drawings
     assert [(name, image is None) for name, image in folder.images] == [
         ('a/1.png', False),
         ('b/1.png', False),

@@ -84,9 +84,11 @@ def test_drawings_of_files_above_the_working_directory_stay_in_the_output(model_
     assert sorted(map(str, Path('out').rglob('*.png'))) == ['out/vis/here/d.png', 'out/vis/in/a.png']
 
 
-def test_drawings_are_no_input_of_a_second_run(model_file, images, capsys):
+@pytest.mark.parametrize('out', ['out', '.', '..'])
+def test_drawings_are_no_input_of_a_second_run(out, model_file, images, capsys):
+    """The output folder may be in the folder of images, and the other way round."""
     for _ in range(2):
-        main([str(model_file), str(images), '--out', str(images / 'out')])
+        main([str(model_file), str(images), '--out', str(images / out)])
         assert 'on 3 images' in capsys.readouterr().out
 
 

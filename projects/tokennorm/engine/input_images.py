@@ -57,12 +57,12 @@ def check_sources(sources: Sequence[str]) -> None:
             )
 
 
-def open_sources(sources: Sequence[str], leave_out: Path, every: int = 1) -> InputImages:
+def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImages:
     """Opens inputs that `check_sources` accepts.
 
     Args:
         sources: Image files; or one folder, one video, one index of a webcam or one URL of a stream.
-        leave_out: Folder whose images are no input: the output folder.
+        out: Output folder. The drawings in its folder `vis` are not read.
         every: Use every Nth frame.
 
     Raises:
@@ -72,7 +72,7 @@ def open_sources(sources: Sequence[str], leave_out: Path, every: int = 1) -> Inp
     if is_video(sources[0]):
         return _open_video(sources[0], every)
     if first.is_dir():
-        folder, names = first, list_images(first, leave_out)
+        folder, names = first, list_images(first, leave_out=out / 'vis')
         if not names:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:

@@ -326,7 +326,7 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_thr
 def list_images(paths: Sequence[Path], leave_out: Path) -> tuple[Path, list[Path]]:
     """Returns the folder that holds all paths, and the image files among them and in their folders and subfolders.
 
-    Folders are read without `leave_out`, the output folder.
+    Folders are read without `leave_out`, the folder of drawings.
     """
     files = []
     leave_out = Path(os.path.abspath(leave_out))
@@ -364,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not Path(path).exists():
             hint = '; download the file first' if '://' in path else ''
             raise SystemExit(f'error: {path} not found{hint}')
-    base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out)
+    base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
     if not paths:
         raise SystemExit(f'error: {args.paths[0]} has no images ({", ".join(IMAGE_SUFFIXES)})')
     try:
