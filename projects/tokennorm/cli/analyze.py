@@ -111,7 +111,3 @@ def main(argv: list[str]) -> None:
     except (ImportError, OSError, RuntimeError, ValueError, cv2.error) as error:
         raise SystemExit(f'error: {error}') from error
     print(args.out)
-
-
-if __name__ == '__main__':
-    main()

@@ -91,7 +91,3 @@ def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int 
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
     print('\n'.join(['', *changes, str(fit) if fit is not None else f'{cfg.filename} has no anchors of fixed sizes']))
-
-
-if __name__ == '__main__':
-    main()

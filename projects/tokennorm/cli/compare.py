@@ -41,7 +41,3 @@ def main(argv: list[str]) -> None:
         interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
         print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')
     print(f'The comparison is in {args.out}')
-
-
-if __name__ == '__main__':
-    main()

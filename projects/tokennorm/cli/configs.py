@@ -77,7 +77,3 @@ def _number(value: float | None, unit: float) -> str:
 def _metrics(of: dict[str, Any]) -> str:
     metrics = {key: value for result in of.get('Results', []) for key, value in result['Metrics'].items()}
     return ' / '.join(f'{metrics[key]:.1f}' for key in _METRICS if key in metrics) or '-'
-
-
-if __name__ == '__main__':
-    main()

@@ -49,7 +49,3 @@ def _convert(source: str, out: Path, config: str) -> str:
     meta = dict(source=Path(report.source).name, layout=report.layout, backbone=backbone, tokennorm_version=__version__)
     write_new(out, to_bytes(dict(state_dict=state_dict, meta=meta), out.suffix))
     return f'{report}\n{out}: {len(state_dict)} tensors'
-
-
-if __name__ == '__main__':
-    main()

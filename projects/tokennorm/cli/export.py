@@ -38,23 +38,16 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     _check(args)
-    from tokennorm.checkpoints import find_checkpoint
     from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.engine.check_env import require_mmcv_ops
-    from tokennorm.engine.prediction import build_inferencer
-    from tokennorm.engine.runner import read_config, use_options
+    from tokennorm.engine.prediction import open_detector
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.metadata import describe
     from tokennorm.export.writing import check_packages, export_detector
 
     try:
         check_packages(args.out.suffix)
-        require_mmcv_ops()
-        cfg = read_config(args.config)
-        use_options(cfg, args.cfg_options)
-        checkpoint = find_checkpoint(args.checkpoint)
+        inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
-        inferencer = build_inferencer(cfg, checkpoint, 'cpu')
         detector = WholeDetector(inferencer.model, args.fp16)
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
@@ -87,7 +80,3 @@ def _check(args: argparse.Namespace) -> None:
         check_inputs(args.config, args.checkpoint)
     except FileNotFoundError as error:
         raise SystemExit(f'error: {error}') from None
-
-
-if __name__ == '__main__':
-    main()

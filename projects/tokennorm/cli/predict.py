@@ -4,7 +4,7 @@ With an exported file, `tokennorm predict MODEL.onnx PATH`, it needs onnxruntime
 """
 
 import argparse
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
         return
     args = parse_args(argv)
     check_arguments(args)
-    inferencer = open_detector(args)
+    inferencer = open_model(args)
     from mmengine.utils import ProgressBar
 
     from tokennorm.engine.input_images import open_sources
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> None:
     unread = []
     interrupted = False
     try:
-        for batch in batches(source.images, args.batch_size):
+        for batch in iter(lambda: list(islice(source.images, args.batch_size)), []):
             unread += [name for name, image in batch if image is None]
             readable = [(name, image) for name, image in batch if image is not None]
             samples = detect(inferencer, [image for _, image in readable], args)
@@ -151,41 +151,21 @@ def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argpar
     return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
 
 
-def open_detector(args: argparse.Namespace) -> 'DetInferencer':
+def open_model(args: argparse.Namespace) -> 'DetInferencer':
     """Returns mmdet's inferencer of the config and the checkpoint."""
     import torch
 
-    from tokennorm.checkpoints import find_checkpoint
     from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.engine.check_env import require_mmcv_ops
-    from tokennorm.engine.prediction import build_inferencer
-    from tokennorm.engine.runner import read_config, use_options
+    from tokennorm.engine.prediction import open_detector
 
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
     try:
-        require_mmcv_ops()
-        cfg = read_config(args.config)
-        use_options(cfg, args.cfg_options)
-        if cfg.get('default_scope') != 'mmdet':
-            raise SystemExit(f'error: {args.config} is not a detector config')
-        checkpoint = find_checkpoint(args.checkpoint)
+        inferencer, _, checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
-        return build_inferencer(cfg, checkpoint, args.device)
+        return inferencer
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
-
-
-def batches(items: Iterator, size: int) -> Iterator[list]:
-    """Yields lists of `size` items; the last one may be shorter."""
-    batch = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 class Drawings:
@@ -219,7 +199,3 @@ class Drawings:
         """Closes the video; before that it cannot be played."""
         if self.writer is not None:
             self.writer.release()
-
-
-if __name__ == '__main__':
-    main()

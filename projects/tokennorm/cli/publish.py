@@ -51,7 +51,3 @@ def main(argv: list[str]) -> None:
         print(f'also written: {", ".join(map(str, files[1:]))}')
     dropped = sorted(set(content) - set(published)) if 'state_dict' in content else []
     print(f'left out: {", ".join(dropped) or "nothing"}')
-
-
-if __name__ == '__main__':
-    main()

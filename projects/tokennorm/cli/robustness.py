@@ -82,7 +82,3 @@ def main(argv: list[str]) -> None:
     from tokennorm.research.robustness.command import evaluate
 
     evaluate(args)
-
-
-if __name__ == '__main__':
-    main()

@@ -21,7 +21,3 @@ def main(argv: list[str]) -> None:
     except (ValueError, FileExistsError) as error:
         raise SystemExit(f'error: {error}') from None
     print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check DIR`')
-
-
-if __name__ == '__main__':
-    main()

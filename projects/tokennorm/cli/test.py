@@ -118,7 +118,3 @@ def _dump(classifier: bool) -> type:
     from mmdet.evaluation import DumpDetResults
 
     return DumpDetResults
-
-
-if __name__ == '__main__':
-    main()

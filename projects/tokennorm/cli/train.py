@@ -65,7 +65,3 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.training import run
 
     run(**args)
-
-
-if __name__ == '__main__':
-    main()

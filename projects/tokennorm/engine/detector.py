@@ -11,11 +11,8 @@ import mmcv
 import numpy as np
 from PIL import Image
 
-from tokennorm.checkpoints import find_checkpoint
 from tokennorm.engine import compat  # noqa: F401 - first, because it hides a message of mmdet
-from tokennorm.engine.check_env import require_mmcv_ops
-from tokennorm.engine.prediction import build_inferencer
-from tokennorm.engine.runner.config import read_config
+from tokennorm.engine.prediction import open_detector
 
 if TYPE_CHECKING:
     import supervision
@@ -80,15 +77,10 @@ class Detector:
     """
 
     def __init__(self, config: str | Path, checkpoint: str | Path, device: str | None = None) -> None:
-        require_mmcv_ops()
         try:
-            cfg = read_config(config)
+            self._inferencer, _, self.checkpoint = open_detector(config, checkpoint, device)
         except SystemExit as ended:
             raise ValueError(str(ended.code).removeprefix('error: ')) from None
-        if cfg.get('default_scope') != 'mmdet':
-            raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
-        self.checkpoint = find_checkpoint(checkpoint)
-        self._inferencer = build_inferencer(cfg, self.checkpoint, device)
         self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
 
     def __call__(

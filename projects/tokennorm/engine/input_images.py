@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from tokennorm.datasets import image_files
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
 
 USUAL_FRAME_RATE = 25.0  # where a video or a camera does not report its own
@@ -84,11 +85,8 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
 
 def list_images(folder: Path, leave_out: Path) -> list[str]:
     """Returns the names of the images in a folder and its subfolders, except `leave_out`."""
-    return sorted(
-        str(file.relative_to(folder))
-        for file in folder.rglob('*')
-        if _is_image(str(file)) and not file.resolve().is_relative_to(leave_out.resolve())
-    )
+    files = [file for file in image_files.list_images(folder) if not file.resolve().is_relative_to(leave_out.resolve())]
+    return sorted(str(file.relative_to(folder)) for file in files)
 
 
 def _is_image(source: str) -> bool:

@@ -16,14 +16,40 @@ from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 
-from tokennorm.checkpoints import CheckpointError, check_fit, read_checkpoint
+from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in
 from tokennorm.datasets.coco.checks import set_num_classes
+from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.image_size import use_trained_size
+from tokennorm.engine.runner.config import read_config, use_options
 from tokennorm.files import write_atomically
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
+
+
+def open_detector(
+    config: str | Path, checkpoint: str | Path, device: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[DetInferencer, Config, str]:
+    """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint.
+
+    Args:
+        config: Config file, or the name of a config.
+        checkpoint: As for `find_checkpoint`.
+        device: Such as 'cuda:0'.
+        options: Entries of the config to set.
+
+    Raises:
+        SystemExit: for a config that cannot be read, and for options that do not fit it.
+        FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
+    """
+    require_mmcv_ops()
+    cfg = read_config(config)
+    use_options(cfg, options)
+    if cfg.get('default_scope') != 'mmdet':
+        raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
+    found = find_checkpoint(checkpoint)
+    return build_inferencer(cfg, found, device), cfg, found
 
 
 def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:
