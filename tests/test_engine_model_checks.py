@@ -10,7 +10,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+from tokennorm.engine.runner.model_checks import check_neck, check_runner_type, check_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,19 +47,10 @@ def test_others_are_named(in_channels, out_indices, message):
         check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
 
 
-def test_the_optimizer_exists():
-    check_optimizer(dict(type='OptimWrapper', optimizer=dict(type='AdamW')))
-    check_optimizer(None)
-    with pytest.raises(ValueError, match=r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean Adam.?\?\)"):
-        check_optimizer(dict(optimizer=dict(type='AdamV')))
-
-
 def test_runners_whose_checkpoints_cannot_be_relied_upon():
     check_runner_type({})
     check_runner_type(dict(runner_type='mine.Runner'))
-    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' with strategy FSDPStrategy is not supported"):
-        check_runner_type(dict(runner_type='FlexibleRunner', strategy=dict(type='FSDPStrategy')))
-    with pytest.raises(ValueError, match=r"runner_type='FlexibleRunner' .* is not supported"):
+    with pytest.raises(ValueError, match=r"runner_type='mmengine.FlexibleRunner' is not supported"):
         check_runner_type(dict(runner_type='mmengine.FlexibleRunner'))
     with pytest.raises(ValueError, match=r"model_wrapper_cfg.type='MMFullyShardedDataParallel' is not supported"):
         check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))

@@ -16,8 +16,6 @@ import numpy as np
 from PIL import Image
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
-MOST_PIXELS = int(os.environ.get('OPENCV_IO_MAX_IMAGE_PIXELS', 2**30))
-LARGE = 100_000_000  # pixels
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
 _ROTATED_BY_EXIF = range(5, 9)  # orientations that swap height and width
 
@@ -80,14 +78,10 @@ def open_image(folder: Path, name: str) -> OpenedImage:
                     image.verify()
             file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
             is_whole = mark is not None and mark in file.read()
-            if size[0] * size[1] > MOST_PIXELS:
-                return OpenedImage(f'of more than {MOST_PIXELS} pixels, which OpenCV does not decode')
     except Exception:  # each format's reader raises its own
         return _decode_image(path, ())
-    notes = ['of 16 bits a channel, of which training reads the upper 8'] if ';16' in tiles else []
-    if size[0] * size[1] > LARGE:
-        notes.append(f'of more than {LARGE // 10**6} million pixels, which take 3 bytes each while they are read')
-    return OpenedImage('', size, tuple(notes)) if is_whole else _decode_image(path, tuple(notes))
+    notes = ('of 16 bits a channel, of which training reads the upper 8',) if ';16' in tiles else ()
+    return OpenedImage('', size, notes) if is_whole else _decode_image(path, notes)
 
 
 def _orientation(exif: bytes) -> int | None:

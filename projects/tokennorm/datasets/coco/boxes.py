@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokennorm.datasets.coco.categories import objects_by_class
-from tokennorm.datasets.coco.describe import Labels, list_items
+from tokennorm.datasets.coco.describe import list_items
 from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.found import Inspection
 
@@ -17,21 +17,21 @@ def inspect_boxes(split: CocoSplit, found: Inspection) -> None:
     images = {image['id']: image for image in split.content['images']}
     categories = {category['id'] for category in split.content['categories']}
     fate = 'not trained on' if split.name == 'train' else 'which the evaluation counts as missed'
-    problems: dict[str, Labels] = defaultdict(Labels)
+    problems: dict[str, list[str]] = defaultdict(list)
     objects: Counter[Any] = Counter()
     for annotation in split.content['annotations']:
         image = images.get(annotation['image_id'])
         if image is None:
-            problems['annotations of an image that is not listed, ignored'].add(f'annotation {annotation["id"]}')
+            problems['annotations of an image that is not listed, ignored'].append(f'annotation {annotation["id"]}')
             continue
         problem = _box_problem(annotation, image, categories, fate)
         if problem:
-            problems[problem].add(f'annotation {annotation["id"]} of {image["file_name"]}')
+            problems[problem].append(f'annotation {annotation["id"]} of {image["file_name"]}')
         if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
             objects[image['id']] += 1
-    found.warnings += [f'{split.name}: {what}: {labels}' for what, labels in problems.items()]
+    found.warnings += [f'{split.name}: {what}: {list_items(labels)}' for what, labels in problems.items()]
     annotations = split.content['annotations']
-    beyond = problems[_PARTLY_OUTSIDE].count
+    beyond = len(problems[_PARTLY_OUTSIDE])
     if beyond > len(annotations) / 4 and all(_fits_as_corners(annotation, images) for annotation in annotations):
         found.errors.append(
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '

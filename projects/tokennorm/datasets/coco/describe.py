@@ -38,23 +38,3 @@ def entry_label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, 
     name = image_names.get(image_id) if isinstance(image_id, int | str) else None
     of_image = f' of {name}' if isinstance(name, str) and name else ''
     return f'id {brief(entry["id"], quote=False) if "id" in entry else f"missing, entry {index}"}{of_image}'
-
-
-class Labels:
-    """Counts labels and keeps the first few, for lists that may have a million entries."""
-
-    def __init__(self, most: int = 5) -> None:
-        self.count = 0
-        self.first: list[str] = []
-        self._most = most
-
-    def add(self, label: str) -> None:
-        self.count += 1
-        if self.count <= self._most:
-            self.first.append(label)
-
-    def __str__(self) -> str:
-        """As `list_items`."""
-        count = f'{self.count}, ' if self.count > 1 else ''
-        more = f' and {self.count - self._most} more' if self.count > self._most else ''
-        return count + ', '.join(self.first) + more

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from tokennorm.datasets.coco.describe import Labels
+from tokennorm.datasets.coco.describe import list_items
 from tokennorm.datasets.coco.entries import is_number
 from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.found import Inspection
@@ -15,17 +15,17 @@ _SHORT = 'segmentations that are neither polygons of 3 points or more nor run le
 def inspect_masks(split: CocoSplit, found: Inspection) -> None:
     """Adds the problems of segmentations to `found`. Entries must be valid."""
     images = {image['id']: image for image in split.content['images']}
-    problems: dict[str, Labels] = defaultdict(Labels)
+    problems: dict[str, list[str]] = defaultdict(list)
     for annotation in split.content['annotations']:
         image = images.get(annotation['image_id'])
         if image is not None:  # others are not read
             kind, detail = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
             if kind:
                 label = f'annotation {annotation["id"]} of {image["file_name"]}'
-                problems[kind].add(f'{label} ({detail})' if detail else label)
+                problems[kind].append(f'{label} ({detail})' if detail else label)
     if split.name == 'train' and _SHORT in problems:
-        found.warnings.append(f'{split.name}: {_SHORT}, not trained on: {problems.pop(_SHORT)}')
-    found.mask_errors += [f'{split.name}: {what}: {labels}' for what, labels in problems.items()]
+        found.warnings.append(f'{split.name}: {_SHORT}, not trained on: {list_items(problems.pop(_SHORT))}')
+    found.mask_errors += [f'{split.name}: {what}: {list_items(labels)}' for what, labels in problems.items()]
 
 
 def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:

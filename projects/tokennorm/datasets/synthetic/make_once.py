@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def make_once(
-    out: Path,
-    settings: dict[str, Any],
-    write: Callable[[Path], None],
-    incomplete_split: Callable[[Path], str | None],
-    overwrite: bool = False,
-) -> bool:
+def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None], overwrite: bool = False) -> bool:
     """Generates the dataset of `settings` in folder `out`, unless it exists.
 
     It appears in one step, by a rename: an interrupted run leaves `out` unchanged.
@@ -22,7 +16,6 @@ def make_once(
         out: Folder of the dataset; `dataset.json` in it will hold `settings`.
         settings: Everything that its content depends on.
         write: Writes the dataset into a folder.
-        incomplete_split: Name of the first split that lacks files in a folder, or None.
         overwrite: Replace a dataset of other settings. A folder that is no generated dataset is never replaced.
 
     Returns:
@@ -32,7 +25,7 @@ def make_once(
         FileExistsError: where `out` holds something else, with what to do.
     """
     try:
-        if _is_complete(out, settings, incomplete_split):
+        if _exists(out, settings):
             return False
     except FileExistsError:
         if not (overwrite and (out / 'dataset.json').is_file()):
@@ -47,12 +40,12 @@ def make_once(
         try:
             fresh.rename(out)
         except OSError:  # another process was faster
-            if not _is_complete(out, settings, incomplete_split):
+            if not _exists(out, settings):
                 raise
     return True
 
 
-def _is_complete(out: Path, settings: dict[str, Any], incomplete_split: Callable[[Path], str | None]) -> bool:
+def _exists(out: Path, settings: dict[str, Any]) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:
@@ -63,10 +56,5 @@ def _is_complete(out: Path, settings: dict[str, Any], incomplete_split: Callable
         raise FileExistsError(
             f'{out} holds a dataset of other settings: {found}, wanted {settings}. '
             'Choose another folder, or replace it with --overwrite (overwrite=True).'
-        )
-    split = incomplete_split(out)
-    if split is not None:
-        raise FileExistsError(
-            f'{out} lacks files of its {split} split. Make it again with --overwrite (overwrite=True).'
         )
     return True

@@ -80,11 +80,7 @@ def make_shape_classes_dataset(
                 if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
                     raise OSError(f'could not write {path}')
 
-    def incomplete_split(folder: Path) -> str | None:
-        lacking = (s for s in SPLITS if len(list((folder / s).glob('*/*.jpg'))) != getattr(settings, f'num_{s}'))
-        return next(lacking, None)
-
-    if make_once(out, asdict(settings), write, incomplete_split, overwrite):
+    if make_once(out, asdict(settings), write, overwrite):
         print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
     else:
         print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)

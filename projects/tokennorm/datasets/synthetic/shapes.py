@@ -187,15 +187,6 @@ def write_split(root: Path, settings: Settings, split: str, workers: int) -> Non
     (root / 'annotations' / f'{split}.json').write_text(json.dumps(content) + '\n', encoding='ascii')
 
 
-def incomplete_split(out: Path, settings: Settings) -> str | None:
-    """Returns the name of the first split of dataset `out` that lacks files, or None."""
-    for split in SPLITS:
-        count = len(list((out / 'images' / split).glob('*.jpg')))
-        if count != getattr(settings, f'num_{split}') or not (out / 'annotations' / f'{split}.json').is_file():
-            return split
-    return None
-
-
 def make_shapes_dataset(
     out: str | Path,
     num_train: int = 600,
@@ -229,7 +220,7 @@ def make_shapes_dataset(
         for split in SPLITS:
             write_split(folder, settings, split, workers)
 
-    if make_once(out, asdict(settings), write, partial(incomplete_split, settings=settings), overwrite):
+    if make_once(out, asdict(settings), write, overwrite):
         print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
     else:
         print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)

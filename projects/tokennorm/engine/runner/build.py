@@ -17,7 +17,7 @@ from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.output_dir import make_output_dir
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.runner.build_errors import build_errors
-from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+from tokennorm.engine.runner.model_checks import check_neck, check_runner_type, check_strides
 from tokennorm.engine.runner.summary import Runner
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
@@ -60,7 +60,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
-        check_optimizer(cfg.get('optim_wrapper'))
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
     runner.register_hook(DataErrorHook())

@@ -4,11 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-
-from tokennorm.messages import did_you_mean
 
 
 def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
@@ -78,26 +75,9 @@ def check_runner_type(cfg: Mapping[str, Any]) -> None:
         ValueError: if it does.
     """
     wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
-    if str(wrapper).endswith('FullyShardedDataParallel'):
-        raise ValueError(
-            f'model_wrapper_cfg.type={wrapper!r} is not supported, since its checkpoints are unreliable; without it '
-            'ranks use DistributedDataParallel'
-        )
-    if str(cfg.get('runner_type')).rpartition('.')[2] == 'FlexibleRunner':
-        strategy = (cfg.get('strategy') or {}).get('type')
-        raise ValueError(
-            f"runner_type='FlexibleRunner' with strategy {strategy} is not supported, since its checkpoints are "
-            'unreliable; without it ranks use DistributedDataParallel'
-        )
-
-
-def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
-    """Checks that the optimizer exists. mmengine builds it late, and does not name the missing one.
-
-    Raises:
-        ValueError: if it does not, with the nearest name.
-    """
-    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
-    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
-        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
-        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')
+    for key, kind in {'model_wrapper_cfg.type': wrapper, 'runner_type': cfg.get('runner_type')}.items():
+        if str(kind).endswith(('FullyShardedDataParallel', 'FlexibleRunner')):
+            raise ValueError(
+                f'{key}={kind!r} is not supported, since its checkpoints are unreliable; without it ranks use '
+                'DistributedDataParallel'
+            )
