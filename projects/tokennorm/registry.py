@@ -4,11 +4,21 @@ mmengine imports this module when a config of any scope names a type with the pr
 when it looks the type up. Configs need no `custom_imports`.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from mmengine import registry as upstream
 
 from tokennorm.config_paths import support_scope
 
 support_scope()
+
+
+def type_name(cfg: Mapping[str, Any]) -> str:
+    """Returns the name of a config's `type`, without its scope. Configs in pure Python have the class itself."""
+    kind = cfg.get('type')
+    return getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
+
 
 MODELS = upstream.Registry(
     'model',

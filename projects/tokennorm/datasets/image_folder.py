@@ -13,6 +13,7 @@ from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten
+from tokennorm.registry import type_name
 
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
@@ -28,7 +29,7 @@ class ImageSplit:
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:
     """Returns whether a config is a classifier of mmpretrain."""
-    return str((cfg.get('model') or {}).get('type')).rpartition('.')[2] == 'ImageClassifier'
+    return type_name(cfg.get('model') or {}) == 'ImageClassifier'
 
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:

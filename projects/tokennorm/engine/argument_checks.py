@@ -20,7 +20,6 @@ LOGGERS = dict(  # name: visualization backend of mmengine, and what pip install
 def check_training(
     config: str | Path,
     data: str | Path | None = None,
-    *,
     epochs: int | None = None,
     lr: float | None = None,
     image_size: int | None = None,

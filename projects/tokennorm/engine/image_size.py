@@ -5,6 +5,8 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.registry import type_name
+
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
 _SIZES = ('scale', 'scales', 'img_scale', 'crop_size', 'size')
@@ -21,7 +23,7 @@ def short_side(cfg: Config) -> int | None:
 def test_scale(cfg: Config) -> tuple[int, int] | None:
     """Returns the `scale` of the step that resizes test images; None where there is no such step."""
     for step in _steps(cfg, 'test'):
-        if _name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
+        if type_name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
             return tuple(step['scale'])
     return None
 
@@ -43,7 +45,7 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     seen: set[int] = set()
     for split in ('train', 'val', 'test'):
         for step in _steps(cfg, split):
-            if id(step) not in seen and _name(step) in _STEPS:
+            if id(step) not in seen and type_name(step) in _STEPS:
                 seen.add(id(step))
                 _scale(step, size / old)
     return [f'images are resized to a short side of {size} pixels (config: {old})']
@@ -96,8 +98,3 @@ def _inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
         else:
             yield step
             yield from _inner_steps(step.get('transforms') or [])
-
-
-def _name(step: MutableMapping[str, Any]) -> str:
-    kind = step['type']
-    return (kind if isinstance(kind, str) else kind.__name__).rpartition('.')[2]

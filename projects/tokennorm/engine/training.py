@@ -106,17 +106,7 @@ def run(
         local_rank: Set by `torch.distributed.launch`.
     """
     try:
-        check_training(
-            config,
-            data,
-            epochs=epochs,
-            lr=lr,
-            image_size=image_size,
-            patience=patience,
-            log=log,
-            workers=workers,
-            resume=resume,
-        )
+        check_training(config, data, epochs, lr, image_size, patience, log, workers, resume)
     except (ImportError, OSError, ValueError) as error:
         raise SystemExit(f'error: {error}') from None
     options = dict(cfg_options or {})
@@ -129,62 +119,35 @@ def run(
         launcher=launcher,
         local_rank=local_rank,
     )
-    asked = _Settings(data is not None, epochs, image_size, augment, ema, patience, log, workers)
-    cfg = load_config(arguments, adjust=asked.apply)
+    own_data = data is not None
+    base_batch = 0  # total batch that the config's learning rate is for
+
+    def adjust(cfg: Config) -> None:
+        nonlocal base_batch
+        base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
+        if epochs is not None:
+            settings.set_epochs(cfg, epochs)
+        if image_size is not None and not own_data:
+            _say(set_image_size(cfg, image_size))
+        if augment == 'strong':
+            _say([augment_strongly(cfg)])
+        elif augment is not None:
+            raise ValueError(f"--augment {augment!r} must be 'strong'")
+        if workers is not None or own_data:
+            settings.set_workers(cfg, settings.default_workers() if workers is None else workers)
+        if ema:
+            settings.average_weights(cfg)
+        if patience is not None:
+            settings.stop_early(cfg, patience)
+        settings.log_to(cfg, log)
+
+    cfg = load_config(arguments, adjust=adjust)
     try:
         check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
     except ValueError as error:
         raise SystemExit(f'error: {error}') from None
-    if auto_scale_lr and not asked.base_batch:
+    if auto_scale_lr and not base_batch:
         raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
-    _finish_config(cfg, data is not None, amp, auto_scale_lr, resume)
-    runner = build_runner(cfg, splits=('train', 'val'))
-    _fit_schedule_and_lr(runner, data is not None, lr, auto_scale_lr, options, asked.base_batch)
-    last = _LastMetrics()
-    runner.register_hook(last)
-    run_training(runner, how_to_continue='--resume continues from the latest.')
-    return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
-
-
-@dataclass
-class _Settings:
-    """Arguments of `run` that change the config after its data was set, and before `--cfg-options`.
-
-    `apply` sets `base_batch`, the total batch that the config's learning rate is for; 0 if the config names none.
-    """
-
-    own_data: bool
-    epochs: int | None
-    image_size: int | None
-    augment: str | None
-    ema: bool
-    patience: int | None
-    log: Sequence[str]
-    workers: int | None
-    base_batch: int = 0
-
-    def apply(self, cfg: Config) -> None:
-        """Changes the config."""
-        self.base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
-        if self.epochs is not None:
-            settings.set_epochs(cfg, self.epochs)
-        if self.image_size is not None and not self.own_data:
-            _say(set_image_size(cfg, self.image_size))
-        if self.augment == 'strong':
-            _say([augment_strongly(cfg)])
-        elif self.augment is not None:
-            raise ValueError(f"--augment {self.augment!r} must be 'strong'")
-        if self.workers is not None or self.own_data:
-            settings.set_workers(cfg, settings.default_workers() if self.workers is None else self.workers)
-        if self.ema:
-            settings.average_weights(cfg)
-        if self.patience is not None:
-            settings.stop_early(cfg, self.patience)
-        settings.log_to(cfg, self.log)
-
-
-def _finish_config(cfg: Config, own_data: bool, amp: bool, auto_scale_lr: bool, resume: bool | str | Path) -> None:
-    """Changes the config after `--cfg-options`: validations, checkpoints, precision, resuming."""
     if own_data:
         _say(settings.validate_often(cfg))
     settings.keep_the_best(cfg)
@@ -196,15 +159,16 @@ def _finish_config(cfg: Config, own_data: bool, amp: bool, auto_scale_lr: bool, 
     if resume:
         cfg.resume = True
         cfg.load_from = None if resume is True else str(resume)
+    runner = build_runner(cfg, splits=('train', 'val'))
+    _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
+    last = _LastMetrics()
+    runner.register_hook(last)
+    run_training(runner, how_to_continue='--resume continues from the latest.')
+    return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
 
 
 def _fit_schedule_and_lr(
-    runner: Runner,
-    own_data: bool,
-    lr: float | None,
-    auto_scale_lr: bool,
-    options: Mapping[str, Any],
-    base_batch: int,
+    runner: Runner, own_data: bool, lr: float | None, auto_scale_lr: bool, options: Mapping[str, Any], base_batch: int
 ) -> None:
     """Fits the schedule to the length of training and the learning rate to the total batch; shows both."""
     by_options = any(key.startswith('param_scheduler') for key in options)

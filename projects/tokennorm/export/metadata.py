@@ -12,6 +12,7 @@ from tokennorm.engine.prediction import CocoDetections
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.runtime import FORMAT
+from tokennorm.registry import type_name
 from tokennorm.version import __version__
 
 _NO_GEOMETRY = ('LoadImageFromFile', 'LoadImageFromNDArray', 'LoadAnnotations', 'PackDetInputs')
@@ -25,7 +26,7 @@ def resize_rule(cfg: Config) -> dict[str, Any] | None:
     """
     rule = None
     for step in get_test_pipeline_cfg(cfg):
-        kind = str(step['type']).rpartition('.')[2]
+        kind = type_name(step)
         if kind == 'Resize' and step.get('scale') is not None and rule is None:
             scale = [step['scale']] * 2 if isinstance(step['scale'], int) else list(step['scale'])
             rule = dict(scale=scale, keep_ratio=bool(step.get('keep_ratio', False)))

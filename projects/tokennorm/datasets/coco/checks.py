@@ -10,6 +10,7 @@ from mmengine.fileio import list_from_file
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.coco.inspection import inspect_annotations
+from tokennorm.registry import type_name
 
 
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
@@ -56,7 +57,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     kind = _class_of(dataset)
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     pipeline = dataset.get('pipeline') or []
-    is_labelled = split != 'test' and not any(_type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
+    is_labelled = split != 'test' and not any(type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
     if not path.is_file():
         if _is_elsewhere(dataset):
             return
@@ -106,13 +107,7 @@ def _is_elsewhere(dataset: Mapping[str, Any]) -> bool:
 
 def _class_of(dataset: Mapping[str, Any]) -> type | None:
     """The class that a dataset's `type` names, with or without a scope; None if mmdet's registry does not have it."""
-    return DATASETS.module_dict.get(_type_name(dataset))
-
-
-def _type_name(cfg: Mapping[str, Any]) -> str:
-    """The name of a `type`, without its scope. Configs in pure Python have the class itself."""
-    kind = cfg['type']
-    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition('.')[2]
+    return DATASETS.module_dict.get(type_name(dataset))
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
@@ -192,6 +187,13 @@ def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
             yield from innermost_datasets(inner)
     else:
         yield dataset
+
+
+def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
+    """Returns the metrics of a split's evaluator that are given as dicts."""
+    found = cfg.get(f'{split}_evaluator') or []
+    found = found if isinstance(found, list | tuple) else [found]
+    return [one for one in found if isinstance(one, MutableMapping)]
 
 
 def _heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:

@@ -5,10 +5,11 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
+from tokennorm.datasets.coco.checks import evaluators, innermost_datasets, set_num_classes
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection
 from tokennorm.datasets.drawing import palette
+from tokennorm.registry import type_name
 
 
 def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
@@ -99,12 +100,11 @@ def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
 
 def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
     """The COCO metrics of a split; train has none."""
-    evaluators = cfg.get(f'{split}_evaluator') or []
-    evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
-    for evaluator in evaluators:
-        if str(evaluator['type']).rpartition('.')[2] != 'CocoMetric':
+    found = evaluators(cfg, split)
+    for evaluator in found:
+        if type_name(evaluator) != 'CocoMetric':
             raise ValueError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric')
-    return list(evaluators)
+    return found
 
 
 def _test_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from tokennorm.registry import type_name
+
 Scheduler = dict[str, Any]
 
 _POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
@@ -27,7 +29,7 @@ def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, A
     """Returns whether a scheduler raises the learning rate from the first iteration, before another continues."""
     return (
         len(schedulers) > 1
-        and _name(scheduler) in _WARM_UPS
+        and type_name(scheduler) in _WARM_UPS
         and scheduler.get('begin', 0) == 0
         and 'end' in scheduler
         and scheduler.get('start_factor', scheduler.get('factor', 0.1)) < scheduler.get('end_factor', 1.0)
@@ -66,7 +68,7 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
             parts.append(f'learning rate x {scheduler.get("gamma", 0.1):g} at {unit} {steps}')
         else:
             end = _end(scheduler, epoch_length)
-            parts.append(_name(scheduler) + ('' if end is None else f' to {unit} {scheduler["end"]}'))
+            parts.append(type_name(scheduler) + ('' if end is None else f' to {unit} {scheduler["end"]}'))
     return ', '.join(parts)
 
 
@@ -144,8 +146,3 @@ def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:
     if end is None or end >= 10**9:  # mmengine's INF
         return None
     return round(end * epoch_length) if scheduler.get('by_epoch', True) else end
-
-
-def _name(scheduler: Mapping[str, Any]) -> str:
-    kind = scheduler['type']
-    return (kind if isinstance(kind, str) else kind.__name__).rpartition('.')[2]

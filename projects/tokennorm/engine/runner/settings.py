@@ -6,8 +6,10 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.datasets.coco.checks import evaluators
 from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.engine.argument_checks import LOGGERS
+from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least
 KEPT_CHECKPOINTS = 2  # besides the best one
@@ -20,10 +22,8 @@ def metric_of(cfg: Config) -> str | None:
 
     None where nothing validates, or by other metrics than these.
     """
-    evaluators = cfg.get('val_evaluator') or []
-    evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
-    for evaluator in evaluators:
-        kind = str(evaluator.get('type')).rpartition('.')[2]
+    for evaluator in evaluators(cfg, 'val'):
+        kind = type_name(evaluator)
         if kind == 'CocoMetric':
             metrics = evaluator.get('metric', 'bbox')
             metrics = [metrics] if isinstance(metrics, str) else metrics
