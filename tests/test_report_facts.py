@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 
 from tests.test_report_evaluation import make_truth
-from tokennorm.report.facts import DataFacts, validates_by_epoch, versions
+from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.figures import pick_confusions
 
 
@@ -17,12 +17,12 @@ def test_data_facts(tmp_path):
     truth['annotations'][0]['iscrowd'] = 1
     path = tmp_path / 'val.json'
     path.write_text(json.dumps(truth))
-    facts = DataFacts.of(path, truth)
-    assert (facts.images, facts.objects, facts.classes) == (4, len(truth['annotations']) - 1, 3)
-    assert len(facts.fingerprint) == 12
-    assert DataFacts.of(path, truth) == facts
+    facts = data_facts(path, truth)
+    assert (facts['images'], facts['objects'], facts['classes']) == (4, len(truth['annotations']) - 1, 3)
+    assert len(facts['fingerprint']) == 12
+    assert data_facts(path, truth) == facts
     path.write_text(json.dumps(truth) + ' ')
-    assert DataFacts.of(path, truth).fingerprint != facts.fingerprint
+    assert data_facts(path, truth)['fingerprint'] != facts['fingerprint']
 
 
 def test_versions_name_what_computes():

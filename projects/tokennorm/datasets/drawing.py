@@ -46,7 +46,7 @@ def draw_annotations(
     for annotation in annotations:
         crowd = bool(annotation.get('iscrowd'))
         colour = (255, 255, 255) if crowd else colours.get(annotation['category_id'], (255, 255, 255))[::-1]
-        for outline in _outlines(annotation.get('segmentation'), height, width):
+        for outline in outlines(annotation.get('segmentation'), height, width):
             cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, colour, 1, cv2.LINE_AA)
         x, y, w, h = (round(value * scale) for value in annotation['bbox'])
         cv2.rectangle(image, (x, y), (x + w, y + h), colour, 1)
@@ -58,7 +58,7 @@ def draw_annotations(
     return image
 
 
-def _outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
+def outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     """Returns contours (N, 1, 2) of a COCO segmentation: polygons, or run lengths, compressed or not."""
     if not segmentation:
         return []
@@ -67,7 +67,7 @@ def _outlines(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     if isinstance(segmentation['counts'], list):
         segmentation = run_lengths.frPyObjects(segmentation, height, width)
     mask = np.ascontiguousarray(run_lengths.decode(segmentation))
-    return list(cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)[0])
+    return list(cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)[0])
 
 
 def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:

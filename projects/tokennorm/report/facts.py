@@ -2,53 +2,33 @@
 
 import hashlib
 import platform
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config
 
+from tokennorm.engine.check_env import version_of
 from tokennorm.version import __version__
 
 PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')
 
 
-@dataclass(frozen=True)
-class DataFacts:
-    """An annotation file in short.
-
-    Args:
-        path: The file, as an absolute path.
-        fingerprint: First 12 hex digits of the SHA-256 of the file.
-        images: Number of images.
-        objects: Number of objects, without crowds.
-        classes: Number of categories.
-    """
-
-    path: str
-    fingerprint: str
-    images: int
-    objects: int
-    classes: int
-
-    @classmethod
-    def of(cls, path: str | Path, content: dict[str, Any]) -> 'DataFacts':
-        """Returns the facts of a COCO annotation file, from its path and its content."""
-        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
-        objects = sum(not a.get('iscrowd') for a in content.get('annotations', []))
-        return cls(str(Path(path).resolve()), digest, len(content['images']), objects, len(content['categories']))
+def data_facts(path: str | Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Returns path, hash and counts of a COCO annotation file; crowds are not counted."""
+    return dict(
+        path=str(Path(path).resolve()),
+        fingerprint=hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12],
+        images=len(content['images']),
+        objects=sum(not a.get('iscrowd') for a in content.get('annotations', [])),
+        classes=len(content['categories']),
+    )
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python, of TokenNorm and of the packages it builds on, and the device."""
     found = {'Python': platform.python_version(), 'tokennorm': __version__}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    found |= {package: version for package in PACKAGES if (version := version_of(package))}
     found['device'] = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU ({platform.machine()})'
     return found
 

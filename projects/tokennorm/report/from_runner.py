@@ -1,7 +1,5 @@
 """Makes the report's source from a runner of mmengine that has evaluated a detector."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,6 @@ def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | No
     Raises:
         ValueError: if the split was not evaluated by `tokennorm.CocoMetric` in this process.
     """
-    return write_report(source_of(runner, split, checkpoint), path)
-
-
-def source_of(runner: Runner, split: str, checkpoint: str | None = None) -> Source:
-    """Returns the source of a report; arguments and errors are those of `report_on`."""
     loop = getattr(runner, f'{split}_loop')
     metrics = [] if loop is None else loop.evaluator.metrics
     metric = next((metric for metric in metrics if isinstance(metric, CocoMetric)), None)
@@ -41,7 +34,7 @@ def source_of(runner: Runner, split: str, checkpoint: str | None = None) -> Sour
     dataset = loop.dataloader.dataset
     while not hasattr(dataset, 'data_prefix') and hasattr(dataset, 'dataset'):
         dataset = dataset.dataset
-    return Source(
+    source = Source(
         title=Path(runner.cfg.filename).stem if runner.cfg.filename else runner.experiment_name,
         ann_file=metric.ann_file,
         detections=metric.detections,
@@ -50,6 +43,6 @@ def source_of(runner: Runner, split: str, checkpoint: str | None = None) -> Sour
         work_dir=runner.work_dir,
         cfg=runner.cfg,
         checkpoint=checkpoint,
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         max_detections=metric.max_detections,
     )
+    return write_report(source, path)

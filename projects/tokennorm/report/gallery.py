@@ -9,8 +9,8 @@ from typing import Any
 
 import cv2
 import numpy as np
-from pycocotools import mask as run_lengths
 
+from tokennorm.datasets.drawing import outlines
 from tokennorm.report.evaluation import Evaluation
 
 LONG_SIDE = 640  # pixels of an embedded image
@@ -187,15 +187,8 @@ def encode(pixels: np.ndarray) -> str:
 
 def outline(segmentation: Any, height: int, width: int) -> str:
     """Returns SVG path data of a COCO segmentation: polygons, or run lengths of an image of this size."""
-    if not segmentation:
-        return ''
-    if isinstance(segmentation, list):
-        contours = [np.reshape(polygon, (-1, 2)) for polygon in segmentation]
-    else:
-        if isinstance(segmentation['counts'], list):
-            segmentation = run_lengths.frPyObjects(segmentation, height, width)
-        mask = np.ascontiguousarray(run_lengths.decode(segmentation))
-        contours = [c[:, 0] + 0.5 for c in cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)[0]]
+    shift = 0 if isinstance(segmentation, list) else 0.5  # to the centres of pixels
+    contours = [points[:, 0] + shift for points in outlines(segmentation, height, width)]
     return ''.join('M' + 'L'.join(f'{x:.4g},{y:.4g}' for x, y in points) + 'Z' for points in contours)
 
 

@@ -17,6 +17,10 @@ from tokennorm.engine.scalars import Curve, read_scalars
 from tokennorm.registry import HOOKS
 from tokennorm.report.from_runner import report_on
 
+NUM_IMAGES = 8  # in predictions.png
+SCORE_THR = 0.5  # detections with a lower score are not drawn there
+MIN_SIDE = 384  # images are enlarged to this short side before drawing, so that labels are legible, in pixels
+
 
 @HOOKS.register_module()
 class ReportHook(Hook):
@@ -31,81 +35,60 @@ class ReportHook(Hook):
 
     Args:
         metric: Validation metric of curve and summary, as the evaluator names it.
-        num_images: Images in `predictions.png`.
-        score_thr: Detections with a lower score are not drawn there.
-        min_side: Images are enlarged to this short side before drawing, so that labels are legible, in pixels.
     """
 
     priority = 'LOWEST'
 
-    def __init__(
-        self,
-        metric: str = 'coco/bbox_mAP',
-        num_images: int = 8,
-        score_thr: float = 0.5,
-        min_side: int = 384,
-    ) -> None:
+    def __init__(self, metric: str = 'coco/bbox_mAP') -> None:
         self.metric = metric
-        self.num_images = num_images
-        self.score_thr = score_thr
-        self.min_side = min_side
 
     @master_only
     def after_train(self, runner: Runner) -> None:
         """Writes the files; mmengine calls it when training ends."""
         folder = Path(runner.work_dir)
-        for name, write in (
-            ('report.html', self._write_report),
-            ('predictions.png', self._write_predictions),
-            ('curves.png', self._write_curves),
-            ('summary.md', self._write_summary),
-        ):
+        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        end = f'end of training, epoch {runner.epoch}' if by_epoch else f'end of training, iteration {runner.iter}'
+        for name, write in {
+            'report.html': lambda path: report_on(runner, 'val', path, checkpoint=end),
+            'predictions.png': lambda path: cv2.imwrite(str(path), draw_predictions(runner)),
+            'curves.png': lambda path: plot_curves(path, *_curves(runner, self.metric), self.metric),
+            'summary.md': lambda path: path.write_text(summarise(runner, *_curves(runner, self.metric), self.metric)),
+        }.items():
             try:
-                write(runner, folder / name)
+                write(folder / name)
             except Exception as error:
                 text = ' '.join(str(error).split())
                 runner.logger.warning(f'{folder / name} was not written ({type(error).__name__}: {text:.200})')
         runner.logger.info(f'Report, summary, curves and predictions are in {folder}')
 
-    def _write_report(self, runner: Runner, path: Path) -> None:
-        unit = f'epoch {runner.epoch}' if isinstance(runner.train_loop, EpochBasedTrainLoop) else ''
-        report_on(runner, 'val', path, checkpoint=f'end of training, {unit or f"iteration {runner.iter}"}')
 
-    def _write_predictions(self, runner: Runner, path: Path) -> None:
-        cv2.imwrite(str(path), self.draw_predictions(runner))
+def _curves(runner: Runner, metric: str) -> tuple[Curve, Curve]:
+    """Returns loss and metric against iterations."""
+    scalars = read_scalars(runner.work_dir)
+    epoch_length = len(runner.train_dataloader) if isinstance(runner.train_loop, EpochBasedTrainLoop) else 1
+    values = {step * epoch_length: value for step, value in scalars.get(metric, {}).items()}
+    return scalars.get('loss', {}), values
 
-    def _write_curves(self, runner: Runner, path: Path) -> None:
-        plot_curves(path, *self._curves(runner), self.metric)
 
-    def _write_summary(self, runner: Runner, path: Path) -> None:
-        path.write_text(summarise(runner, *self._curves(runner), self.metric))
-
-    def _curves(self, runner: Runner) -> tuple[Curve, Curve]:
-        """Returns loss and metric against iterations."""
-        scalars = read_scalars(runner.work_dir)
-        epoch_length = len(runner.train_dataloader) if isinstance(runner.train_loop, EpochBasedTrainLoop) else 1
-        values = {step * epoch_length: value for step, value in scalars.get(self.metric, {}).items()}
-        return scalars.get('loss', {}), values
-
-    @torch.no_grad()
-    def draw_predictions(self, runner: Runner) -> np.ndarray:
-        """A contact sheet of ground truth and predictions side by side, two pairs per row, (H, W, 3) uint8 in BGR."""
-        loader, visualizer = runner.val_dataloader, runner.visualizer
-        visualizer.dataset_meta = loader.dataset.metainfo
-        runner.model.eval()
-        pairs = []
-        count = min(self.num_images, len(loader.dataset))
-        for index in np.linspace(0, len(loader.dataset) - 1, count, dtype=int):
-            (sample,) = runner.model.test_step(loader.collate_fn([loader.dataset[int(index)]]))
-            image = cv2.cvtColor(cv2.imread(sample.img_path), cv2.COLOR_BGR2RGB)
-            factor = max(1.0, self.min_side / min(image.shape[:2]))
-            image = cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC)
-            sample = sample.cpu()
-            for instances in (sample.gt_instances, sample.pred_instances):
-                enlarge(instances, factor, image.shape[:2])
-            visualizer.add_datasample('report', image, sample, pred_score_thr=self.score_thr)
-            pairs.append(visualizer.get_image())
-        return cv2.cvtColor(tile(pairs, columns=2), cv2.COLOR_RGB2BGR)
+@torch.no_grad()
+def draw_predictions(runner: Runner) -> np.ndarray:
+    """A contact sheet of ground truth and predictions side by side, two pairs per row, (H, W, 3) uint8 in BGR."""
+    loader, visualizer = runner.val_dataloader, runner.visualizer
+    visualizer.dataset_meta = loader.dataset.metainfo
+    runner.model.eval()
+    pairs = []
+    count = min(NUM_IMAGES, len(loader.dataset))
+    for index in np.linspace(0, len(loader.dataset) - 1, count, dtype=int):
+        (sample,) = runner.model.test_step(loader.collate_fn([loader.dataset[int(index)]]))
+        image = cv2.cvtColor(cv2.imread(sample.img_path), cv2.COLOR_BGR2RGB)
+        factor = max(1.0, MIN_SIDE / min(image.shape[:2]))
+        image = cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_CUBIC)
+        sample = sample.cpu()
+        for instances in (sample.gt_instances, sample.pred_instances):
+            enlarge(instances, factor, image.shape[:2])
+        visualizer.add_datasample('report', image, sample, pred_score_thr=SCORE_THR)
+        pairs.append(visualizer.get_image())
+    return cv2.cvtColor(tile(pairs, columns=2), cv2.COLOR_RGB2BGR)
 
 
 def enlarge(instances: InstanceData, factor: float, shape: tuple[int, int]) -> None:
@@ -123,17 +106,13 @@ def plot_curves(path: Path, loss: Curve, values: Curve, metric: str) -> None:
     """Loss and metric against iterations, one above the other."""
     figure = Figure(figsize=(8, 6), layout='constrained')
     axes = figure.subplots(2, sharex=True)
-    axes[0].plot(*_points(loss), color='C0')
+    axes[0].plot(list(loss), list(loss.values()), color='C0')
     axes[0].set_ylabel('training loss')
-    axes[1].plot(*_points(values), color='C1', marker='o', markersize=4)
+    axes[1].plot(list(values), list(values.values()), color='C1', marker='o', markersize=4)
     axes[1].set(ylabel=metric, xlabel='iteration', ylim=(0, None))
     for ax in axes:
         ax.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
-
-
-def _points(curve: Curve) -> tuple[list[int], list[float]]:
-    return list(curve), list(curve.values())
 
 
 def summarise(runner: Runner, loss: Curve, values: Curve, metric: str) -> str:

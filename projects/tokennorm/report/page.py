@@ -12,14 +12,14 @@ from typing import Any
 import jinja2
 from mmengine.config import Config
 
-from tokennorm.engine.anchor_fit import AnchorFit, anchor_fit, anchor_sizes
+from tokennorm.engine.anchor_fit import anchor_fit, anchor_sizes
 from tokennorm.engine.detections import Detections
 from tokennorm.engine.lambdas import PREFIX
 from tokennorm.engine.scalars import Curve, read_scalars
 from tokennorm.report import figures
 from tokennorm.report.evaluation import SUMMARY, TIDE, Evaluation, evaluate, select_categories
-from tokennorm.report.facts import DataFacts, validates_by_epoch, versions
-from tokennorm.report.gallery import Gallery, Picture
+from tokennorm.report.facts import data_facts, validates_by_epoch, versions
+from tokennorm.report.gallery import Gallery
 from tokennorm.version import __version__
 
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
@@ -81,8 +81,9 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         raise ValueError('there are no detections to report on')
     main = list(results.values())[-1]  # masks, where there are masks
     scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
-    data = DataFacts.of(source.ann_file, ground_truth)
+    data = data_facts(source.ann_file, ground_truth)
     numbers = to_json(source, results, data, ground_truth['categories'])
+    gallery = None if source.image_dir is None else Gallery(ground_truth, main, source.image_dir)
     page = render(
         'report.html.j2',
         source=source,
@@ -91,11 +92,13 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         tide={IOU_TYPES[iou_type]: result.tide for iou_type, result in results.items()},
         numbers=numbers,
         data=data,
-        fit=_anchor_fit(source.cfg, ground_truth),
+        fit=None if source.cfg is None else anchor_fit(source.cfg, ground_truth),
         anchor_sizes={} if source.cfg is None else anchor_sizes(source.cfg),
         over_the_run=run_figures(scalars, source.cfg),
         headline=headline(scalars),
-        galleries=_galleries(source, ground_truth, main),
+        galleries=dict(
+            worst=gallery.worst_images() if gallery else [], labels=gallery.label_errors() if gallery else []
+        ),
         figures=figures,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,14 +135,14 @@ def format_points(value: float | None, digits: int = 1) -> str:
 
 
 def to_json(
-    source: Source, results: Mapping[str, Evaluation], data: DataFacts, categories: Sequence[Mapping[str, Any]]
+    source: Source, results: Mapping[str, Evaluation], data: Mapping[str, Any], categories: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Returns the numbers of a report as plain dicts and lists."""
     return dict(
         title=source.title,
         command=source.command,
         checkpoint=source.checkpoint,
-        data=asdict(data),
+        data=data,
         category_ids=[category['id'] for category in categories],
         image_dir=None if source.image_dir is None else str(source.image_dir),
         max_detections=source.max_detections,
@@ -194,14 +197,3 @@ def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, s
     if lambdas:
         drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
     return drawn
-
-
-def _anchor_fit(cfg: Config | None, ground_truth: dict[str, Any]) -> AnchorFit | None:
-    return None if cfg is None else anchor_fit(cfg, ground_truth)
-
-
-def _galleries(source: Source, ground_truth: dict[str, Any], evaluation: Evaluation) -> dict[str, list[Picture]]:
-    if source.image_dir is None:
-        return dict(worst=[], labels=[])
-    gallery = Gallery(ground_truth, evaluation, source.image_dir)
-    return dict(worst=gallery.worst_images(), labels=gallery.label_errors())
