@@ -41,11 +41,7 @@ def check_start(cfg: MutableMapping[str, Any]) -> None:
 
 
 def check_allow_missing(model: nn.Module) -> None:
-    """Checks that every name in the `allow_missing` of a backbone's `init_cfg` matches a parameter.
-
-    Raises:
-        ValueError: for a name that matches none.
-    """
+    """Checks that every name in the `allow_missing` of a backbone's `init_cfg` matches a parameter."""
     backbone = getattr(model, 'backbone', None)
     if type(backbone).__module__.startswith('tokennorm.') and backbone.init_cfg is not None:
         matching(backbone.state_dict(), parse_init_cfg(backbone.init_cfg)[1])

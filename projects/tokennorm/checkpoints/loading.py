@@ -32,12 +32,7 @@ class ReadKeys(dict):
 
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any], convert: Convert | None = None) -> LoadReport:
-    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report.
-
-    Raises:
-        ValueError: as `parse_init_cfg`.
-        FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
-    """
+    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
     checkpoint, allow_missing = parse_init_cfg(init_cfg)
     report = load_pretrained(model, checkpoint, convert, allow_missing)
     print_log(str(report), logger='current')
@@ -147,11 +142,7 @@ def _convert(sources: StateDict, steps: Iterable[Convert]) -> tuple[StateDict, s
 
 
 def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
-    """Compares the keys and shapes of a state dict with those of a model.
-
-    Raises:
-        CheckpointError: with what of `source` is missing, unexpected or of another shape.
-    """
+    """Raises `CheckpointError` unless a state dict has the keys and shapes of a model; `source` names it."""
     if problems := misfit(model.state_dict(), state_dict):
         raise CheckpointError(_does_not_fit(model, source, problems))
 
@@ -165,11 +156,7 @@ def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
 
 
 def _find_layout(model: nn.Module, state_dict: StateDict, source: str) -> Layout:
-    """The layout of a state dict, one of those that the model can load.
-
-    Raises:
-        CheckpointError: if it is none of them.
-    """
+    """The layout of a state dict. If the model cannot load it, raises `CheckpointError`."""
     taken, layout = layouts_of(model), recognise(state_dict)
     if layout in taken:
         return layout
@@ -180,11 +167,7 @@ def _find_layout(model: nn.Module, state_dict: StateDict, source: str) -> Layout
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
-    """The names that match one of the patterns.
-
-    Raises:
-        ValueError: for a pattern that matches none.
-    """
+    """The names that match one of the patterns. A pattern that matches none raises `ValueError`."""
     found = {pattern: {name for name in names if fnmatchcase(name, pattern)} for pattern in patterns}
     for pattern, matched in found.items():
         if not matched:

@@ -130,32 +130,20 @@ def state_dict_in(content: Any, source: str | Path) -> StateDict:
 
 
 def trained_classes(checkpoint: str | Path) -> list[str] | None:
-    """The class names that a checkpoint was trained with; None if it has none.
-
-    Raises:
-        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
-    """
+    """The class names that a checkpoint was trained with; None if it has none."""
     classes = trained_meta(checkpoint).get('classes')
     return list(classes) if classes else None
 
 
 def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
-    """The `metainfo` of the dataset that a checkpoint was trained with; {} if it has none.
-
-    Raises:
-        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
-    """
+    """The `metainfo` of the dataset that a checkpoint was trained with; {} if it has none."""
     content = read_checkpoint(checkpoint)
     meta = content.get('meta') if isinstance(content, dict) else None
     return common_meta((meta or {}).get('dataset_meta'))
 
 
 def describe_checkpoint(checkpoint: str | Path) -> str:
-    """Returns a file or URL with the epoch that it was written after, and the metric if it is the best of its run.
-
-    Raises:
-        FileNotFoundError, OSError, CheckpointError: as `read_checkpoint`.
-    """
+    """Returns a file or URL with the epoch that it was written after, and the metric if it is the best of its run."""
     content = read_checkpoint(checkpoint)
     meta = content.get('meta') if isinstance(content, dict) else None
     facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
@@ -196,9 +184,6 @@ def newest_checkpoint(folder: Path) -> Path:
     """Returns the latest checkpoint of a work directory: the noted one, else that of the highest epoch or iteration.
 
     The directory may have been moved.
-
-    Raises:
-        FileNotFoundError: if there is none.
     """
     noted = noted_checkpoint(folder)
     if noted is not None and noted.is_file():

@@ -27,11 +27,7 @@ class _StandIn:
         self.state = state
 
     def made(self) -> Any:
-        """Returns the data that it replaces.
-
-        Raises:
-            ValueError: if that is not plain data.
-        """
+        """Returns the data that it replaces."""
         raise ValueError(f'{type(self).__name__.removeprefix("_")} is no data')
 
 

@@ -72,12 +72,7 @@ def hashed_name(path: Path, content: bytes, suffix: str = '.pth') -> Path:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Writes a file that does not exist yet. An interruption leaves no file of this name.
-
-    Raises:
-        FileExistsError: if it exists.
-        OSError: if it cannot be written.
-    """
+    """Writes a file that does not exist yet. An interruption leaves no file of this name."""
     if path.exists():
         raise FileExistsError(f'{path} already exists; remove it or name another file')
     write_atomically(path, content)

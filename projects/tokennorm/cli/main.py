@@ -33,9 +33,6 @@ def main(argv: list[str] | None = None) -> None:
 
     Args:
         argv: The subcommand and its arguments; by default those of the process.
-
-    Raises:
-        SystemExit: for an unknown subcommand, with the nearest name; and whatever the subcommand exits with.
     """
     words = sys.argv[1:] if argv is None else argv
     name = words[0] if words else '--help'

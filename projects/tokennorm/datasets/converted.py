@@ -52,12 +52,7 @@ class LabelFolder(Protocol):
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
-    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again.
-
-    Raises:
-        ValueError: for images or labels that cannot be read.
-        OSError: if the cache directory cannot be written.
-    """
+    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
     from tokennorm.files import write_atomically  # imports mmengine
 
     splits = {}

@@ -23,11 +23,7 @@ class ShardDataset(CustomDataset):
         super().__init__(**{'data_prefix': split} | kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """Returns path and label of each image. mmengine calls it.
-
-        Raises:
-            FileNotFoundError, ValueError: as `read_index`, and for other classes than those of the config.
-        """
+        """Returns path and label of each image. mmengine calls it."""
         folder = Path(self.img_prefix).absolute()
         index = read_index(folder)
         classes = self._metainfo.setdefault('classes', tuple(index['classes']))

@@ -34,9 +34,6 @@ def write_shards(samples: Iterable[tuple[str, int]], classes: Sequence[str], out
         classes: Names of the labels.
         out: New folder.
         shard_bytes: A shard is ended when it has reached this size.
-
-    Raises:
-        OSError: if the folder exists, or a file cannot be read or written.
     """
     if out.exists():
         raise FileExistsError(f'{out} exists: name a new folder')

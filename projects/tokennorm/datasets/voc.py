@@ -49,11 +49,7 @@ class VocFolder:
 
 
 def find_voc(root: Path) -> VocFolder | None:
-    """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files.
-
-    Raises:
-        ValueError: for XML that cannot be read, and for XML files whose image is not found.
-    """
+    """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files."""
     if not root.is_dir():
         return None
     found = _from_image_sets(root) or _from_split_folders(root)

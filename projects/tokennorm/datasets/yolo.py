@@ -47,11 +47,7 @@ class YoloFolder:
 
 
 def find_yolo(root: Path) -> YoloFolder | None:
-    """The YOLO dataset of a folder, or of a `data.yaml`; None if there is no such file.
-
-    Raises:
-        ValueError: for a `data.yaml` that names folders that do not exist, or another number of classes than names.
-    """
+    """The YOLO dataset of a folder, or of a `data.yaml`; None if there is no such file."""
     file = root if root.is_file() else _find_yaml(root)
     if file is None:
         return None

@@ -29,13 +29,7 @@ def check_training(
     resume: bool | str | Path = False,
     **others: Any,
 ) -> None:
-    """Checks the arguments of `tokennorm.engine.training.run` that can be checked without the config.
-
-    Raises:
-        ValueError: for a value that cannot be used.
-        FileNotFoundError: for a config, folder or checkpoint that does not exist.
-        ImportError: for a logger whose package is not installed.
-    """
+    """Checks the arguments of `tokennorm.engine.training.run` that can be checked without the config."""
     if epochs is not None:
         check_epochs(epochs)
     if lr is not None and not lr > 0:
@@ -65,12 +59,7 @@ def check_image_size(size: int | None) -> None:
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Checks the names of loggers, which are keys of `LOGGERS`.
-
-    Raises:
-        ValueError: for an unknown name.
-        ImportError: for a package that is not installed, with what installs it.
-    """
+    """Checks the names of loggers, which are keys of `LOGGERS`."""
     for name in names:
         if name not in LOGGERS:
             raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')

@@ -123,9 +123,6 @@ def hotcoco_evaluation(ground_truth: dict[str, Any], detections: Detections, iou
         ground_truth: Content of a COCO annotation file.
         detections: Detections of the dataset.
         iou_type: 'bbox' or 'segm'.
-
-    Raises:
-        ImportError: if hotcoco is not installed.
     """
     if hotcoco is None:
         raise ImportError('hotcoco is not installed: `pip install hotcoco`')

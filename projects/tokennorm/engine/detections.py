@@ -66,11 +66,7 @@ class Detections:
 
     @classmethod
     def read(cls, path: str | Path) -> 'Detections':
-        """Reads a COCO results file.
-
-        Raises:
-            ValueError: if the file is not a list of results with `bbox`.
-        """
+        """Reads a COCO results file."""
         try:
             results = json.loads(Path(path).read_text())
             table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]

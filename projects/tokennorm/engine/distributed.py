@@ -30,9 +30,6 @@ def start_cpu_processes(cfg: Config) -> None:
 
     Args:
         cfg: A whole config, with `launcher`; its `model_wrapper_cfg` is changed.
-
-    Raises:
-        ValueError: for a launcher other than torchrun, which mmengine cannot start without a GPU.
     """
     launcher = cfg.get('launcher', 'none')
     if launcher == 'none' or get_device() != 'cpu':

@@ -41,11 +41,7 @@ def is_video(source: str) -> bool:
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """Checks inputs by their names, before anything long begins.
-
-    Raises:
-        ValueError: for an input that does not exist or that cannot be read, with a hint.
-    """
+    """Checks inputs by their names, before anything long begins."""
     for source in sources:
         if source.startswith(('http://', 'https://')):
             raise ValueError(f'{source} is a web address; download the file first, for example with curl -LO {source}')
@@ -65,9 +61,6 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
         sources: Image files; or one folder, one video, one index of a webcam or one URL of a stream.
         out: Output folder. The drawings in its folder `vis` are not read.
         every: Use every Nth frame.
-
-    Raises:
-        ValueError: if there is nothing to read.
     """
     first = Path(sources[0])
     if is_video(sources[0]):

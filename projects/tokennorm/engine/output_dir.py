@@ -7,11 +7,7 @@ LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
 def make_output_dir(folder: str | Path) -> None:
-    """Creates a folder, and checks that files can be written to it.
-
-    Raises:
-        ValueError: with the reason, if the folder cannot be created or written to.
-    """
+    """Creates a folder, and checks that files can be written to it."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -19,9 +19,6 @@ class Tracker:
     Args:
         frame_rate: Frames per second that `update` is called for.
         lowest_score: Lowest score that begins a track. ByteTrack also uses detections below it, to continue one.
-
-    Raises:
-        ImportError: if the package trackers is not installed, with the pip line.
     """
 
     def __init__(self, frame_rate: float, lowest_score: float) -> None:

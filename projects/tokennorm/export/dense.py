@@ -21,11 +21,7 @@ class UnsupportedError(ValueError):
 
 
 def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
-    """Returns the overlap of a `test_cfg` with plain non-maximum suppression.
-
-    Raises:
-        UnsupportedError: for other kinds of suppression.
-    """
+    """Returns the overlap of a `test_cfg` with plain non-maximum suppression."""
     nms = dict(cfg.get('nms') or {})
     unknown = set(nms) - {'type', 'iou_threshold', 'split_thr', 'max_num'}
     if nms.get('type') not in ('nms', None) or 'iou_threshold' not in nms or unknown:
@@ -36,11 +32,7 @@ def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
 
 
 def check_dense_head(head: nn.Module) -> None:
-    """Checks that a head decodes its outputs as mmdet's base class for dense heads does.
-
-    Raises:
-        UnsupportedError: with the name of the head, for one that decodes in its own way.
-    """
+    """Checks that a head decodes its outputs as mmdet's base class for dense heads does."""
     name = type(head).__name__
     base = RPNHead if isinstance(head, RPNHead) else BaseDenseHead
     if not isinstance(head, BaseDenseHead) or any(

@@ -19,11 +19,7 @@ _NO_GEOMETRY = ('LoadImageFromFile', 'LoadImageFromNDArray', 'LoadAnnotations', 
 
 
 def resize_rule(cfg: Config) -> dict[str, Any] | None:
-    """Returns how the test pipeline of a config resizes images, as `runtime.resized_shape` reads it.
-
-    Raises:
-        UnsupportedError: for a pipeline that changes images in another way.
-    """
+    """Returns how the test pipeline of a config resizes images, as `runtime.resized_shape` reads it."""
     rule = None
     for step in get_test_pipeline_cfg(cfg):
         kind = type_name(step)

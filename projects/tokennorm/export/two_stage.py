@@ -19,11 +19,7 @@ from tokennorm.export.nms import clip, nms_keep, ranked
 
 
 def check_roi_head(roi_head: nn.Module) -> None:
-    """Checks that the second stage is mmdet's standard one.
-
-    Raises:
-        UnsupportedError: with the name of the part that is not.
-    """
+    """Checks that the second stage is mmdet's standard one."""
     parts = [(roi_head, StandardRoIHead, 'predict'), (roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')]
     extractors = [roi_head.bbox_roi_extractor]
     if roi_head.with_mask:

@@ -48,10 +48,6 @@ def compare(inferencer: DetInferencer, path: Path, folder: Path, split: str = 'v
 
     Returns:
         AP of the boxes, and for a detector with masks AP of the masks.
-
-    Raises:
-        FileNotFoundError: for an image that is not there.
-        ValueError: for annotations with other classes.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(folder / 'annotations' / f'{split}.json'))

@@ -59,11 +59,6 @@ def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: 
         detector: The detector.
         metadata: Of `tokennorm.export.metadata.describe`.
         path: File to write. Its suffix decides on the format.
-
-    Raises:
-        ValueError: for an unknown suffix.
-        ImportError: if a package for the format is not installed.
-        OSError: if the file cannot be written.
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f'output file {path} must end in {", ".join(SUFFIXES)}')
@@ -121,11 +116,7 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
 
 
 def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
-    """Writes the content of an ONNX file as an OpenVINO model.
-
-    Raises:
-        OSError: if it cannot be written; nothing is left behind then.
-    """
+    """Writes the content of an ONNX file as an OpenVINO model."""
     import openvino
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,12 +53,7 @@ class Difference:
 
 
 def read_run(path: str | Path) -> Run:
-    """Reads a work directory with a report.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if `report.json` is not a report's.
-    """
+    """Reads a work directory with a report."""
     path = Path(path)
     if not (path / 'report.json').is_file():
         raise FileNotFoundError(

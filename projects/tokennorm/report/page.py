@@ -66,9 +66,6 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
 
     Returns:
         The content of `NAME.json`.
-
-    Raises:
-        OSError, ValueError: if the annotation file cannot be read, or a file cannot be written.
     """
     path = Path(path)
     content = json.loads(Path(source.ann_file).read_text())

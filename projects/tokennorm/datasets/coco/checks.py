@@ -48,9 +48,6 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     - A subclass of `CocoDataset` needs a COCO file with every class of `metainfo.classes`.
     - `CocoDataset` itself also needs these classes in the same order, and valid entries. Entries are not checked for
       images that are trained on without their annotations.
-
-    Raises:
-        FileNotFoundError, ValueError: as `check_config_data`.
     """
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
@@ -144,9 +141,6 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
 
     Not checked are heads that count something else: of proposals, of semantic segmentation, and of models that read
     class names.
-
-    Raises:
-        ValueError: for another number.
     """
     for name, head in _heads(model, 'model'):
         if head['num_classes'] != num_classes:
@@ -157,11 +151,7 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
 
 
 def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: str) -> None:
-    """Checks that the data has the classes that a checkpoint was trained with, in the same order.
-
-    Raises:
-        ValueError: if not; a detector would be evaluated on the wrong classes.
-    """
+    """Checks that the data has the classes that a checkpoint was trained with, in the same order."""
     if list(trained) == list(classes):
         return
     reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'

@@ -15,9 +15,6 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
     """Draws images taken evenly from a split, with their annotations: (H, W, 3) uint8 BGR.
 
     Files and masks that cannot be read are left out.
-
-    Raises:
-        ValueError: if no image can be read.
     """
     categories = split.content['categories']
     names = {category['id']: category['name'] for category in categories}

@@ -51,11 +51,7 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
 
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:
-    """Whether a detector is validated by its masks.
-
-    Raises:
-        ValueError: for an evaluator other than COCO's.
-    """
+    """Whether a detector is validated by its masks."""
     return any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val'))
 
 

@@ -11,9 +11,6 @@ def run_lengths(counts: Any) -> list[int]:
     A string has digits of 5 bits, lowest first, as characters from '0'. The 6th bit marks that another digit follows,
     and the 5th bit of the last digit is the sign. From the fourth count on, a count is the difference to the count two
     before it. pycocotools reads beyond the end of a string that is cut off; this function raises.
-
-    Raises:
-        ValueError: for counts that are not integers or are negative, and for any other string.
     """
     if isinstance(counts, list):
         if not all(type(count) is int and 0 <= count < 2**32 for count in counts):

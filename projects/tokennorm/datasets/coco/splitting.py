@@ -17,10 +17,6 @@ def split_annotations(ann_file: Path, val_fraction: float, seed: int) -> dict[st
 
     Returns:
         The files, by split.
-
-    Raises:
-        ValueError: if the file is not a COCO file, or a split would have no image.
-        FileExistsError: if a split's file exists.
     """
     content = read_coco_file(ann_file)
     images = sorted(content['images'], key=lambda image: str(image.get('file_name')))

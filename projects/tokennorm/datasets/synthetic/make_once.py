@@ -20,9 +20,6 @@ def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]
 
     Returns:
         Whether it was made now.
-
-    Raises:
-        FileExistsError: where `out` holds something else, with what to do.
     """
     try:
         if _exists(out, settings):

@@ -34,11 +34,7 @@ class DataErrorHook(Hook):
 
 
 def prepare_data(dataset: Any, index: int) -> Any:
-    """Calls the dataset's own `prepare_data`, and names the image in its errors.
-
-    Raises:
-        DataError: for any error.
-    """
+    """Calls the dataset's own `prepare_data`, and names the image in its errors."""
     try:
         return type(dataset).prepare_data(dataset, index)
     except Exception as error:

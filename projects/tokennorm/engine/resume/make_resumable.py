@@ -2,7 +2,6 @@
 
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from mmengine.config import Config
@@ -20,7 +19,7 @@ def make_resumable(cfg: Config) -> None:
     """
     hooks = cfg.setdefault('default_hooks', {})
     hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
-    if hook is not None and _is_host_hook(hook.get('type')):
+    if hook is not None and hook.get('type') in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook):
         hook['type'] = 'tokennorm.CheckpointHook'
     loader = cfg.get('train_dataloader')
     if loader is None:  # mmengine's runner reports it
@@ -31,11 +30,6 @@ def make_resumable(cfg: Config) -> None:
         loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
         if 'drop_last' in loader:
             loader['batch_sampler']['drop_last'] = loader.pop('drop_last')
-
-
-def _is_host_hook(kind: object) -> bool:
-    """By name, with or without mmengine's scope; configs in pure Python have the class."""
-    return kind in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook)
 
 
 def latest_checkpoint(work_dir: str | Path) -> Path | None:
@@ -62,21 +56,21 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
     return None
 
 
-def _candidates(folder: Path) -> Iterator[Path]:
-    """Yields checkpoints: those newer than `last_checkpoint`, the one that it names, then the others, newest first."""
-    paths = [path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')]
-    paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    named = noted_checkpoint(folder)
-    if named is not None:
+def _candidates(folder: Path) -> list[Path]:
+    """Returns checkpoints: those newer than `last_checkpoint`, the one that it names, then others, newest first."""
+    paths = {path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')}
+    named, written = noted_checkpoint(folder), 0
+    if named is not None and named.is_file():
+        paths.add(named)
         written = (folder / NOTE).stat().st_mtime_ns
-        after = [path for path in paths if path.stat().st_mtime_ns > written]
-        if named.is_file():
-            yield from after
-            yield named
-            paths = [path for path in paths if path not in after and not path.samefile(named)]
-        elif named.name:
-            warnings.warn(f'--resume: {folder / NOTE} names {named}, which does not exist', stacklevel=3)
-    yield from paths
+    elif named is not None and named.name:
+        warnings.warn(f'--resume: {folder / NOTE} names {named}, which does not exist', stacklevel=3)
+
+    def rank(path: Path) -> tuple[bool, bool, int]:
+        time = path.stat().st_mtime_ns
+        return time > written, path == named, time
+
+    return sorted(paths, key=rank, reverse=True)
 
 
 def _read_whole(path: Path) -> object:

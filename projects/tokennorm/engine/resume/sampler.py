@@ -78,9 +78,6 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
         Returns:
             The number of whole passes: 0 with a sampler that does not end.
-
-        Raises:
-            ValueError: if there are too few samples for one batch.
         """
         self.drawn = first
         passes = -1

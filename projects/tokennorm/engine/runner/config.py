@@ -75,11 +75,7 @@ def read_config(name: str | Path) -> Config:
 
 
 def use_options(cfg: Config, options: Mapping[str, Any] | None, printed: Sequence[str] = ()) -> None:
-    """Applies `--cfg-options`, and prints warnings other than those that were printed before.
-
-    Raises:
-        SystemExit: for an option that does not fit the config.
-    """
+    """Applies `--cfg-options`, and prints warnings other than those that were printed before."""
     try:
         _print_warnings([one for one in merge_options(cfg, options or {}) if one not in printed])
     except ValueError as error:

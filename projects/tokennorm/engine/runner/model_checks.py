@@ -12,9 +12,6 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
     """Checks that the `in_channels` of the (first) neck are the channels of the backbone's feature maps.
 
     Backbones without `feature_info` and necks without `in_channels` are not checked.
-
-    Raises:
-        ValueError: if they differ, with both.
     """
     first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
@@ -35,9 +32,6 @@ def check_strides(model: nn.Module) -> None:
     """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass.
 
     Backbones without `feature_info` and heads without `prior_generator` are not checked.
-
-    Raises:
-        ValueError: if they differ, with both.
     """
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     neck = getattr(model, 'neck', None)
@@ -69,11 +63,7 @@ def _strides_from(model: nn.Module) -> str:
 
 
 def check_runner_type(cfg: Mapping[str, Any]) -> None:
-    """Checks that the config uses neither mmengine's FlexibleRunner (FSDP, DeepSpeed) nor an FSDP wrapper.
-
-    Raises:
-        ValueError: if it does.
-    """
+    """Checks that the config uses neither mmengine's FlexibleRunner (FSDP, DeepSpeed) nor an FSDP wrapper."""
     wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
     for key, kind in {'model_wrapper_cfg.type': wrapper, 'runner_type': cfg.get('runner_type')}.items():
         if str(kind).endswith(('FullyShardedDataParallel', 'FlexibleRunner')):

@@ -41,11 +41,7 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
 
 
 def check_keys(cfg: Config, options: Mapping[str, Any]) -> list[str]:
-    """Returns warnings about new keys that resemble existing ones. Places in lists are not checked: lists may grow.
-
-    Raises:
-        ValueError: for a top-level key that resembles another.
-    """
+    """Returns warnings about new keys that resemble existing ones. Places in lists are not checked: lists may grow."""
     return [warning for key in options for warning in _check_key(cfg, key)]
 
 

@@ -35,11 +35,7 @@ def metric_of(cfg: Config) -> str | None:
 
 
 def set_epochs(cfg: Config, epochs: int) -> None:
-    """Sets the length of training.
-
-    Raises:
-        ValueError: for a config that counts iterations.
-    """
+    """Sets the length of training."""
     loop = cfg.get('train_cfg') or {}
     if 'max_iters' in loop:
         raise ValueError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
@@ -84,11 +80,7 @@ def average_weights(cfg: Config) -> None:
 
 
 def stop_early(cfg: Config, patience: int) -> None:
-    """Stops training after `patience` validations without a better metric.
-
-    Raises:
-        ValueError: where nothing validates.
-    """
+    """Stops training after `patience` validations without a better metric."""
     metric = metric_of(cfg)
     if metric is None:
         raise ValueError('--patience needs a validation by COCO AP or accuracy; this config has none')
