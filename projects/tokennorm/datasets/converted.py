@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import any_size, open_image
@@ -26,18 +26,19 @@ class LabelledImage:
     labels: Path | None
 
 
-class LabelFolder(Protocol):
+@dataclass(frozen=True)
+class LabelFolder:
     """A dataset folder that `convert_splits` converts.
 
     Attributes:
-        format: Its name, for messages.
+        format: Name of the format, for messages.
         root: The folder.
         classes: Names of the classes.
         splits: The images of each split.
         sources: Further files that the labels depend on.
     """
 
-    format: str
+    format: ClassVar[str]
     root: Path
     classes: Sequence[str]
     splits: Mapping[str, Sequence[LabelledImage]]
@@ -49,6 +50,7 @@ class LabelFolder(Protocol):
         Raises:
             ValueError: for labels that cannot be read, with the file and the line.
         """
+        raise NotImplementedError
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:

@@ -1,27 +1,21 @@
 """Pascal VOC folders: one XML file per image, in `Annotations/` with lists in `ImageSets/Main/`, or per split."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tokennorm.datasets.converted import LabelledImage, coco_object
+from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 
 _FOLDERS = dict(train=('train', 'training'), val=('val', 'valid', 'validation'), test=('test',))
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 
 
-@dataclass(frozen=True)
-class VocFolder:
-    """The content of a Pascal VOC folder, see `converted.LabelFolder`."""
+class VocFolder(LabelFolder):
+    """The content of a Pascal VOC folder."""
 
-    root: Path
-    classes: list[str]
-    splits: dict[str, list[LabelledImage]]
-    sources: list[Path]
-    format: str = 'Pascal VOC'
+    format = 'Pascal VOC'
 
     def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
         """The objects of an image. VOC's corners count pixels from 1 and include the last one.

@@ -5,28 +5,22 @@ polygon (three corners or more), as fractions of the image's width and height.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tokennorm.datasets.converted import LabelledImage, coco_object
+from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
 from tokennorm.datasets.image_files import list_images
 
 _KEYS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labelling tools round
 
 
-@dataclass(frozen=True)
-class YoloFolder:
-    """The content of a `data.yaml`, see `converted.LabelFolder`."""
+class YoloFolder(LabelFolder):
+    """The content of a `data.yaml`."""
 
-    root: Path
-    classes: list[str]
-    splits: dict[str, list[LabelledImage]]
-    sources: list[Path]
-    format: str = 'YOLO'
+    format = 'YOLO'
 
     def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
         """The objects of an image of `size` (width, height). A line that is not valid raises ValueError."""

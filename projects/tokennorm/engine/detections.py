@@ -8,24 +8,18 @@ from typing import Any
 
 import numpy as np
 
-COLUMNS = ('image_id', 'x', 'y', 'width', 'height', 'score', 'category_id')
-
 
 @dataclass(frozen=True)
 class Detections:
     """Detections of a dataset: COCO results without one dict per box.
 
     Args:
-        table: (N, 7) float64 with the columns `COLUMNS`; boxes in pixels of the original image.
+        table: (N, 7) float64: image id, x, y, width, height, score, category id; boxes in pixels of the original image.
         masks: One run-length encoding per detection, as pycocotools writes it. None for boxes only.
     """
 
     table: np.ndarray
     masks: list[dict[str, Any]] | None = None
-
-    def __post_init__(self) -> None:
-        if self.table.ndim != 2 or self.table.shape[1] != len(COLUMNS):
-            raise ValueError(f'Detections: a table of shape (N, {len(COLUMNS)}) is expected, got {self.table.shape}')
 
     def __len__(self) -> int:
         return len(self.table)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None], overwrite: bool = False) -> bool:
+def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None], overwrite: bool = False) -> None:
     """Generates the dataset of `settings` in folder `out`, unless it exists.
 
     It appears in one step, by a rename: an interrupted run leaves `out` unchanged.
@@ -17,13 +17,11 @@ def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]
         settings: Everything that its content depends on.
         write: Writes the dataset into a folder.
         overwrite: Replace a dataset of other settings. A folder that is no generated dataset is never replaced.
-
-    Returns:
-        Whether it was made now.
     """
     try:
         if _exists(out, settings):
-            return False
+            print(f'{out}: {_images(settings)} of these settings exist already, nothing to do', flush=True)
+            return
     except FileExistsError:
         if not (overwrite and (out / 'dataset.json').is_file()):
             raise
@@ -39,7 +37,12 @@ def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]
         except OSError:  # another process was faster
             if not _exists(out, settings):
                 raise
-    return True
+    print(f'{out}: wrote {_images(settings)}', flush=True)
+
+
+def _images(settings: dict[str, Any]) -> str:
+    side = settings['image_size']
+    return f'{settings["num_train"]} + {settings["num_val"]} images of {side} x {side} px'
 
 
 def _exists(out: Path, settings: dict[str, Any]) -> bool:

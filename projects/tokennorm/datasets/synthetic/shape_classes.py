@@ -80,8 +80,5 @@ def make_shape_classes_dataset(
                 if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
                     raise OSError(f'could not write {path}')
 
-    if make_once(out, asdict(settings), write, overwrite):
-        print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
-    else:
-        print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
+    make_once(out, asdict(settings), write, overwrite)
     return out

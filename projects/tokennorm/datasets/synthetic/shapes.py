@@ -220,8 +220,5 @@ def make_shapes_dataset(
         for split in SPLITS:
             write_split(folder, settings, split, workers)
 
-    if make_once(out, asdict(settings), write, overwrite):
-        print(f'{out}: wrote {num_train} + {num_val} images of {image_size} x {image_size} px', flush=True)
-    else:
-        print(f'{out}: {num_train} + {num_val} images of these settings exist already, nothing to do', flush=True)
+    make_once(out, asdict(settings), write, overwrite)
     return out
