@@ -1,6 +1,8 @@
 """Names in messages: the nearest name is offered, and none that is far; long lists end early."""
 
-from tokennorm.messages import did_you_mean, shorten
+import pytest
+
+from tokennorm.messages import did_you_mean, exit_on, shorten
 
 
 def test_the_nearest_name():
@@ -17,3 +19,10 @@ def test_a_long_list_ends_with_how_many_more():
     assert shorten(['a', 'b', 'c'], most=3) == 'a, b, c'
     assert shorten(['a', 'b', 'c', 'd'], most=2) == 'a, b and 2 more'
     assert shorten([]) == ''
+
+
+def test_errors_of_these_kinds_end_with_one_line():
+    with pytest.raises(SystemExit, match=r'^error: --out: full$'), exit_on(OSError, where='--out: '):
+        raise OSError('full')
+    with pytest.raises(KeyError), exit_on(OSError, ValueError):
+        raise KeyError('a')

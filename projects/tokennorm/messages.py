@@ -1,7 +1,17 @@
-"""Parts of messages: the name that was probably meant, and shortened lists."""
+"""Messages: the name that was probably meant, shortened lists, and errors in one line."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+
+@contextmanager
+def exit_on(*kinds: type[Exception], where: str = '') -> Iterator[None]:
+    """Ends the program with one line for errors of these kinds; `where` precedes the error's own text."""
+    try:
+        yield
+    except kinds as error:
+        raise SystemExit(f'error: {where}{error}') from error
 
 
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.arguments import add_options_argument
+from tokennorm.messages import exit_on
 
 
 class _Figure(NamedTuple):
@@ -103,11 +104,9 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.research.analysis.figures import FIGURES
 
-    try:
+    with exit_on(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():
             figure = FIGURES[args.figure](args)
         args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, pil_kwargs=dict(compress_level=9))
-    except (ImportError, OSError, RuntimeError, ValueError, cv2.error) as error:
-        raise SystemExit(f'error: {error}') from error
     print(args.out)

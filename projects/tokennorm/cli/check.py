@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import config as config_path
 from tokennorm.engine.argument_checks import check_data, check_image_size
+from tokennorm.messages import exit_on
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -32,13 +33,11 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.image_size is not None and args.config is None:
         raise SystemExit('error: --image-size needs --config')
-    try:
+    with exit_on(OSError, ValueError):
         check_image_size(args.image_size)
         check_data(args.data)
         if args.config is not None:
             config_path(args.config)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
 
     import cv2
 
@@ -47,11 +46,9 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.finding import find_splits
     from tokennorm.engine.output_dir import make_output_dir
 
-    try:
+    with exit_on(OSError, ValueError):
         splits = find_splits(args.data)
         cfg, with_masks = (None, True) if args.config is None else read_detector(args.config)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
     found = inspect_splits(splits)
@@ -59,10 +56,8 @@ def main(argv: list[str]) -> None:
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
-    try:
+    with exit_on(ValueError, where='--out: '):
         make_output_dir(args.out)
-    except ValueError as error:
-        raise SystemExit(f'error: --out: {error}') from None
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
@@ -85,9 +80,7 @@ def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int 
     from tokennorm.engine.anchor_fit import anchor_fit
     from tokennorm.engine.runner.data import choose_image_size
 
-    try:
+    with exit_on(ValueError):
         changes = choose_image_size(cfg, content, image_size)
         fit = anchor_fit(cfg, content)
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     print('\n'.join(['', *changes, str(fit) if fit is not None else f'{cfg.filename} has no anchors of fixed sizes']))

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.messages import exit_on
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -33,10 +34,8 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.report.compare import compare, read_run
 
-    try:
+    with exit_on(ImportError, OSError, ValueError):
         differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
-    except (ImportError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     for iou_type, result in differences.items():
         interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
         print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.messages import exit_on
 
 
 @command
@@ -17,10 +18,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument('out', type=Path, help='file to write, .pth or .safetensors; it must not exist')
     parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')
     args = parser.parse_args(argv)
-    try:
+    with exit_on(OSError, RuntimeError, ValueError):
         print(_convert(args.source, args.out, args.config))
-    except (OSError, RuntimeError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from error
 
 
 def _convert(source: str, out: Path, config: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_options_argument
+from tokennorm.messages import exit_on
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.metadata import describe
     from tokennorm.export.writing import check_packages, export_detector
 
-    try:
+    with exit_on(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix)
         inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
@@ -52,16 +53,12 @@ def main(argv: list[str]) -> None:
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
         export_detector(detector, metadata, args.out)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if args.verify is not None:
         from tokennorm.export.verify import compare
 
-        try:
+        with exit_on(RuntimeError, OSError, ValueError, where='--verify: '):
             results = compare(inferencer, args.out, args.verify, args.split)
-        except (RuntimeError, OSError, ValueError) as error:
-            raise SystemExit(f'error: --verify: {error}') from None
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
             raise SystemExit(1)
@@ -76,7 +73,5 @@ def _check(args: argparse.Namespace) -> None:
     annotations = args.verify and args.verify / 'annotations' / f'{args.split}.json'
     if annotations and not annotations.is_file():
         raise SystemExit(f'error: --verify: {annotations} not found; --split names another file')
-    try:
+    with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
-    except FileNotFoundError as error:
-        raise SystemExit(f'error: {error}') from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_options_argument
+from tokennorm.messages import exit_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,10 +56,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
-    try:
+    with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
-    except FileNotFoundError as error:
-        raise SystemExit(f'error: {error}') from None
     return args
 
 
@@ -79,15 +78,11 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.prediction import CocoDetections, draw_detections
     from tokennorm.engine.tracking import Tracker, draw_tracks
 
-    try:
+    with exit_on(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)
         tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
-    except (ValueError, ImportError) as error:
-        raise SystemExit(f'error: {error}') from None
-    try:
+    with exit_on(ValueError, where='--out: '):
         make_output_dir(args.out)
-    except ValueError as error:
-        raise SystemExit(f'error: --out: {error}') from None
     drawings = None if args.no_save_vis else Drawings(args.out, source.frame_rate)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(source.count)
@@ -128,10 +123,8 @@ def check_arguments(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
     from tokennorm.engine.input_images import check_sources, is_video
 
-    try:
+    with exit_on(ValueError):
         check_sources(args.path)
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     for name in ('batch_size', 'every', 'tiles'):
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -160,12 +153,10 @@ def open_model(args: argparse.Namespace) -> 'DetInferencer':
 
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
-    try:
+    with exit_on(ImportError, OSError, RuntimeError, ValueError):
         inferencer, _, checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
         return inferencer
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
 
 
 class Drawings:

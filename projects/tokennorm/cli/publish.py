@@ -7,6 +7,7 @@ no code. `--hf DIR` writes a folder for the Hugging Face Hub instead: model.safe
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.messages import exit_on
 
 
 @command
@@ -26,7 +27,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
 
-    try:
+    with exit_on(OSError, RuntimeError):
         source = find_checkpoint(args.source)
         content = read_checkpoint(source)
         described = describe_checkpoint(source)
@@ -41,8 +42,6 @@ def main(argv: list[str]) -> None:
             file = to_bytes(published, suffix)
             files, written = [hashed_name(args.out, file, suffix)], len(file)
             write_new(files[0], file)
-    except (OSError, RuntimeError) as error:
-        raise SystemExit(f'error: {error}') from error
     count = sum(value.numel() for value in published['state_dict'].values())
     size = f' instead of {Path(source).stat().st_size / 1e6:.1f} MB' if Path(source).is_file() else ''
     print(f'{files[0]}: {written / 1e6:.1f} MB{size}; {count:,} numbers in {len(published["state_dict"])} tensors')

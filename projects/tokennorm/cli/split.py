@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.messages import exit_on
 
 
 @command
@@ -16,8 +17,6 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.datasets.coco.splitting import split_annotations
 
-    try:
+    with exit_on(ValueError, FileExistsError):
         files = split_annotations(args.ann_file, args.val, args.seed)
-    except (ValueError, FileExistsError) as error:
-        raise SystemExit(f'error: {error}') from None
     print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check DIR`')

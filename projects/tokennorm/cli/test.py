@@ -7,6 +7,7 @@ from typing import Any
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_data, check_inputs
 from tokennorm.engine.arguments import add_runner_arguments
+from tokennorm.messages import exit_on
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -34,11 +35,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    try:
+    with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
         check_data(args.data)
-    except FileNotFoundError as error:
-        raise SystemExit(f'error: {error}') from None
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
     from tokennorm.checkpoints.reading import describe_checkpoint, trained_meta
     from tokennorm.datasets.coco.checks import check_classes
@@ -48,13 +47,11 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.runner import build_runner, load_config, test
 
     is_local = Path(args.checkpoint).expanduser().exists()
-    try:
+    with exit_on(RuntimeError, OSError, ValueError):
         args.checkpoint = find_checkpoint(args.checkpoint)
         cfg = load_config(args, needed=())
         use_trained_size(cfg, trained_meta(args.checkpoint))
         described = describe_checkpoint(args.checkpoint)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     cfg.load_from = args.checkpoint
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
@@ -63,13 +60,11 @@ def main(argv: list[str]) -> None:
     if is_first_process():
         print(f'Checkpoint: {described}', flush=True)
     runner = build_runner(cfg, splits=('test',))
-    try:
+    with exit_on(RuntimeError, OSError, ValueError):
         trained = trained_classes(args.checkpoint)
         if trained is not None:
             check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
         check_fit(unwrapped(runner.model), read_state_dict(args.checkpoint), args.checkpoint)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
     test(runner)
@@ -93,10 +88,8 @@ def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
 def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
     from tokennorm.report.from_runner import report_on
 
-    try:
+    with exit_on(ImportError, OSError, ValueError, where='--report: '):
         report_on(runner, 'test', path, str(checkpoint))
-    except (ImportError, OSError, ValueError) as error:
-        raise SystemExit(f'error: --report: {error}') from None
     print(f'The report is in {path}')
 
 

@@ -5,6 +5,7 @@ import argparse
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_training
 from tokennorm.engine.arguments import add_runner_arguments
+from tokennorm.messages import exit_on
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -58,10 +59,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = vars(parse_args(argv))
     del args['traceback']
-    try:
+    with exit_on(ImportError, OSError, ValueError):
         check_training(**args)
-    except (ImportError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     from tokennorm.engine.training import run
 
     run(**args)

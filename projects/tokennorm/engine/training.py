@@ -22,6 +22,7 @@ from tokennorm.engine.runner.config import load_config
 from tokennorm.engine.runner.fit import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.runner.run import train as run_training
 from tokennorm.engine.runner.summary import SummaryHook
+from tokennorm.messages import exit_on
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,8 @@ def run(
         launcher: Of a distributed run: none, pytorch, slurm or mpi.
         local_rank: Set by `torch.distributed.launch`.
     """
-    try:
+    with exit_on(ImportError, OSError, ValueError):
         check_training(config, data, epochs, lr, image_size, patience, log, workers, resume)
-    except (ImportError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     options = dict(cfg_options or {})
     arguments = Namespace(
         config=config,
@@ -142,10 +141,8 @@ def run(
         settings.log_to(cfg, log)
 
     cfg = load_config(arguments, adjust=adjust)
-    try:
+    with exit_on(ValueError):
         check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     if auto_scale_lr and not base_batch:
         raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
     if own_data:

@@ -19,6 +19,7 @@ from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resum
 from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.model_checks import check_neck, check_runner_type, check_strides
 from tokennorm.engine.runner.summary import Runner
+from tokennorm.messages import exit_on
 
 warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
 
@@ -34,7 +35,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         SystemExit: with what to do, if mmcv has no compiled ops, a dataset does not fit the config, the initial weights
             are not found, or the work directory cannot be written to.
     """
-    try:
+    with exit_on(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
         for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
@@ -51,17 +52,13 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-    except (ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError) as error:
-        raise SystemExit(f'error: {error}') from None
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     model = unwrapped(runner.model)
-    try:
+    with exit_on(ValueError):
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     runner.register_hook(DataErrorHook())
     if 'train' in splits:
         with build_errors():
@@ -109,7 +106,7 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
     if not checkpoint:
         return
     model = unwrapped(runner.model)
-    try:
+    with exit_on(CheckpointError, OSError, ValueError):
         content = read_checkpoint(checkpoint)
         state_dict = state_dict_in(content, checkpoint)
         if cfg.get('resume'):
@@ -126,5 +123,3 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
         elif hasattr(model, 'backbone'):
             backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
             check_fit(model.backbone, backbone, f'load_from={checkpoint}')
-    except (CheckpointError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None

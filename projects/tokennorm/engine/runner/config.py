@@ -14,6 +14,7 @@ from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.runner.data import use_data_folder
 from tokennorm.engine.runner.options import check_keys, merge_options
 from tokennorm.engine.runner.report import use_report
+from tokennorm.messages import exit_on
 
 
 def load_config(
@@ -44,10 +45,8 @@ def load_config(
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     use_report(cfg)
     if adjust is not None:
-        try:
+        with exit_on(ValueError):
             adjust(cfg)
-        except ValueError as error:
-            raise SystemExit(f'error: {error}') from None
     use_options(cfg, args.cfg_options, printed=warnings)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
@@ -64,10 +63,8 @@ def read_config(name: str | Path) -> Config:
     Raises:
         SystemExit: with the file and the error, whatever it is: a config is a Python file.
     """
-    try:
+    with exit_on(FileNotFoundError):
         path = config_path(name)
-    except FileNotFoundError as error:
-        raise SystemExit(f'error: {error}') from None
     try:
         return Config.fromfile(path)
     except Exception as error:
@@ -76,17 +73,13 @@ def read_config(name: str | Path) -> Config:
 
 def use_options(cfg: Config, options: Mapping[str, Any] | None, printed: Sequence[str] = ()) -> None:
     """Applies `--cfg-options`, and prints warnings other than those that were printed before."""
-    try:
+    with exit_on(ValueError):
         _print_warnings([one for one in merge_options(cfg, options or {}) if one not in printed])
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
 
 
 def _check_options(cfg: Config, options: Mapping[str, Any] | None) -> list[str]:
-    try:
+    with exit_on(ValueError):
         found = check_keys(cfg, options or {})
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     _print_warnings(found)
     return found
 

@@ -15,6 +15,7 @@ from tokennorm.datasets.image_folder import find_image_folder, is_classifier, us
 from tokennorm.engine.anchor_fit import anchor_fit
 from tokennorm.engine.distributed import is_first_process
 from tokennorm.engine.image_size import IMAGE_SIZE, fitting_size, set_image_size
+from tokennorm.messages import exit_on
 
 
 def use_data_folder(
@@ -33,15 +34,13 @@ def use_data_folder(
     Raises:
         SystemExit: if the folder has another layout, or something in it would break training or evaluation.
     """
-    try:
+    with exit_on(ValueError, OSError):
         if is_classifier(cfg):
             changes = _point_classifier_at(cfg, folder, needed)
         else:
             splits, changes = _point_detector_at(cfg, folder, needed)
             if fit_images:
                 changes += _fit_images(cfg, next(iter(splits.values())).content, image_size)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f'error: {error}') from None
     if is_first_process():
         for change in changes:
             print(f'--data: {change}', flush=True)

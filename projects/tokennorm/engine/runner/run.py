@@ -9,6 +9,7 @@ from tokennorm.checkpoints.check_init import how_to_start
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.runner.build_errors import build_errors
+from tokennorm.messages import exit_on
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -36,8 +37,5 @@ def train(runner: Runner, how_to_continue: str) -> None:
 
 def test(runner: Runner) -> None:
     """Evaluates. A file that cannot be read ends with its name."""
-    try:
-        with build_errors():
-            runner.test()
-    except DataError as error:
-        raise SystemExit(f'error: {error}') from None
+    with exit_on(DataError), build_errors():
+        runner.test()

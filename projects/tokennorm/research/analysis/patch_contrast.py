@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
+from tokennorm.messages import exit_on
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, RGB: the data preprocessor of the configs
 SIZES = (4, 8, 16)
@@ -122,11 +123,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument('--patches', type=Path, metavar='DIR', help='folder of the images whose patches are shown')
     args = parser.parse_args(argv)
-    try:
+    with exit_on(OSError, ValueError):
         images = read_images(args.images, args.most)
         numbers = draw(images, read_images(args.patches, args.most) if args.patches else images, args.out)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from None
     for size, values in numbers.items():
         print(f'{size} x {size}: ' + ', '.join(f'{name} {value:.3f}' for name, value in values.items()))
 

@@ -15,6 +15,7 @@ from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.runner import build_runner, load_config
 from tokennorm.engine.runner.config import read_config
+from tokennorm.messages import exit_on
 from tokennorm.research.robustness.baselines import ALEXNET, Baseline, alexnet_baseline, file_baseline
 from tokennorm.research.robustness.class_folders import restrict_answers, use_trained_classes
 from tokennorm.research.robustness.corruptions import CorruptionError
@@ -31,12 +32,10 @@ def evaluate(args: argparse.Namespace) -> None:
         SystemExit: with what to do, if arguments, config, checkpoint, data and files do not fit, or on interruption.
     """
     cells = [(corruption, severity) for corruption in args.corruptions for severity in args.severities]
-    try:
+    with exit_on(ImportError, RuntimeError, OSError, ValueError):
         test, results, baseline = prepare(args, cells)
         if args.show_dir is not None and cells:
             draw(test, args)
-    except (ImportError, RuntimeError, OSError, ValueError) as error:
-        raise SystemExit(f'error: {error}') from error
     print(f'{results.settings["images"]} images, results in {results.path}', flush=True)
     try:
         run(test, results, [CLEAN, *cells])
