@@ -32,7 +32,7 @@ MISTAKES = {
     'default_hooks.logger.type=Logger': r"type='Logger': there is no such hook \(did you mean LoggerHook\?\)",
     'default_hooks.mine.interval=1': r"a hook without a type in the config: {'interval': 1}",
     'default_hooks.non_finite.max_occurrences=0': r'NonFiniteHook: max_occurrences=0 must be',
-    'optim_wrapper.optimizer.type=AdamV': r"type='AdamV': there is no such optimizer \(did you mean Adam",
+    'optim_wrapper.optimizer.type=AdamV': r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean",
     'trian_cfg.max_epochs=1': r'--cfg-options: trian_cfg.max_epochs: .* no trian_cfg \(did you mean train_cfg\?\)',
     'train_cfg.max_epoch=1': r"EpochBasedTrainLoop has no argument 'max_epoch' \(did you mean max_epochs\?\)",
     'train_dataloader.dataset.pipeline.0.type=LoadImage': r"type='LoadImage': there is no such transform",

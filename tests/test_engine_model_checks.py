@@ -10,7 +10,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.runner.model_checks import check_neck, check_runner_type, check_strides
+from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,6 +45,13 @@ def test_channels_that_fit_pass():
 def test_others_are_named(in_channels, out_indices, message):
     with pytest.raises(ValueError, match=message):
         check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
+
+
+def test_the_optimizer_exists():
+    check_optimizer(dict(type='OptimWrapper', optimizer=dict(type='AdamW')))
+    check_optimizer(None)
+    with pytest.raises(ValueError, match=r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean Adam.?\?\)"):
+        check_optimizer(dict(optimizer=dict(type='AdamV')))
 
 
 def test_runners_whose_checkpoints_cannot_be_relied_upon():

@@ -17,7 +17,7 @@ from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.output_dir import make_output_dir
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.runner.build_errors import build_errors
-from tokennorm.engine.runner.model_checks import check_neck, check_runner_type, check_strides
+from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 from tokennorm.engine.runner.summary import Runner
 from tokennorm.messages import exit_on
 
@@ -59,6 +59,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
+        check_optimizer(cfg.get('optim_wrapper'))
     runner.register_hook(DataErrorHook())
     if 'train' in splits:
         with build_errors():

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tokennorm.messages import did_you_mean
 
 
 def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
@@ -71,3 +74,11 @@ def check_runner_type(cfg: Mapping[str, Any]) -> None:
                 f'{key}={kind!r} is not supported, since its checkpoints are unreliable; without it ranks use '
                 'DistributedDataParallel'
             )
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """Checks that the optimizer exists. mmengine builds it late, and does not name the missing one."""
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
+        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')
