@@ -57,7 +57,8 @@ class NonFiniteHook(Hook):
         wrappers = runner.optim_wrapper
         self._wrappers = list(wrappers.values()) if isinstance(wrappers, OptimWrapperDict) else [wrappers]
         self._batches = deque(maxlen=max(map(accumulated_batches, self._wrappers)))
-        self._buffers = _ChangingBuffers(runner.model)
+        # Those that training may change, such as running statistics, and not tables of indices.
+        self._buffers = [buffer for buffer in runner.model.buffers() if buffer.is_floating_point() or not buffer.ndim]
         before_step = partial(self._before_step, runner.model)
         self._handles = [wrapper.optimizer.register_step_pre_hook(before_step) for wrapper in self._wrappers]
         self._clipping = {wrapper: wrapper.clip_func for wrapper in self._wrappers if wrapper.clip_grad_kwargs}
@@ -75,7 +76,7 @@ class NonFiniteHook(Hook):
         """Notes the batch, and the buffers that its iteration starts from."""
         self._batches.append(data_batch)
         self._checked.clear()
-        self._buffers.note()
+        self._copies = [buffer.clone() for buffer in self._buffers]
 
     def _clip(self, wrapper: OptimWrapper, params: Sequence[nn.Parameter], **kwargs: Any) -> Tensor | None:
         """Clips gradients unless one is not finite: a NaN would spread to every parameter, and the step is left out."""
@@ -121,9 +122,9 @@ class NonFiniteHook(Hook):
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
         if is_loss or bad_params:
-            self._buffers.restore()
-        else:
-            self._buffers.learn()
+            with torch.no_grad():
+                for buffer, copy in zip(self._buffers, self._copies, strict=True):
+                    buffer.copy_(copy)
         is_new = is_loss or (bad_params and not self._step_is_counted)
         is_step = any(wrapper.should_update() for wrapper in self._wrappers)
         self._step_is_counted = not is_step and (self._step_is_counted or is_loss)
@@ -141,39 +142,6 @@ class NonFiniteHook(Hook):
         if self.occurrences >= self.max_occurrences:
             raise NonFiniteError(f'{message}, at which training stops')
         runner.logger.warning(f'{message}; training stops at {self.max_occurrences}')
-
-
-class _ChangingBuffers:
-    """Copies of the buffers that training changes, such as running statistics.
-
-    All buffers are copied until an iteration with finite numbers has shown which ones change: none in a model of layer
-    norms. Torch's batch norm does not count in `_version` what it writes, so that values are compared, once.
-
-    Args:
-        model: The model.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._buffers = dict(model.named_buffers())
-        self._is_learned = False
-
-    def note(self) -> None:
-        """Copies the buffers before an iteration."""
-        self._copies = {name: buffer.clone() for name, buffer in self._buffers.items()}
-
-    def learn(self) -> None:
-        """Leaves out, from now on, the buffers that this iteration has not changed."""
-        if not self._is_learned:
-            self._is_learned = True
-            self._buffers = {
-                name: buffer for name, buffer in self._buffers.items() if not torch.equal(buffer, self._copies[name])
-            }
-
-    def restore(self) -> None:
-        """Takes the changes of this iteration back."""
-        with torch.no_grad():
-            for name, copy in self._copies.items():
-                self._buffers[name].copy_(copy)
 
 
 def image_paths(data: Any) -> Iterator[str]:
