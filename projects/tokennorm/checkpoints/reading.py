@@ -67,16 +67,13 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """
     found = find_checkpoint(checkpoint)
     try:
-        if found.partition('?')[0].endswith(SUFFIX):
-            return _read_safetensors(found, map_location)
-        return _read_pickle(found, map_location)
+        path = _download(found) if _is_url(found) else Path(found)
     except URLError as error:
         raise ConnectionError(f'{found} could not be fetched: {error.reason}') from error
-
-
-def _read_safetensors(found: str, map_location: Any) -> dict[str, Any]:
+    if path.suffix != SUFFIX:
+        return _read_pickle(path, found, map_location)
     try:
-        return read_safetensors(_download(found) if _is_url(found) else found, map_location)
+        return read_safetensors(path, map_location)
     except (ValueError, ImportError) as error:
         raise CheckpointError(f'{found} cannot be read: {error}') from error
 
@@ -90,17 +87,12 @@ def _download(url: str) -> Path:
     return path
 
 
-def _read_pickle(found: str, map_location: Any) -> Any:
+def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     trusted = _is_trusted(found)
     try:
         with torch.serialization.safe_globals([] if trusted else STAND_INS):
-            if _is_url(found):
-                content = torch.hub.load_state_dict_from_url(found, map_location=map_location, weights_only=not trusted)
-            else:
-                content = torch.load(found, map_location=map_location, weights_only=not trusted)
+            content = torch.load(path, map_location=map_location, weights_only=not trusted)
         return content if trusted else to_plain(content)
-    except URLError:
-        raise
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         raise CheckpointError(f'{found} cannot be read as tensors only: {_reason(error, found)}') from error
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
-from tokennorm.engine.arguments import add_options_argument
+from tokennorm.engine.arguments import add_detector_arguments, add_options_argument
 from tokennorm.messages import exit_on
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
@@ -13,11 +13,7 @@ SUFFIXES = ('.onnx', '.pt2', '.xml')
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument('config', help='config file, or the name of a config')
-    parser.add_argument(
-        'checkpoint',
-        help='checkpoint of a training run with that config, on any data, or its work directory: the best one',
-    )
+    add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
     parser.add_argument(
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
-from tokennorm.engine.arguments import add_options_argument
+from tokennorm.engine.arguments import add_detector_arguments, add_options_argument
 from tokennorm.messages import exit_on
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument('config', help='config file, or the name of a config')
-    parser.add_argument(
-        'checkpoint',
-        help='checkpoint of a training run with that config, on any data, or its work directory: the best one',
-    )
+    add_detector_arguments(parser)
     parser.add_argument(
         'path',
         nargs='+',

@@ -35,6 +35,15 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds a detector's config and checkpoint."""
+    parser.add_argument('config', help='config file, or the name of a config')
+    parser.add_argument(
+        'checkpoint',
+        help='checkpoint of a training run with that config, on any data, or its work directory: the best one',
+    )
+
+
 def add_runner_arguments(
     parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
 ) -> None:
