@@ -41,13 +41,6 @@ def fill_from_layer_norm(state_dict: dict[str, Tensor], model: nn.Module) -> dic
 
     Only layers with `init='layer_norm'` are filled. An affine instance or group norm has the same keys as a LayerNorm
     and cannot be told apart from it.
-
-    Args:
-        state_dict: Parameters of the model, or of the same model with LayerNorm. It is not changed.
-        model: The model with DTN.
-
-    Returns:
-        A new dict.
     """
     filled = dict(state_dict)
     for name, module in model.named_modules():

@@ -137,12 +137,6 @@ def _from_mmdet_part(state_dict: StateDict, key: str, prefix: str, name: str) ->
     """One parameter of a block or patch embedding of mmdet's PVT or PVTv2, under TokenNorm's names.
 
     mmdet keeps queries, keys and values in one matrix, and the linear layers of the MLP as 1 x 1 convolutions.
-
-    Args:
-        state_dict: mmdet's.
-        key: The parameter's key in it.
-        prefix: TokenNorm's name of the part, with a dot at its end.
-        name: mmdet's name of the parameter within the part.
     """
     value = state_dict[key]
     if 'attn.attn.in_proj_' in name:

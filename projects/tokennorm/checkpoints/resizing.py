@@ -63,9 +63,6 @@ def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, 
     Args:
         state_dict: With TokenNorm's keys. It is not changed.
         model: Modules with `pos_embed` have `pos_shape` and `pos_mode`; modules with a bias table have `window`.
-
-    Returns:
-        A new dict.
     """
     resized = dict(state_dict)
     for name, module in model.named_modules():

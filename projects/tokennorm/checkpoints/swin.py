@@ -72,11 +72,7 @@ def rename_swin(state_dict: StateDict, out_type: str = 'featmap') -> StateDict:
 
 
 def fill_output_norms(state_dict: StateDict) -> StateDict:
-    """Adds output norms with weight 1 and bias 0 to the stages that have none, as the published detectors initialize.
-
-    Args:
-        state_dict: With TokenNorm's keys. It is not changed.
-    """
+    """Adds output norms, weight 1 and bias 0, to the stages that have none, as the published detectors initialize."""
     filled = dict(state_dict)
     for key, value in state_dict.items():
         if match := _OWN_PROJ.fullmatch(key):

@@ -21,10 +21,6 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
     These are the weights, the classes and the config. With mmengine's `EMAHook`, `state_dict` already holds the
     averaged weights; the others are dropped.
 
-    Args:
-        content: The result of `read_checkpoint`.
-        source: Its file, for messages.
-
     Raises:
         CheckpointError: if it has no state dict, or values that are not finite.
     """

@@ -29,11 +29,7 @@ def available() -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs a subcommand.
-
-    Args:
-        argv: The subcommand and its arguments; by default those of the process.
-    """
+    """Runs a subcommand."""
     words = sys.argv[1:] if argv is None else argv
     name = words[0] if words else '--help'
     if name in ('-h', '--help'):

@@ -15,11 +15,6 @@ def map_files(function: Callable[[T], Result], items: Sequence[T], what: str) ->
     """Results of a function for each item, in their order, computed in threads.
 
     A progress bar is shown for many items, on a terminal only.
-
-    Args:
-        function: Reads a file.
-        items: Its arguments.
-        what: The text before the bar.
     """
     with ThreadPoolExecutor() as pool:
         rest = iter(items)

@@ -27,14 +27,7 @@ SCHEME = 'shard://'
 
 
 def write_shards(samples: Iterable[tuple[str, int]], classes: Sequence[str], out: Path, shard_bytes: float) -> None:
-    """Writes images and labels into OUT/000000.tar, OUT/000001.tar, ..., and the index.
-
-    Args:
-        samples: Path and label of each image, in the order of the dataset.
-        classes: Names of the labels.
-        out: New folder.
-        shard_bytes: A shard is ended when it has reached this size.
-    """
+    """Writes images and labels into OUT/000000.tar, OUT/000001.tar, ..., and the index."""
     if out.exists():
         raise FileExistsError(f'{out} exists: name a new folder')
     unfinished = out.with_name(out.name + TEMPORARY)  # of an interruption, or of this call

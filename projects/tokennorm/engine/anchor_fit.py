@@ -59,10 +59,6 @@ class AnchorFit:
 def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     """Compares a detector's anchors with the boxes of a COCO annotation file.
 
-    Args:
-        cfg: Config of a detector.
-        content: Parsed annotation file.
-
     Returns:
         None for a detector without anchors of fixed sizes, a config that does not resize, or a file without boxes.
     """

@@ -47,12 +47,7 @@ def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
 def add_runner_arguments(
     parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
 ) -> None:
-    """Adds the arguments that mmdet's tools have in common.
-
-    Args:
-        parser: The parser of a command.
-        work_dir: The default work directory, for the help.
-    """
+    """Adds the arguments that mmdet's tools have in common."""
     parser.add_argument(
         'config', help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME'
     )

@@ -117,13 +117,7 @@ class CocoMetric(MMDetCocoMetric):
 
 
 def hotcoco_evaluation(ground_truth: dict[str, Any], detections: Detections, iou_type: str) -> Any:
-    """Returns a `hotcoco.COCOeval` whose parameters are the defaults, not yet evaluated.
-
-    Args:
-        ground_truth: Content of a COCO annotation file.
-        detections: Detections of the dataset.
-        iou_type: 'bbox' or 'segm'.
-    """
+    """Returns a `hotcoco.COCOeval` whose parameters are the defaults, not yet evaluated."""
     if hotcoco is None:
         raise ImportError('hotcoco is not installed: `pip install hotcoco`')
     truth = hotcoco.COCO(ground_truth)
@@ -163,14 +157,7 @@ def summarize(
 
 
 def summary_text(stats: Mapping[str, float], iou_type: str, max_dets: Sequence[int], limit: int) -> str:
-    """Returns the values of `summarize` in the layout of pycocotools, one per line.
-
-    Args:
-        stats: Values by mmdet's names.
-        iou_type: 'bbox' or 'segm'.
-        max_dets: The limits on the detections.
-        limit: The limit for `mAP`.
-    """
+    """Returns the values of `summarize` in the layout of pycocotools, one per line."""
     areas = ('all', 'small', 'medium', 'large')
     lines = [f'Results of {iou_type}:']
     for name, threshold, area in _PRECISIONS:

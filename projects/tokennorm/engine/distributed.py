@@ -27,9 +27,6 @@ def start_cpu_processes(cfg: Config) -> None:
     """Creates a gloo process group, and wraps the model for CPUs, if torchrun started this process without a GPU.
 
     In all other cases mmengine creates the group.
-
-    Args:
-        cfg: A whole config, with `launcher`; its `model_wrapper_cfg` is changed.
     """
     launcher = cfg.get('launcher', 'none')
     if launcher == 'none' or get_device() != 'cpu':

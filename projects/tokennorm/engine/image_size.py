@@ -58,12 +58,7 @@ def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
 
 
 def fitting_size(cfg: Config, median_short_side: float) -> int | None:
-    """Returns a size for images that the config would enlarge more than twofold; None where it fits.
-
-    Args:
-        cfg: Whole config.
-        median_short_side: Of the images, in pixels.
-    """
+    """Returns a size for images that the config would enlarge more than twofold; None where it fits."""
     size = short_side(cfg)
     most = max(_STEP, round(MOST_ENLARGED * median_short_side / _STEP) * _STEP)
     return most if size is not None and size > MOST_ENLARGED * median_short_side and most < size else None

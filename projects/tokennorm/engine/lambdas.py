@@ -34,10 +34,6 @@ def ratio_scalars(model: nn.Module) -> dict[str, float]:
 
 
 def read_ratio_curves(work_dir: Path) -> dict[str, Curve]:
-    """Returns the scalars that `LambdaHook` logged, by their names without the prefix.
-
-    Args:
-        work_dir: Work directory of a training run.
-    """
+    """Returns the scalars that `LambdaHook` logged, by their names without the prefix."""
     scalars = read_scalars(work_dir)
     return {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}

@@ -53,15 +53,7 @@ def write_hub_folder(
 def model_card(
     name: str, published: Mapping[str, Any], metrics: Mapping[str, float], license_id: str, dataset: str | None
 ) -> str:
-    """The card in Markdown, with the Hub's fields as YAML at its top.
-
-    Args:
-        name: The model's name.
-        published: The result of `for_publication`.
-        metrics: Names of metrics, in [0, 1] or percent as logged, to values on the validation data.
-        license_id: The Hub's name of the weights' licence.
-        dataset: The name of the training data; None writes that it is not stated.
-    """
+    """The card in Markdown, with the Hub's fields as YAML at its top."""
     meta = published['meta']
     classes = [str(one) for one in common_meta(meta.get('dataset_meta')).get('classes') or ()]
     masks = any(key.startswith('roi_head.mask_head.') for key in published['state_dict'])

@@ -33,12 +33,6 @@ def open_detector(
 ) -> tuple[DetInferencer, Config, str]:
     """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint.
 
-    Args:
-        config: Config file, or the name of a config.
-        checkpoint: As for `find_checkpoint`.
-        device: Such as 'cuda:0'.
-        options: Entries of the config to set.
-
     Raises:
         SystemExit: for a config that cannot be read, and for options that do not fit it.
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.

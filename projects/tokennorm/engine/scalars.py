@@ -14,9 +14,6 @@ def read_scalars(work_dir: str | Path) -> dict[str, Curve]:
     resumed run repeats the steps after its checkpoint, and a new run in the same directory repeats them all.
     Training scalars (`loss`, `lr`, `lambda/...`) count iterations. Validation scalars (`coco/bbox_mAP`) count epochs in
     an `EpochBasedTrainLoop` and iterations otherwise.
-
-    Args:
-        work_dir: Work directory of a training run. A directory without scalars gives an empty dict.
     """
     curves: dict[str, Curve] = {}
     for path in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):

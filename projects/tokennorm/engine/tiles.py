@@ -28,13 +28,7 @@ class _Found:
 
 
 def tile_starts(size: int, tile: int, overlap: float) -> list[int]:
-    """Returns where the tiles of an axis start. They are spread evenly and overlap by at least the given fraction.
-
-    Args:
-        size: Pixels along the axis.
-        tile: Side of a tile, in pixels.
-        overlap: Fraction of a tile that it shares with the next one, from 0 to below 1.
-    """
+    """Returns where the tiles of an axis start. They are spread evenly and overlap by at least the given fraction."""
     if size <= tile:
         return [0]
     count = -(-(size - tile) // max(int(tile * (1 - overlap)), 1)) + 1
@@ -45,13 +39,6 @@ def detect_in_tiles(
     inferencer: DetInferencer, image: np.ndarray, tile: int, overlap: float = 0.2, batch_size: int = 1
 ) -> DetDataSample:
     """Detects objects on each tile of an image and merges objects that several tiles have found.
-
-    Args:
-        inferencer: A detector.
-        image: Pixels, (H, W, 3) uint8 BGR.
-        tile: Side of a tile, in pixels.
-        overlap: Fraction of a tile that it shares with the next one.
-        batch_size: Tiles per forward pass.
 
     Returns:
         Detections on the whole image, highest scores first.

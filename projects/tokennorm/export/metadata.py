@@ -37,15 +37,7 @@ def resize_rule(cfg: Config) -> dict[str, Any] | None:
 def describe(
     detector: WholeDetector, cfg: Config, dataset_meta: Mapping[str, Any], config_name: str, license_name: str
 ) -> dict[str, str]:
-    """Returns the metadata of an exported detector, each value as JSON.
-
-    Args:
-        detector: The exported module.
-        cfg: Its config.
-        dataset_meta: `classes`, and `category_ids` if the data is not COCO.
-        config_name: Name of the config, for readers.
-        license_name: Licence of the weights; empty if unknown.
-    """
+    """Returns the metadata of an exported detector, each value as JSON."""
     model = detector.detector
     head_cfg = model.roi_head.test_cfg if detector.two_stages else model.bbox_head.test_cfg
     content = dict(

@@ -384,13 +384,6 @@ def predict(
 ) -> tuple[dict[str, Any], list[str]]:
     """Detects objects on image files.
 
-    Args:
-        detector: The detector.
-        base: Folder that the names of the images begin from.
-        paths: Image files below it.
-        drawings: Folder for drawn images; None writes none.
-        score_threshold: Least score to draw.
-
     Returns:
         The content of a COCO file with all detections, and the names of the files that cannot be read.
     """

@@ -40,12 +40,6 @@ class Comparison:
 def compare(inferencer: DetInferencer, path: Path, folder: Path, split: str = 'val') -> list[Comparison]:
     """Evaluates an exported file and the PyTorch model that it was made from, each from the image files on.
 
-    Args:
-        inferencer: The PyTorch model.
-        path: The exported file.
-        folder: `annotations/SPLIT.json` and `images/`, or the folders that the file names in the json begin with.
-        split: Which annotations.
-
     Returns:
         AP of the boxes, and for a detector with masks AP of the masks.
     """

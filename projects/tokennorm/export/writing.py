@@ -53,13 +53,7 @@ def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
 
 
 def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path) -> None:
-    """Writes a detector to a file; nothing is left behind if that fails.
-
-    Args:
-        detector: The detector.
-        metadata: Of `tokennorm.export.metadata.describe`.
-        path: File to write. Its suffix decides on the format.
-    """
+    """Writes a detector to a file; nothing is left behind if that fails."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f'output file {path} must end in {", ".join(SUFFIXES)}')
     if path.suffix == '.pt2':

@@ -41,10 +41,7 @@ class Run:
 class Difference:
     """AP of the second run minus AP of the first one, and its 95 % bootstrap interval over the images.
 
-    Args:
-        value: The difference.
-        low: Lower end of the interval; None if it was not estimated.
-        high: Upper end of the interval; None if it was not estimated.
+    The interval is None if it was not estimated.
     """
 
     value: float
@@ -70,12 +67,6 @@ def read_run(path: str | Path) -> Run:
 
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
     """Writes the page.
-
-    Args:
-        first: The baseline.
-        second: The run whose differences from the baseline are shown.
-        path: The page.
-        resamples: Bootstrap samples of the images for the interval of the difference; 0 leaves it out.
 
     Returns:
         The difference in AP, by 'bbox' or 'segm'.

@@ -118,14 +118,7 @@ def select_categories(ground_truth: dict[str, Any], category_ids: Sequence[int] 
 def evaluate(
     ground_truth: dict[str, Any], detections: Detections, iou_type: str = 'bbox', max_detections: int = 100
 ) -> Evaluation:
-    """Evaluates detections.
-
-    Args:
-        ground_truth: Content of a COCO annotation file with the evaluated categories only (`select_categories`).
-        detections: Detections of all its images.
-        iou_type: 'bbox' or 'segm'.
-        max_detections: AP counts the best detections of each image and class up to this number.
-    """
+    """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
     full = run_hotcoco(ground_truth, detections, iou_type, max_detections)
     status = full.image_diagnostics(iou_thr=MATCH_IOU)['dt_status']  # ids count the rows of the table from 1
     counted = np.array([i + 1 in status for i in range(len(detections))], bool)
@@ -171,13 +164,7 @@ def run_hotcoco(ground_truth: dict[str, Any], detections: Detections, iou_type: 
 
 
 def sweep_thresholds(scores: np.ndarray, right: np.ndarray, num_objects: int) -> np.ndarray:
-    """Returns (n, 4): each distinct score as a threshold, and its precision, recall and F1, by descending score.
-
-    Args:
-        scores: (N,) scores.
-        right: (N,) bool.
-        num_objects: Objects that can be found.
-    """
+    """Returns (n, 4): each distinct score as a threshold, and its precision, recall and F1, by descending score."""
     order = np.argsort(-scores, kind='stable')
     scores, hits = scores[order], np.cumsum(right[order])
     last = np.append(scores[1:] != scores[:-1], True)[: len(scores)]  # the last detection of each score

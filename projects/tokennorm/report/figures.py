@@ -54,15 +54,7 @@ def to_svg(axes: Axes) -> str:
 
 
 def draw_curves(curves: Mapping[str, Curve], xlabel: str, ylabel: str, zero: bool = False, dots: bool = False) -> str:
-    """Draws scalars against their steps.
-
-    Args:
-        curves: By label; a single curve has no legend.
-        xlabel: Label of the steps.
-        ylabel: Label of the values.
-        zero: The values' axis begins at zero.
-        dots: A dot per value, for curves with few values.
-    """
+    """Draws scalars against their steps."""
     with matplotlib.rc_context(STYLE):
         axes = new_axes()
         for i, (label, curve) in enumerate(curves.items()):
@@ -131,11 +123,7 @@ def draw_thresholds(evaluation: Evaluation) -> str:
 
 
 def draw_tide(results: Mapping[str, Mapping[str, float]]) -> str:
-    """Draws the AP50 that each of TIDE's error types costs, a bar per evaluation.
-
-    Args:
-        results: AP50 lost, with the keys of `TIDE`, by label; a single evaluation has no legend.
-    """
+    """Draws the AP50 that each of TIDE's error types costs, a bar per evaluation."""
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 2.7 if len(results) == 1 else 3.3))
         height = 0.8 / len(results)
@@ -184,10 +172,6 @@ def draw_sizes(object_sizes: np.ndarray, anchor_sizes: Mapping[int, Sequence[flo
 
 def pick_confusions(evaluation: Evaluation, most: int = 20) -> tuple[list[str], np.ndarray]:
     """Returns names and counts of the confusion matrix, with the classes beyond the `most` with most errors as one.
-
-    Args:
-        evaluation: K classes.
-        most: Classes that keep a row and a column.
 
     Returns:
         Names, the last one 'background', and counts of as many rows and columns.

@@ -12,12 +12,6 @@ from tokennorm.report.page import Source, write_report
 def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | None = None) -> dict[str, Any]:
     """Writes the report of a runner's last evaluation.
 
-    Args:
-        runner: A runner after validation or testing.
-        split: 'val' or 'test'.
-        path: The page, `NAME.html`; see `write_report` for the files beside it.
-        checkpoint: Where the weights come from.
-
     Returns:
         The numbers of the report.
 

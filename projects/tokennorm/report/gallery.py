@@ -68,13 +68,7 @@ class Picture:
 
 
 class Gallery:
-    """Makes pictures of an evaluated dataset.
-
-    Args:
-        ground_truth: Content of the annotation file that was evaluated.
-        evaluation: The evaluation.
-        image_dir: Directory of the images.
-    """
+    """Makes pictures of an evaluated dataset."""
 
     def __init__(self, ground_truth: dict[str, Any], evaluation: Evaluation, image_dir: str | Path) -> None:
         self.images = {image['id']: image for image in ground_truth['images']}

@@ -60,10 +60,6 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
     Next to the page `NAME.html` there will be `NAME.json`, its numbers, and `NAME.bbox.json` or `NAME.segm.json`, the
     detections as COCO results. `tokennorm compare` reads all of them.
 
-    Args:
-        source: What it is made from.
-        path: The page, `NAME.html`.
-
     Returns:
         The content of `NAME.json`.
     """

@@ -16,10 +16,6 @@ from tokennorm.registry import type_name
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
     """Checks the COCO annotation files that a config names.
 
-    Args:
-        cfg: A whole config, with `model` and `<split>_dataloader`.
-        splits: Which of 'train', 'val' and 'test' to check.
-
     Raises:
         FileNotFoundError: if an annotation file is not found.
         ValueError: if a file is not a COCO file, lacks a class of the config or has another order of classes, has

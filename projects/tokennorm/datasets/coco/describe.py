@@ -24,13 +24,7 @@ def brief(value: Any, most: int | None = 40, quote: bool = True) -> str:
 
 
 def entry_label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, Any]) -> str:
-    """An entry's file name or name, or else its id and the file of its image.
-
-    Args:
-        entry: An image, a category or an annotation, which need not be valid.
-        index: Its place in its list.
-        image_names: File names by image id.
-    """
+    """An entry's file name or name, or else its id and the file of its image."""
     for key in ('file_name', 'name'):
         if isinstance(entry.get(key), str) and entry[key]:
             return entry[key][:_LONGEST_NAME]

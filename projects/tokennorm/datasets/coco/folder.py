@@ -48,10 +48,6 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     files match a split, the file with the fewest other words in its name is used. Images are searched in every folder
     down to the second level.
 
-    Args:
-        root: The folder.
-        needed: Splits that must exist.
-
     Returns:
         Splits by name, in the order of `SPLITS`. A test file without annotations, such as COCO's own, is not a split.
 
@@ -92,10 +88,6 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects.
-
-    Args:
-        path: The file.
-        with_annotations: False accepts a file without the list of annotations.
 
     Raises:
         ValueError: for any other content, with the problem.

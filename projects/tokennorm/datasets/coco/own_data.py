@@ -18,11 +18,6 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
     split, testing uses val. If images have more objects than the config keeps detections, it keeps more.
 
-    Args:
-        cfg: A detector's config, changed in place.
-        splits: Splits by name, in the order of `SPLITS`.
-        found: The result of their inspection.
-
     Returns:
         The limits that were changed, one line each.
 

@@ -8,16 +8,7 @@ from tokennorm.datasets.coco.folder import read_coco_file
 
 
 def split_annotations(ann_file: Path, val_fraction: float, seed: int) -> dict[str, Path]:
-    """Writes `train.json` and `val.json` next to an annotation file.
-
-    Args:
-        ann_file: COCO annotation file of all images.
-        val_fraction: Fraction of the images for validation, between 0 and 1.
-        seed: The same seed gives the same split.
-
-    Returns:
-        The files, by split.
-    """
+    """Writes `train.json` and `val.json` next to an annotation file."""
     content = read_coco_file(ann_file)
     images = sorted(content['images'], key=lambda image: str(image.get('file_name')))
     random.Random(seed).shuffle(images)

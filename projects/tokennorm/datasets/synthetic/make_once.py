@@ -11,12 +11,6 @@ def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]
     """Generates the dataset of `settings` in folder `out`, unless it exists.
 
     It appears in one step, by a rename: an interrupted run leaves `out` unchanged.
-
-    Args:
-        out: Folder of the dataset; `dataset.json` in it will hold `settings`.
-        settings: Everything that its content depends on.
-        write: Writes the dataset into a folder.
-        overwrite: Replace a dataset of other settings. A folder that is no generated dataset is never replaced.
     """
     try:
         if _exists(out, settings):

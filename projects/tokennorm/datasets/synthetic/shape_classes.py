@@ -49,15 +49,7 @@ def make_shape_classes_dataset(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Path:
-    """Generates the dataset in folder `out`, unless it exists, and returns its path.
-
-    Args:
-        out: Folder that will hold `train` and `val`, each with a folder for each of the 12 classes.
-        num_train: Images of the train split, at least one per class.
-        num_val: Images of the val split, at least one per class.
-        image_size: Side of the square images, in pixels.
-        seed: The same seed gives the same dataset.
-        overwrite: Replace a dataset of other settings.
+    """Generates the dataset in folder `out`, unless it exists, and returns its path; as `make_shapes_dataset`.
 
     Raises:
         ValueError: for settings that cannot be.

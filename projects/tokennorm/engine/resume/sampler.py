@@ -122,12 +122,7 @@ class _Pass:
 
 
 class SeededSamples:
-    """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers.
-
-    Args:
-        dataset: Returns a sample for an index.
-        seed: Seed of the run.
-    """
+    """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self.dataset = dataset

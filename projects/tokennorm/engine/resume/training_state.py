@@ -73,12 +73,7 @@ def seed_training_samples(runner: Runner) -> None:
 
 
 def continue_data(runner: Runner, batches_of_epoch: int = 0) -> None:
-    """Has a resumed run skip the batches that were trained on, without loading them.
-
-    Args:
-        runner: Runner of the run.
-        batches_of_epoch: Batches of the epoch to skip, if training counts epochs.
-    """
+    """Has a resumed run skip the batches that were trained on, without loading them."""
     loop, batch_sampler = runner.train_loop, runner.train_dataloader.batch_sampler
     if not isinstance(batch_sampler, ResumableBatchSampler):
         return

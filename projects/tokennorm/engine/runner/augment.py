@@ -17,9 +17,6 @@ _JITTER = (0.1, 2.0)
 def augment_strongly(cfg: Config) -> str:
     """Replaces the training pipeline between loading and packing.
 
-    Args:
-        cfg: Config of a detector, changed in place. Its image size has to be final.
-
     Returns:
         The change, in one line.
 

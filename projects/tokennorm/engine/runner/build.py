@@ -27,10 +27,6 @@ warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     """Builds mmengine's runner of a config after checking what breaks most often.
 
-    Args:
-        cfg: A whole config.
-        splits: Those of 'train', 'val' and 'test' that will run; their annotation files must exist.
-
     Raises:
         SystemExit: with what to do, if mmcv has no compiled ops, a dataset does not fit the config, the initial weights
             are not found, or the work directory cannot be written to.

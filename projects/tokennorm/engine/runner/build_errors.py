@@ -30,13 +30,7 @@ def build_errors() -> Iterator[None]:
 
 
 def _text(error: Exception, registry: Registry, cfg: Any) -> str:
-    """Description of the problem.
-
-    Args:
-        error: The error.
-        registry: The registry whose `build` was called.
-        cfg: Its arguments, with `type`.
-    """
+    """Description of the problem."""
     if not isinstance(cfg, Mapping) or cfg.get('type') is None:
         return f'a {registry.name} without a type in the config: {dict(cfg or {})!r:.200}'
     kind = cfg['type']

@@ -19,14 +19,7 @@ class LearningRate(NamedTuple):
 
 
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> LearningRate:
-    """Scales a config's learning rate to another total batch.
-
-    Args:
-        lr: Learning rate of the config.
-        optimizer: Type of the optimizer.
-        base_batch: Images per optimizer step that `lr` is for.
-        total_batch: Images per optimizer step of this run: per rank, times ranks, times accumulated batches.
-    """
+    """Scales a config's learning rate to another total batch."""
     if base_batch == total_batch:
         return LearningRate(lr, f'the config sets it for {base_batch} images per step')
     ratio = total_batch / base_batch

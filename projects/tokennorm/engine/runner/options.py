@@ -20,10 +20,6 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
     A new key that resembles an existing key gives a warning. At the top level it gives an error, since nothing would
     read it.
 
-    Args:
-        cfg: A whole config.
-        options: Values by the paths of their keys, `a.b.0.c`.
-
     Returns:
         Warnings.
 

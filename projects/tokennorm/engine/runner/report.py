@@ -13,9 +13,6 @@ def use_report(cfg: Config) -> None:
 
     The hooks are `tokennorm.ReportHook`, and `tokennorm.LambdaHook` for the curves of lambda. A config whose validation
     is not COCO's, a classifier's for example, gets no hook.
-
-    Args:
-        cfg: A whole config, changed in place.
     """
     for split in ('val', 'test'):
         for metric in evaluators(cfg, split):

@@ -15,12 +15,7 @@ MOST_WARM_UP = 0.05  # of the iterations
 
 
 def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int) -> int | None:
-    """Returns the iteration at which the last scheduler ends; None where none has an end.
-
-    Args:
-        schedulers: Configs of mmengine's parameter schedulers.
-        epoch_length: Iterations per epoch.
-    """
+    """Returns the iteration at which the last scheduler ends; None where none has an end."""
     ends = [_end(scheduler, epoch_length) for scheduler in schedulers if not is_warm_up(scheduler, schedulers)]
     return max((end for end in ends if end is not None), default=None)
 
@@ -41,11 +36,6 @@ def fit_to(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_lengt
 
     Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
     scheduler counts iterations instead of epochs.
-
-    Args:
-        schedulers: Configs of mmengine's parameter schedulers.
-        iterations: Iterations of training.
-        epoch_length: Iterations per epoch.
     """
     end = schedule_end(schedulers, epoch_length)
     ratio = 1.0 if end is None else iterations / end

@@ -89,12 +89,7 @@ def stop_early(cfg: Config, patience: int) -> None:
 
 
 def log_to(cfg: Config, names: Sequence[str]) -> None:
-    """Adds visualization backends of mmengine.
-
-    Args:
-        cfg: Whole config.
-        names: Keys of `LOGGERS`, whose packages are installed.
-    """
+    """Adds visualization backends of mmengine."""
     for name in names:
         backend, _ = LOGGERS[name]
         cfg.setdefault('visualizer', dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')]))

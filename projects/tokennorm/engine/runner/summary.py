@@ -46,12 +46,7 @@ def _is_worth_reading(record: logging.LogRecord) -> bool:
 
 
 class SummaryHook(Hook):
-    """Logs the data, length, batch, schedule and places of a run as the last lines before the first iteration.
-
-    Args:
-        schedule: What `fit_schedule` returned.
-        lr: What `fit_lr` returned.
-    """
+    """Logs the data, length, batch, schedule and places of a run as the last lines before the first iteration."""
 
     priority = 'LOWEST'
 
