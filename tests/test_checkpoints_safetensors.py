@@ -82,12 +82,15 @@ def test_init_cfg_and_mmengine_read_it(tmp_path, monkeypatch):
 
 def test_a_url_of_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
-    (tmp_path / 'a.safetensors').write_bytes(to_bytes(dict(state_dict={'weight': torch.ones(2)}), '.safetensors'))
+    (tmp_path / 'b').mkdir()
+    for name, value in (('a.safetensors', 1.0), ('b/a.safetensors', 2.0)):
+        (tmp_path / name).write_bytes(to_bytes(dict(state_dict={'weight': torch.full((2,), value)}), '.safetensors'))
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f'http://127.0.0.1:{server.server_port}'
         assert torch.equal(read_state_dict(f'{url}/a.safetensors?download=true')['weight'], torch.ones(2))
+        assert read_state_dict(f'{url}/b/a.safetensors')['weight'].tolist() == [2, 2], 'not the file of the same name'
         with pytest.raises(ConnectionError, match=r'none.safetensors could not be fetched'):
             read_state_dict(f'{url}/none.safetensors')
         server.shutdown()

@@ -1,5 +1,6 @@
 """Reads checkpoints without running code from them."""
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,8 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 def _download(url: str) -> Path:
     """The file of a URL in torch's cache folder."""
     path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
+    if path.suffix == SUFFIX:  # the Hub names every file model.safetensors
+        path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(url, str(path))
