@@ -47,30 +47,6 @@ def layouts_of(model: nn.Module) -> list[Layout]:
     return [layout for layout in LAYOUTS if layout.backbone in names]
 
 
-def _pvt(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return from_published_pvt(state_dict, model.out_type)
-
-
-def _own_pvt(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return without_class_token(state_dict) if model.out_type == 'featmap' else dict(state_dict)
-
-
-def _pvt_v2(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return from_published_pvt_v2(state_dict)
-
-
-def _swin(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return rename_swin(state_dict, model.out_type)
-
-
-def _fill_swin(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return fill_output_norms(state_dict) if model.out_type == 'featmap' else state_dict
-
-
-def _vit(state_dict: StateDict, model: nn.Module) -> StateDict:
-    return rename_vit(state_dict, model.out_type, model.l_dtn, model.pos_shape)
-
-
 def _fill_vit(state_dict: StateDict, model: nn.Module) -> StateDict:
     filled = fill_qkv_bias(state_dict)
     if not any(key.endswith(_REL_POS) for key in filled):  # a classifier: detectors initialize them to 0
@@ -80,17 +56,25 @@ def _fill_vit(state_dict: StateDict, model: nn.Module) -> StateDict:
 
 _REL_POS = ('.rel_pos_h', '.rel_pos_w')
 _BIAS_TABLE = 'relative_position_bias_table'
-_SWIN = (_swin, _fill_swin)
-_VIT = (_vit, _fill_vit)
+_PVT = (lambda state_dict, model: from_published_pvt(state_dict, model.out_type),)
+_OWN_PVT = (
+    lambda state_dict, model: without_class_token(state_dict) if model.out_type == 'featmap' else dict(state_dict),
+)
+_PVT_V2 = (lambda state_dict, model: from_published_pvt_v2(state_dict),)
+_SWIN = (
+    lambda state_dict, model: rename_swin(state_dict, model.out_type),
+    lambda state_dict, model: fill_output_norms(state_dict) if model.out_type == 'featmap' else state_dict,
+)
+_VIT = (lambda state_dict, model: rename_vit(state_dict, model.out_type, model.l_dtn, model.pos_shape), _fill_vit)
 
 LAYOUTS = (  # the first match counts: a layout known by more keys comes before one known by some of them
-    Layout('PVT', 'its authors', ('pos_embed1',), _pvt),
-    Layout('PVT', 'mmdet', ('layers.0.1.0.pos_embed',), _pvt),
-    Layout('PVT', 'TokenNorm', ('stages.0.pos_embed',), _own_pvt),
-    Layout('PVTv2', 'its authors', ('block1.0.mlp.dwconv.dwconv.weight',), _pvt_v2),
-    Layout('PVTv2', 'timm', ('patch_embed.proj.weight', 'stages.0.blocks.0.mlp.dwconv.weight'), _pvt_v2),
-    Layout('PVTv2', 'mmdet', ('layers.0.1.0.ffn.layers.1.weight',), _pvt_v2),
-    Layout('PVTv2', 'TokenNorm', ('stages.0.blocks.0.mlp.dwconv.weight',), _pvt_v2),
+    Layout('PVT', 'its authors', ('pos_embed1',), *_PVT),
+    Layout('PVT', 'mmdet', ('layers.0.1.0.pos_embed',), *_PVT),
+    Layout('PVT', 'TokenNorm', ('stages.0.pos_embed',), *_OWN_PVT),
+    Layout('PVTv2', 'its authors', ('block1.0.mlp.dwconv.dwconv.weight',), *_PVT_V2),
+    Layout('PVTv2', 'timm', ('patch_embed.proj.weight', 'stages.0.blocks.0.mlp.dwconv.weight'), *_PVT_V2),
+    Layout('PVTv2', 'mmdet', ('layers.0.1.0.ffn.layers.1.weight',), *_PVT_V2),
+    Layout('PVTv2', 'TokenNorm', ('stages.0.blocks.0.mlp.dwconv.weight',), *_PVT_V2),
     Layout('Swin', 'its authors', (f'layers.0.blocks.0.attn.{_BIAS_TABLE}', 'layers.0.downsample.norm.weight'), *_SWIN),
     Layout('Swin', 'timm', (f'layers.0.blocks.0.attn.{_BIAS_TABLE}',), *_SWIN),
     Layout('Swin', 'mmdet or mmpretrain', (f'stages.0.blocks.0.attn.w_msa.{_BIAS_TABLE}',), *_SWIN),

@@ -6,13 +6,13 @@ The cache directory is `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
-from tokennorm.datasets.image_files import any_size, open_image
+from tokennorm.datasets.image_files import open_image
 from tokennorm.datasets.progress import map_files
 from tokennorm.messages import shorten
 from tokennorm.version import __version__
@@ -87,25 +87,22 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], i
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable, wrong = [], []
-    with any_size():
-        files = [entry.image for entry in entries]
-        opened = map_files(lambda file: open_image(file.parent, file.name), files, f'Images of {name}')
-        for entry, found in zip(entries, opened, strict=True):
-            if found.problem:
-                unreadable.append(f'{entry.image} {found.problem}')
-                continue
-            width, height = found.size
-            image_id = len(images) + 1
-            images.append(
-                dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height)
-            )
-            try:
-                objects = folder.read_labels(entry, found.size)
-            except ValueError as error:
-                wrong.append(str(error))
-                continue
-            for one in objects:
-                annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
+    files = [entry.image for entry in entries]
+    opened = map_files(lambda file: open_image(file.parent, file.name), files, f'Images of {name}')
+    for entry, found in zip(entries, opened, strict=True):
+        if found.problem:
+            unreadable.append(f'{entry.image} {found.problem}')
+            continue
+        width, height = found.size
+        image_id = len(images) + 1
+        images.append(dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height))
+        try:
+            objects = folder.read_labels(entry, found.size)
+        except ValueError as error:
+            wrong.append(str(error))
+            continue
+        for one in objects:
+            annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
     report_problems(f'{name}: image files that cannot be used', unreadable)
     report_problems(f'{name}: labels that cannot be used', wrong)
     categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
@@ -143,21 +140,14 @@ def _cache_dir(root: Path) -> Path:
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabelledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
     digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
-    for path in _files(folder, entries):
+    files = [*folder.sources, *(path for entry in entries for path in (entry.image, entry.labels) if path is not None)]
+    for path in files:
         try:
             found = path.stat()
         except OSError:
             continue
         digest.update(repr((str(path), found.st_size, found.st_mtime_ns)).encode())
     return digest.hexdigest()
-
-
-def _files(folder: LabelFolder, entries: Sequence[LabelledImage]) -> Iterator[Path]:
-    yield from folder.sources
-    for entry in entries:
-        yield entry.image
-        if entry.labels is not None:
-            yield entry.labels
 
 
 def _read_cached(target: Path, fingerprint: str) -> dict[str, Any] | None:

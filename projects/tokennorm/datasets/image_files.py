@@ -6,8 +6,6 @@ more than 2**30 pixels.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,21 +46,11 @@ def read_image(path: str | Path) -> np.ndarray | None:
         return None
 
 
-@contextmanager
-def any_size() -> Iterator[None]:
-    """Lets Pillow open images whose size it would take for an attack; Pillow does not decode them here."""
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-    try:
-        yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
-
-
 def open_image(folder: Path, name: str) -> OpenedImage:
     """Opens one image file.
 
     It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
-    bytes in its middle is not detected. Call it within `any_size`.
+    bytes in its middle is not detected.
     """
     path = os.path.join(folder, name)
     if not os.path.isfile(path):  # unlike Path's, it accepts every name

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokennorm.datasets.coco.describe import list_items
 from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.found import Inspection
-from tokennorm.datasets.image_files import any_size, open_image
+from tokennorm.datasets.image_files import open_image
 from tokennorm.datasets.progress import map_files
 
 
@@ -19,18 +19,17 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
     """Opens every image file, and adds what is wrong with it."""
     images = split.content['images']
     problems, notes, differing = defaultdict(list), defaultdict(list), []
-    with any_size():
-        names = [image['file_name'] for image in images]
-        opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
-        for image, (problem, size, of_image) in zip(images, opened, strict=True):
-            label = f'{image["file_name"]} (id {image["id"]})'
-            for note in of_image:
-                notes[note].append(label)
-            if problem:
-                problems[problem].append(label)
-            elif size != (image['width'], image['height']):
-                listed = f'{image["width"]}x{image["height"]}'
-                differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, in the json {listed})')
+    names = [image['file_name'] for image in images]
+    opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
+    for image, (problem, size, of_image) in zip(images, opened, strict=True):
+        label = f'{image["file_name"]} (id {image["id"]})'
+        for note in of_image:
+            notes[note].append(label)
+        if problem:
+            problems[problem].append(label)
+        elif size != (image['width'], image['height']):
+            listed = f'{image["width"]}x{image["height"]}'
+            differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, in the json {listed})')
     if differing:
         found.errors.append(
             f'{split.name}: image files of another size than in the json, as training reads them, turned as EXIF says; '

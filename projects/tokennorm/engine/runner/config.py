@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def load_config(
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
-    warnings = _check_options(cfg, args.cfg_options)  # before the data is read, which may take a minute
+    check_options(cfg, args.cfg_options)  # before the data is read, which may take a minute
     if args.data is not None:
         use_data_folder(cfg, args.data, needed, getattr(args, 'image_size', None), fit_images='train' in needed)
     if is_classifier(cfg):
@@ -44,10 +44,10 @@ def load_config(
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     use_report(cfg)
-    if adjust is not None:
-        with exit_on(ValueError):
+    with exit_on(ValueError):
+        if adjust is not None:
             adjust(cfg)
-    use_options(cfg, args.cfg_options, printed=warnings)
+        merge_options(cfg, args.cfg_options or {})
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
     if args.work_dir is not None:
@@ -71,19 +71,16 @@ def read_config(name: str | Path) -> Config:
         raise SystemExit(f'error: config {path} cannot be read: {type(error).__name__}: {error}') from None
 
 
-def use_options(cfg: Config, options: Mapping[str, Any] | None, printed: Sequence[str] = ()) -> None:
-    """Applies `--cfg-options`, and prints warnings other than those that were printed before."""
+def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Applies `--cfg-options`, and prints warnings."""
+    check_options(cfg, options)
     with exit_on(ValueError):
-        _print_warnings([one for one in merge_options(cfg, options or {}) if one not in printed])
+        merge_options(cfg, options or {})
 
 
-def _check_options(cfg: Config, options: Mapping[str, Any] | None) -> list[str]:
+def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Prints warnings about keys, and ends the program for one that nothing would read."""
     with exit_on(ValueError):
         found = check_keys(cfg, options or {})
-    _print_warnings(found)
-    return found
-
-
-def _print_warnings(warnings: Sequence[str]) -> None:
-    for warning in warnings if is_first_process() else ():
+    for warning in found if is_first_process() else ():
         print(f'warning: {warning}', flush=True)

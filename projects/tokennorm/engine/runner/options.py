@@ -14,30 +14,25 @@ _NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
 _OTHER_TOP_LEVEL_KEYS = {'runner_type', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'fp16'}
 
 
-def merge_options(cfg: Config, options: Mapping[str, Any]) -> list[str]:
+def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
     """Sets entries of a config in place. A key may be new: many arguments have defaults that no config names.
 
-    A new key that resembles an existing key gives a warning. At the top level it gives an error, since nothing would
-    read it.
-
-    Returns:
-        Warnings.
-
     Raises:
-        ValueError: for a top-level key that resembles another, or a key that does not fit the config.
+        ValueError: for a key that does not fit the config.
     """
-    found = check_keys(cfg, options)
     for key in options:
         _check_lists(cfg, key)
     try:
         cfg.merge_from_dict(dict(options))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f'--cfg-options: {", ".join(options)}: {error.args[0] if error.args else error}') from None
-    return found
 
 
 def check_keys(cfg: Config, options: Mapping[str, Any]) -> list[str]:
-    """Returns warnings about new keys that resemble existing ones. Places in lists are not checked: lists may grow."""
+    """Returns warnings about new keys that resemble existing ones. Places in lists are not checked: lists may grow.
+
+    At the top level such a key raises `ValueError`, since nothing would read it.
+    """
     return [warning for key in options for warning in _check_key(cfg, key)]
 
 

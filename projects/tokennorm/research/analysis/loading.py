@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.input_images import list_images
-from tokennorm.engine.runner.config import read_config
-from tokennorm.engine.runner.options import merge_options
+from tokennorm.engine.runner.config import read_config, use_options
 
 
 @dataclass
@@ -45,8 +44,7 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
         ValueError: for any other config, and for an option that does not fit it.
     """
     cfg = read_config(path)
-    for warning in merge_options(cfg, options or {}):
-        print(f'warning: {warning}', flush=True)
+    use_options(cfg, options)
     scope = cfg.get('default_scope')
     if scope not in ('mmdet', 'mmpretrain') or 'backbone' not in cfg.get('model', {}):
         raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
