@@ -1,6 +1,5 @@
 """Pascal VOC folders: one XML file per image, in `Annotations/` with lists in `ImageSets/Main/`, or per split."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -50,7 +49,8 @@ def find_voc(root: Path) -> VocFolder | None:
     if not found:
         return None
     splits, sources = found
-    classes = {_class_name(node) for entries in splits.values() for e in entries for node in _objects(e.labels)}
+    trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
+    classes = {_class_name(node) for tree in trees for node in tree.findall('object')}
     if not classes:
         raise ValueError(f'{root}: no object in any of its XML files')
     return VocFolder(root, sorted(classes), splits, sources)
@@ -120,10 +120,6 @@ def _read_xml(path: Path | None) -> ElementTree.Element:
         return ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f'{path} cannot be read as XML: {error}') from error
-
-
-def _objects(labels: Path | None) -> Iterator[ElementTree.Element]:
-    yield from _read_xml(labels).findall('object')
 
 
 def _class_name(node: ElementTree.Element) -> str:

@@ -55,7 +55,8 @@ def find_yolo(root: Path) -> YoloFolder | None:
             images = list(_images(value, base, file, split))
             if not images and split != 'test':
                 raise ValueError(f'{file}: {split}={value!r} has no images')
-            if entries := [LabelledImage(image, _label_file(image)) for image in images]:
+            pairs = [(image, _label_path(image)) for image in images]
+            if entries := [LabelledImage(image, path if path.is_file() else None) for image, path in pairs]:
                 splits[split] = entries
                 if split != 'test' and all(entry.labels is None for entry in entries):
                     raise ValueError(
@@ -143,11 +144,6 @@ def _label_path(image: Path) -> Path:
     if 'images' in parts[:-1]:
         parts[len(parts) - 2 - parts[-2::-1].index('images')] = 'labels'
     return Path(*parts).with_suffix('.txt')
-
-
-def _label_file(image: Path) -> Path | None:
-    path = _label_path(image)
-    return path if path.is_file() else None
 
 
 def _read_line(words: list[str], size: tuple[int, int], num_classes: int) -> dict[str, Any]:

@@ -47,7 +47,9 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
         for step in _steps(cfg, split):
             if id(step) not in seen and type_name(step) in _STEPS:
                 seen.add(id(step))
-                _scale(step, size / old)
+                step.update(
+                    {key: _scaled(step[key], size / old) for key in _SIZES if isinstance(step.get(key), list | tuple)}
+                )
     return [f'images are resized to a short side of {size} pixels (config: {old})']
 
 
@@ -62,12 +64,6 @@ def fitting_size(cfg: Config, median_short_side: float) -> int | None:
     size = short_side(cfg)
     most = max(_STEP, round(MOST_ENLARGED * median_short_side / _STEP) * _STEP)
     return most if size is not None and size > MOST_ENLARGED * median_short_side and most < size else None
-
-
-def _scale(step: MutableMapping[str, Any], factor: float) -> None:
-    for key in _SIZES:
-        if isinstance(step.get(key), list | tuple):
-            step[key] = _scaled(step[key], factor)
 
 
 def _scaled(value: Any, factor: float) -> Any:

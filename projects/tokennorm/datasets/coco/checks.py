@@ -83,7 +83,8 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     if 'annotations' not in content or not (is_labelled or split == 'test'):
         return
     found = inspect_annotations(CocoSplit(split, path, path.parent, content))
-    errors = found.errors + (found.mask_errors if _reads_masks(pipeline) else [])
+    reads_masks = any(step.get('with_mask') for step in pipeline)
+    errors = found.errors + (found.mask_errors if reads_masks else [])
     if errors:
         raise ValueError(f'{role}: {path}: {"; ".join(errors)}')
     if split == 'train' and not _images_left(content, classes, dataset.get('filter_cfg') or {}):
@@ -115,10 +116,6 @@ def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
     if not Path(classes).is_file():
         raise ValueError(f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)')
     return list_from_file(classes)
-
-
-def _reads_masks(pipeline: Iterable[Mapping[str, Any]]) -> bool:
-    return any(step.get('with_mask') for step in pipeline)
 
 
 def _images_left(content: Mapping[str, Any], classes: Iterable[str], filter_cfg: Mapping[str, Any]) -> int:

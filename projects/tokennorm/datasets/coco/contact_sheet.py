@@ -1,7 +1,6 @@
 """Contact sheet of a dataset's images with their annotations."""
 
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
@@ -28,13 +27,12 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
         info = images[index]
         image = read_image(split.image_dir / info['file_name'])
         if image is not None:
-            drawable = [_drawable(annotation, info) for annotation in annotations[info['id']]]
+            size = [info['height'], info['width']]
+            drawable = [
+                one | dict(segmentation=None) if mask_problem(one.get('segmentation'), size)[0] else one
+                for one in annotations[info['id']]
+            ]
             tiles.append(draw_annotations(image, drawable, names, colours))
     if not tiles:
         raise ValueError(f'{split.name}: no image in {split.image_dir} can be drawn')
     return tile(tiles, columns=min(columns, len(tiles)))
-
-
-def _drawable(annotation: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
-    problem, _ = mask_problem(annotation.get('segmentation'), [info['height'], info['width']])
-    return annotation | dict(segmentation=None) if problem else annotation

@@ -30,7 +30,7 @@ def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = Fal
     schedulers = runner.param_schedulers
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
-    iterations, epoch_length = _lengths(runner)
+    iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     problem = mismatch(schedulers, iterations, epoch_length)
     changes = []
     if problem and not stretch:
@@ -75,8 +75,3 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> Lear
 def images_per_step(runner: Runner) -> int:
     """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
     return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
-
-
-def _lengths(runner: Runner) -> tuple[int, int]:
-    """Iterations of training and of an epoch."""
-    return runner.train_loop.max_iters, len(runner.train_dataloader)
