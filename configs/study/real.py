@@ -134,17 +134,17 @@ nothing about ImageNet or COCO. Results at that scale are the papers'.
   epochs, 1.18 ± 0.64 after 6, and 2.27 ± 1.90 after 10 (3 seeds, each of which gains after 6 and 10). With Dual
   PatchNorm it gains too: the mean over both stems after 10 epochs is 1.92 ± 1.59 points. For the ViT with
   patches of 16 x 16 the differences after 3 epochs were -0.80 and +0.55 (2 seeds). DTN took 1.11 times the
-  processor time of LN. (The runs of 3 and 6 epochs show the time of an older implementation.)
+  processor time of LN. The tables of 3 and 6 epochs show the time of an older implementation.
 - **DPN instead of the plain stem.** DPN lost accuracy with small and large patches: 2.79 ± 0.48 points for PVT-mini
   with patches of 4 x 4 after 3 epochs, 4.42 ± 1.49 after 10 (3 seeds, both norms), and between 0.75 and 2.40 points in
   all four pairs of the ViT with patches of 16 x 16 after 3 epochs. It cost no measurable time.
 - **Not measured:** Swin, patches of 8 x 8, DPN with an eps of 1, other learning rates, other normalizers and the
   papers' ablations. The stages are in `configs/study/real.py`.
 
-**When to use which.** DTN is worth its time if a model trains from random weights for more than a few epochs: compare
-it with LN on your own data. LayerNorm and the plain stem are a safe choice for short training. Nothing here favours
-DPN for small data and short training. Consider it for the setting of its paper: a ViT with large patches, much data and
-long training."""
+**When to use which.** DTN was worth its time for one small PVT that trained from random weights for 6 epochs or more:
+compare it with LN on your own data. LayerNorm and the plain stem are a safe choice for short training. Nothing here
+favours DPN for small data and short training. Consider it for the setting of its paper: a ViT with large patches, much
+data and long training."""
 notes = """### Data
 
 The photographs are 40 classes of Tiny ImageNet (https://cs231n.stanford.edu, 64 x 64 pixels; ImageNet's terms:
