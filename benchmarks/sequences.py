@@ -2,7 +2,7 @@
 
     python benchmarks/sequences.py
 
-Two sequences of width 512 with 8 heads, as in Long Range Arena; the second one is padded from half of its length on.
+Two sequences of width 512 with 8 heads, as in Long Range Arena. The second half of the second one is padding.
 Processor time of one thread, forward and backward together.
 """
 
