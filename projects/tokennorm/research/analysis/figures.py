@@ -172,11 +172,7 @@ def open_models(args: argparse.Namespace) -> tuple[list[Model], list[Image]]:
 
 
 def dtn_layers_of(model: Model) -> dict[str, torch.nn.Module]:
-    """The DTN layers by name.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """The DTN layers by name."""
     layers = dtn_layers(model.backbone)
     if not layers:
         raise ValueError(f'{model.label} has no DTN layer')

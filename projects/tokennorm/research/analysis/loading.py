@@ -33,16 +33,7 @@ class Image:
 
 
 def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Config:
-    """Reads the config of a detector or a classifier, and makes its scope the default scope.
-
-    Args:
-        path: A file, or the name of a config.
-        options: Entries to set, by dotted key.
-
-    Raises:
-        SystemExit: if there is no such config, or it cannot be read.
-        ValueError: for any other config, and for an option that does not fit it.
-    """
+    """Reads the config of a detector or a classifier, and makes its scope the default scope."""
     cfg = read_config(path)
     use_options(cfg, options)
     scope = cfg.get('default_scope')
@@ -59,10 +50,6 @@ def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
 
     The checkpoint may be a training run's, with any classes, or a published one. Without one the backbone is
     initialized at random from seed 0.
-
-    Raises:
-        FileNotFoundError, OSError: if the checkpoint cannot be read.
-        CheckpointError: if it does not fit the backbone.
     """
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
@@ -76,12 +63,7 @@ def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
 
 
 def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
-    """Reads `count` images, evenly spaced, of a folder, a file or the config's validation data.
-
-    Raises:
-        FileNotFoundError: if the folder or the config's data is not found.
-        ValueError: if there are no images, or one of them cannot be read.
-    """
+    """Reads `count` images, evenly spaced, of a folder, a file or the config's validation data."""
     init_default_scope(cfg.default_scope)
     dataset_cfg = cfg.val_dataloader.dataset
     if folder is None:

@@ -28,11 +28,7 @@ EPS = (1e-6, 1.0)
 
 
 def read_images(folder: Path, most: int) -> Tensor:
-    """Reads up to `most` images of one size, evenly spread over a folder's files, as normalized pixels (N, 3, H, W).
-
-    Raises:
-        ValueError: if the folder has no images, or images of several sizes.
-    """
+    """Reads up to `most` images of one size, evenly spread over a folder's files, as normalized pixels (N, 3, H, W)."""
     files = list_images(folder)
     if not files:
         raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')

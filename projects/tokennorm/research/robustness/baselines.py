@@ -20,17 +20,7 @@ class Baseline:
 
 
 def alexnet_baseline(num_classes: int, subset: bool, image_size: tuple[int, int], images: int) -> Baseline:
-    """Returns AlexNet's errors on the published files of ImageNet-C.
-
-    Args:
-        num_classes: Number of classes that the model was trained with.
-        subset: Whether its answers are restricted to some classes.
-        image_size: Height and width of the images before corruption.
-        images: Number of evaluated images.
-
-    Raises:
-        ValueError: for classes other than ImageNet's 1000.
-    """
+    """Returns AlexNet's errors on the published files of ImageNet-C."""
     if num_classes != 1000 or subset:
         chosen = ', restricted to some' if subset else ''
         raise ValueError(
@@ -48,17 +38,7 @@ def alexnet_baseline(num_classes: int, subset: bool, image_size: tuple[int, int]
 
 
 def file_baseline(path: Path, results: Results, cells: Sequence[Cell], metric: str) -> Baseline:
-    """Returns the errors of another model on the same corrupted images, from its file.
-
-    Args:
-        path: The file.
-        results: Results to compare with it.
-        cells: Corruptions and severities.
-        metric: The file's name of the accuracy in percent.
-
-    Raises:
-        ValueError: if the file has other images, classes or corruptions, or lacks results.
-    """
+    """Returns the errors of another model on the same corrupted images, from its file."""
     baseline = Results.read(path)
     other = differences(baseline.settings, results.settings, ('data', 'library'))
     if other:

@@ -34,11 +34,7 @@ class ClassFolders(BaseDataset):
         super().__init__(ann_file='', data_root=data_root, classes=tuple(classes), **kwargs)
 
     def load_data_list(self) -> list[dict[str, Any]]:
-        """Returns path and label of each image. mmengine calls it.
-
-        Raises:
-            ValueError: if there are no images.
-        """
+        """Returns path and label of each image. mmengine calls it."""
         images = [
             dict(img_path=str(path), gt_label=label)
             for name, label in self.labels.items()
@@ -51,11 +47,7 @@ class ClassFolders(BaseDataset):
 
 
 def class_names(path: Path) -> list[str]:
-    """Returns the names of a folder's folders, or the lines of a file.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """Returns the names of a folder's folders, or the lines of a file."""
     if path.is_dir():
         names = subfolders(path)
     elif path.is_file():
@@ -71,9 +63,6 @@ def class_labels(names: Sequence[str], classes: Sequence[str], source: str) -> d
     """Returns the label of each name: its place in `classes`.
 
     ImageNet's 1000 classes may also be named by their WordNet ids (n01440764, ...).
-
-    Raises:
-        ValueError: if `classes` lacks a name of `source`, or has it twice.
     """
     known = [list(classes)]
     if list(classes) == list(IMAGENET_CATEGORIES):
@@ -106,9 +95,6 @@ def use_trained_classes(
 
     Returns:
         The labels of the subset, or None.
-
-    Raises:
-        ValueError: for class names that the checkpoint does not have.
     """
     cfg['test_evaluator'] = dict(type='mmpretrain.Accuracy', topk=(1,))
     if trained is None and cfg['model']['head']['num_classes'] == len(IMAGENET_CATEGORIES):

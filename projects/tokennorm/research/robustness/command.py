@@ -26,11 +26,7 @@ from tokennorm.research.robustness.tables import classifier_report, detector_rep
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    """Evaluates what the arguments ask for, and prints the report.
-
-    Raises:
-        SystemExit: with what to do, if arguments, config, checkpoint, data and files do not fit, or on interruption.
-    """
+    """Evaluates what the arguments ask for, and prints the report."""
     cells = [(corruption, severity) for corruption in args.corruptions for severity in args.severities]
     with exit_on(ImportError, RuntimeError, OSError, ValueError):
         test, results, baseline = prepare(args, cells)
@@ -49,12 +45,7 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest, Results, Baseline | None]:
-    """Returns the test to run, the results so far, and the baseline.
-
-    Raises:
-        ImportError, RuntimeError, OSError, ValueError: with what to do, if arguments, config, checkpoint, data and
-            files do not fit.
-    """
+    """Returns the test to run, the results so far, and the baseline."""
     args.checkpoint = find_checkpoint(args.checkpoint)
     trained = trained_classes(args.checkpoint)
     cfg, subset = load_test_config(args, trained)
@@ -83,10 +74,6 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
 
 def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tuple[Config, list[int] | None]:
     """Reads the config, and sets its data and images as the arguments say.
-
-    Args:
-        args: The arguments.
-        trained: The classes of the checkpoint, or None.
 
     Returns:
         The config, and the labels of --classes.

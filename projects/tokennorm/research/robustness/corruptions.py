@@ -31,10 +31,6 @@ def corrupt(image: np.ndarray, corruption: str, severity: int, seed: int) -> np.
 
     Returns:
         (H, W, 3) uint8 BGR.
-
-    Raises:
-        CorruptionError: for an image of another type, or a smaller one.
-        ValueError: for another corruption or severity.
     """
     if corruption not in CORRUPTIONS:
         raise ValueError(f'corruption={corruption!r} must be one of {", ".join(CORRUPTIONS)}')

@@ -10,7 +10,8 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
-from tokennorm.datasets.coco.checks import innermost_datasets
+from tokennorm.datasets.coco.checks import evaluators, innermost_datasets
+from tokennorm.registry import type_name
 from tokennorm.research.robustness.corruptions import SMALLEST, CorruptImage, corrupt
 from tokennorm.research.robustness.results import CLEAN, Cell
 
@@ -18,14 +19,8 @@ ACCURACY = 'accuracy/top1'
 
 
 def check_coco_metric(cfg: Config) -> None:
-    """Checks that a detector's config is evaluated by COCO's metric only.
-
-    Raises:
-        ValueError: if it is not; the config may then belong to neither a detector nor a classifier.
-    """
-    evaluators = cfg.get('test_evaluator') or []
-    evaluators = evaluators if isinstance(evaluators, list | tuple) else [evaluators]
-    kinds = [str(evaluator['type']).rpartition('.')[2] for evaluator in evaluators]
+    """Checks that a detector's config is evaluated by COCO's metric only."""
+    kinds = [type_name(evaluator) for evaluator in evaluators(cfg, 'test')]
     if kinds != ['CocoMetric']:
         raise ValueError(
             f'{cfg.filename}: its model is not an ImageClassifier, and its test_evaluator {kinds} is not one CocoMetric'
@@ -36,9 +31,6 @@ def choose_images(cfg: Config, number: int | None, subset: Sequence[int] | None)
     """Restricts the test dataset to images with labels of a subset, and to a number of these, evenly spaced.
 
     If the dataset has `indices`, only these images are used.
-
-    Raises:
-        ValueError: if no image is left, or the dataset wraps others.
     """
     if number is None and subset is None:
         return
@@ -76,9 +68,6 @@ class CorruptedTest:
     Args:
         runner: A built runner with one test dataset. Its checkpoint is loaded here.
         classifier: Whether the model is a classifier.
-
-    Raises:
-        ValueError: if the pipeline has no step at which images can be corrupted.
     """
 
     def __init__(self, runner: Runner, classifier: bool) -> None:

@@ -78,11 +78,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> 'Results':
-        """Reads a file.
-
-        Raises:
-            ValueError: for a file of another kind.
-        """
+        """Reads a file."""
         try:
             content = json.loads(path.read_text())
             return cls(path, dict(content['settings']), dict(content['cells']), dict(content['summary']))
@@ -93,11 +89,7 @@ class Results:
 
     @classmethod
     def resume(cls, path: Path, settings: dict[str, Any]) -> 'Results':
-        """Reads the results of a file, or begins new ones if it does not exist.
-
-        Raises:
-            ValueError: if the file has results of other settings.
-        """
+        """Reads the results of a file, or begins new ones if it does not exist."""
         if not path.exists():
             return cls(path, settings)
         results = cls.read(path)

@@ -14,13 +14,6 @@ def corruption_sheet(
 ) -> np.ndarray:
     """Draws an image and its corruptions at one severity, as the evaluation reads them, with their names.
 
-    Args:
-        image: (H, W, 3) uint8 BGR.
-        path: Its path, from which the seeds are computed.
-        corruptions: Their names.
-        severity: 1 to 5.
-        long_side: Long side of each tile, in pixels.
-
     Returns:
         (H', W', 3) uint8 BGR, four tiles per row.
     """

@@ -47,11 +47,6 @@ def classifier_report(clean_error: float, errors: Cells, baseline: Baseline | No
 def detector_report(clean: float, precisions: Cells, name: str) -> tuple[dict[str, Any], str]:
     """Reports AP of a detector in percent under corruption: mPC, and rPC, relative to AP on clean images.
 
-    Args:
-        clean: AP on clean images.
-        precisions: AP under corruption.
-        name: Kind of AP, such as 'bbox'.
-
     Returns:
         The values by name, and a table with them.
     """

@@ -18,10 +18,6 @@ def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str])
         folder: The new folder, `folder/train/CLASS` and `folder/val/CLASS`. An existing one is checked and kept.
         source: The image folder to take them from, with `train/CLASS/*` and `val/CLASS/*`.
         classes: Names of the classes to take.
-
-    Raises:
-        FileNotFoundError: if the source lacks a class in train or val.
-        ValueError: if the folder exists with other classes.
     """
     folder, source = Path(folder), Path(source)
     for split in _SPLITS:
@@ -42,12 +38,7 @@ def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str])
 
 
 def take_coco(folder: str | Path, source: str | Path) -> None:
-    """Links a dataset in COCO format, `source/images` and `source/annotations/{train,val}.json`, to another place.
-
-    Raises:
-        FileNotFoundError: if a part of it was not found.
-        ValueError: if the folder exists and is another dataset.
-    """
+    """Links a dataset in COCO format, `source/images` and `source/annotations/{train,val}.json`, to another place."""
     folder, source = Path(folder), Path(source)
     for part in ('images', 'annotations/train.json', 'annotations/val.json'):
         if not (source / part).exists():
@@ -73,9 +64,6 @@ def prepare_data(data: Mapping[str, Mapping[str, Any]], data_from: str | Path = 
     Args:
         data: folder -> dict(maker=..., and its arguments). A `source` is relative to `data_from`.
         data_from: The folder that holds the downloaded datasets.
-
-    Raises:
-        OSError, ValueError: as the makers do.
     """
     for folder, settings in data.items():
         arguments = dict(settings)

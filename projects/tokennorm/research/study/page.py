@@ -39,11 +39,6 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
 
     The figure of a stage is drawn if its records hold more than the last epoch. The figures of `INSIDE` are not drawn.
 
-    Args:
-        study: The study.
-        records: Its records by stage, of the work directory (`read_runs`) or kept ones (`read_results`).
-        folder: Where to write.
-
     Returns:
         The files, the page first.
     """

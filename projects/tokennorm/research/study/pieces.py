@@ -119,12 +119,7 @@ def copy_shared(model: nn.Module, shared: dict[str, torch.Tensor]) -> list[str]:
 
 
 def run_piece(study: Study, run: Run, minutes: float) -> None:
-    """Trains a run for some minutes, and at least one epoch. Finishes the run after its last epoch.
-
-    Raises:
-        SystemExit: if the run whose weights it needs is not finished, if its folder is in use or holds a run of another
-            config, and for whatever `tokennorm.engine.runner.build_runner` raises.
-    """
+    """Trains a run for some minutes, and at least one epoch. Finishes the run after its last epoch."""
     folder = study.folder(run)
     if is_finished(folder):
         return
@@ -139,11 +134,7 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Keeps other processes from training in a folder.
-
-    Raises:
-        SystemExit: if another process already does.
-    """
+    """Keeps other processes from training in a folder."""
     with (folder / '.lock').open('w') as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

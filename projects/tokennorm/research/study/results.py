@@ -46,12 +46,7 @@ def keep_results(study: Study, folder: Path) -> list[Path]:
 
 
 def read_results(study: Study, folder: Path) -> dict[str, Records]:
-    """The kept records, by stage. A stage without a file has none.
-
-    Raises:
-        FileNotFoundError: if the folder holds the results of no stage.
-        ValueError: for a file that is not valid, or holds a run that the study's config does not have.
-    """
+    """The kept records, by stage. A stage without a file has none."""
     found: dict[str, Records] = {name: {} for name in study.stages}
     paths = {name: folder / f'{name}.json' for name in study.stages}
     if not any(path.is_file() for path in paths.values()):

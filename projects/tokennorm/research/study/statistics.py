@@ -31,22 +31,14 @@ class Difference:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Returns the mean and the sample standard deviation.
-
-    Raises:
-        ValueError: for no values.
-    """
+    """Returns the mean and the sample standard deviation."""
     if not values:
         raise ValueError('values must not be empty')
     return Summary(len(values), mean(values), stdev(values) if len(values) > 1 else None)
 
 
 def paired_difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Returns the differences of pairs, value minus baseline, with the interval of scipy's paired t test.
-
-    Raises:
-        ValueError: for sequences of different lengths, or empty ones.
-    """
+    """Returns the differences of pairs, value minus baseline, with the interval of scipy's paired t test."""
     if len(values) != len(baseline) or not values:
         raise ValueError(f'values and baseline must be pairs, got {len(values)} and {len(baseline)}')
     differences = tuple(value - other for value, other in zip(values, baseline, strict=True))
