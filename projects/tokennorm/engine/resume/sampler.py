@@ -6,7 +6,7 @@ number seeds the sample's augmentation. Augmentation is therefore the same for a
 is the same for any number of ranks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -86,7 +86,7 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             if hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch + passes)
             self._rest = self._start_pass()
-            left_out = self._rest.draw(first + num_batches - self.drawn)
+            left_out = self._rest(first + num_batches - self.drawn)
             if num_batches and not left_out:
                 raise ValueError(f'{len(self.sampler)} samples give no batch of {self.batch_size}: use a smaller batch')
             self.drawn += len(left_out)
@@ -94,31 +94,26 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
 
     def __iter__(self) -> Iterator[list[Draw]]:
         rank, world_size = get_dist_info()
-        batches, self._rest = self._rest or self._start_pass(), None
-        while drawn := batches.draw(1):
+        draw, self._rest = self._rest or self._start_pass(), None
+        while drawn := draw(1):
             first = self.drawn * self.batch_size
             self.drawn += 1
             yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(drawn[0])]
 
-    def _start_pass(self) -> '_Pass':
-        return _Pass(iter(self.batch_sampler), Generators(getattr(self.sampler, 'seed', None) or 0, self.drawn, 1))
+    def _start_pass(self) -> Callable[[int], list[list[int]]]:
+        """Returns a function that draws the next batches of a pass over the data; fewer at its end.
 
+        Some samplers, such as mmdet's `GroupMultiSourceSampler`, draw from the global generators. With generators of
+        its own, a resumed pass skips exactly the batches that were drawn before.
+        """
+        batches = iter(self.batch_sampler)
+        generators = Generators(getattr(self.sampler, 'seed', None) or 0, self.drawn, 1)
 
-class _Pass:
-    """Batches of one pass over the data, drawn with random generators of their own.
+        def draw(count: int) -> list[list[int]]:
+            with generators:
+                return list(islice(batches, count))
 
-    Some samplers, such as mmdet's `GroupMultiSourceSampler`, draw from the global generators. With generators of their
-    own, a resumed run skips exactly the batches that were drawn before.
-    """
-
-    def __init__(self, batches: Iterator[list[int]], generators: Generators) -> None:
-        self.batches = batches
-        self.generators = generators
-
-    def draw(self, count: int) -> list[list[int]]:
-        """Returns the next batches; fewer at the end of the pass."""
-        with self.generators:
-            return list(islice(self.batches, count))
+        return draw
 
 
 class SeededSamples:
