@@ -15,6 +15,7 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.flops import count_attention_and_norms
+from tokennorm.messages import exit_on
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(flops='get_flops', log_plots='analyze_logs')
@@ -37,19 +38,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument('tool', choices=sorted(tools), metavar='TOOL')
     parser.add_argument('arguments', nargs=argparse.REMAINDER, help='arguments of the tool')
     args = parser.parse_args(argv)
-    try:
+    with exit_on(ImportError, RuntimeError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
-    except (ImportError, RuntimeError) as error:
-        raise SystemExit(f'error: {error}') from None
     count_attention_and_norms()
     # The default style of analyze_logs; matplotlib has it under this name only.
     plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
     sys.argv = [str(tools[args.tool]), *args.arguments]
-    try:
+    with exit_on(CheckpointError, FileNotFoundError):
         runpy.run_path(sys.argv[0], run_name='__main__')
-    except (CheckpointError, FileNotFoundError) as error:
-        raise SystemExit(f'error: {error}') from None
 
 
 if __name__ == '__main__':

@@ -12,6 +12,7 @@ from tokennorm.cli.command import command, make_parser
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.runner import build_runner, read_config, train
 from tokennorm.engine.runner.report import use_report
+from tokennorm.messages import exit_on
 
 MINUTES = 10  # 1800 iterations of 0.31 s of processor time
 
@@ -29,10 +30,8 @@ def main(argv: list[str]) -> None:
     if summary.exists():
         print(f'Trained already; remove {cfg.work_dir} to train again.')
     else:
-        try:
+        with exit_on(FileExistsError):
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
-        except FileExistsError as error:
-            raise SystemExit(f'error: {error}') from None
         noted = noted_checkpoint(Path(cfg.work_dir))
         start = '' if noted is None else f', continuing from {noted.name}'
         print(

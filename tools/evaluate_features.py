@@ -8,6 +8,7 @@ import argparse
 from torch.utils.data import DataLoader, Subset
 
 from tokennorm.engine.arguments import ConfigOptions
+from tokennorm.messages import exit_on
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
 
     cfg = read_config(args.config)
     use_options(cfg, args.cfg_options)
-    try:
+    with exit_on(ValueError, RuntimeError, OSError):
         loaders = [
             build_loader(cfg.evaluation[part], cfg.evaluation.batch_size, args.every) for part in ('bank', 'queries')
         ]
@@ -43,8 +44,6 @@ def main() -> None:
             knn = knn_accuracy(*features, k=cfg.evaluation.k, temperature=cfg.evaluation.temperature)
             linear = linear_accuracy(*features)
             print(f'{checkpoint or "initial weights"}: k-NN {knn:.2%}, linear {linear:.2%}', flush=True)
-    except (ValueError, RuntimeError, OSError) as error:
-        raise SystemExit(f'error: {error}') from None
 
 
 def build_loader(dataset: dict, batch_size: int, every: int) -> DataLoader:

@@ -7,6 +7,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
+from tokennorm.messages import exit_on
 from tokennorm.research.listops.dataset import write_examples
 from tokennorm.research.listops.grammar import Grammar, examples
 
@@ -23,10 +24,8 @@ def main() -> None:
     parser.add_argument('--max-length', type=int, default=1999, metavar='N', help='tokens, at most (1999)')
     parser.add_argument('--seed', type=int, default=0)
     args = parser.parse_args()
-    try:
+    with exit_on(ValueError):
         grammar = Grammar(args.max_depth, args.max_args, args.min_length, args.max_length)
-    except ValueError as error:
-        raise SystemExit(f'error: {error}') from None
     args.out.mkdir(parents=True, exist_ok=True)
     drawn = examples(grammar, args.seed)
     for split in ('train', 'val', 'test'):

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from tokennorm.engine.runner.options import ConfigOptions
+from tokennorm.messages import exit_on
 from tokennorm.research.study.data import prepare_data
 from tokennorm.research.study.figures import value_at
 from tokennorm.research.study.page import INSIDE, write_report
@@ -64,7 +65,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the pieces be ended too
-    try:
+    with exit_on(ValueError, OSError):
         study = load_study(args.config, args.work_dir, args.cfg_options, dry=args.dry_run)
         if args.piece:
             train_piece(study, args)
@@ -77,8 +78,6 @@ def main(argv: list[str] | None = None) -> None:
         records = read_results(study, args.results) if args.results else read_runs(study)
         if args.keep:
             print('kept: ' + ', '.join(map(str, keep_results(study, args.keep))))
-    except (ValueError, OSError) as error:
-        raise SystemExit(f'error: {error}') from None
     if not args.results:
         print(f'report: {write_report(study, records, study.work_dir)[0]}')
     if args.docs:
