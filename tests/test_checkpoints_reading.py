@@ -219,6 +219,8 @@ def test_a_checkpoint_is_described_by_its_epoch_and_metric(tmp_path):
     content = dict(state_dict={}, meta=dict(epoch=3, iter=90))
     torch.save(content | dict(message_hub=dict(runtime_info=dict(best_score=np.float64(0.4127)))), path)
     assert describe_checkpoint(path) == f'{path} (epoch 3, the best of its training run, coco_bbox_mAP 0.413)'
+    torch.save(dict(state_dict={}, meta=dict(experiment_name='pvt_1x_20261122_090302')), path.with_name('named.pth'))
+    assert describe_checkpoint(path.with_name('named.pth')) == f'{tmp_path}/named.pth (config pvt_1x)'
     by_iteration = tmp_path / 'best_accuracy_top1_iter_500.pth'
     torch.save(content | dict(meta=dict(epoch=0, iter=501)), by_iteration)  # mmengine counts the next iteration
     assert describe_checkpoint(by_iteration) == f'{by_iteration} (iter 500)'
@@ -231,7 +233,7 @@ def test_a_checkpoint_is_described_by_its_epoch_and_metric(tmp_path):
 def test_a_work_directory_without_a_best_checkpoint_is_its_latest(tmp_path):
     folder = tmp_path / 'work'
     folder.mkdir()
-    with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no last_checkpoint, epoch_N'):
+    with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):
         find_checkpoint(folder)
     for name in ('epoch_9.pth', 'epoch_10.pth', 'best.pth', 'epoch_x.pth'):
         (folder / name).touch()

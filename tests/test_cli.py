@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import warnings
 from importlib import import_module
 
 import pytest
@@ -103,6 +104,20 @@ def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     assert capsys.readouterr().out == (
         'Could not import OneDL. shown\nCould not import OneDL. Skipping OneDL datasets.\n'
     )
+
+
+def test_a_warning_of_this_package_is_one_line(capsys):
+    @command
+    def main(argv):
+        for filename in (command.__code__.co_filename, 'elsewhere.py'):
+            text = warnings.formatwarning('no checkpoint', UserWarning, filename, 7, 'code()')
+            print(text, end='')
+
+    main([])
+    ours, theirs = capsys.readouterr().out.split('\n', 1)
+    assert ours == 'warning: no checkpoint'
+    assert theirs == 'elsewhere.py:7: UserWarning: no checkpoint\n  code()\n'
+    assert warnings.formatwarning('a', UserWarning, command.__code__.co_filename, 7, '').endswith('UserWarning: a\n')
 
 
 def test_a_missing_package_is_one_line(monkeypatch):

@@ -182,6 +182,16 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
     (error,) = found.mask_errors
     assert re.match(f'val: {message}', error), error
     assert 'not usable for masks: val' in str(found)
+    assert 'No problems found.' in str(found)
+
+
+def test_a_split_for_boxes_only_is_one_line(data):
+    def drop(content):
+        for annotation in content['annotations']:
+            annotation.pop('segmentation')
+
+    edit(data, 'val', drop)
+    assert inspect(data).mask_errors == ['val: no annotation has a segmentation']
 
 
 def test_what_the_evaluation_gets_wrong(data):

@@ -48,6 +48,9 @@ def test_a_logger_whose_package_is_missing_is_named_with_its_pip_line(monkeypatc
 def test_a_checkpoint_has_to_exist_unless_it_is_elsewhere(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth not found'):
         check_inputs(CONFIG, tmp_path / 'none.pth')
+    with pytest.raises(FileNotFoundError, match=r'checkpoint .* is a folder without .pth files'):
+        check_inputs(CONFIG, tmp_path)
+    (tmp_path / 'epoch_1.pth').touch()
     for checkpoint in (tmp_path, 'https://host/a.pth', 'hf-hub:owner/name', 'timm/name.tag'):
         check_inputs(CONFIG, checkpoint)
 

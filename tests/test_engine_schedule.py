@@ -99,7 +99,7 @@ def test_a_schedule_of_the_same_length_stays_as_it_is():
 
 def test_a_mismatch_names_both_ends():
     assert mismatch(ONE_X, 24 * 100, 100) == (
-        'the schedule of the learning rate ends at iteration 1200 (epoch 12), training at iteration 2400 (epoch 24)'
+        'the learning rate schedule ends at iteration 1200 (epoch 12), but training ends at iteration 2400 (epoch 24)'
     )
     assert describe(ONE_X, 1200, 100) == (
         '12 epochs of 100 iterations, warm-up to iteration 500, learning rate x 0.1 at epoch 8 and 11'

@@ -135,13 +135,13 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         'image size     short side of 96 pixels in evaluation; --image-size sets it',
         'batch          2 images per step',
         'schedule       4 epochs of 4 iterations, CosineAnnealingLR to epoch 4',
-        'schedule       scaled by 0.1667: in the config the schedule of the learning rate ends at iteration 96 (epoch '
-        '24), training at iteration 16 (epoch 4)',
+        'schedule       scaled by 0.1667: in the config, the learning rate schedule ends at iteration 96 (epoch 24), '
+        'but training ends at iteration 16 (epoch 4)',
         'schedule       the warm-up of 75 iterations is left out: it takes at most one epoch and 5% of the iterations',
         'learning rate  0.0005: 0.001 is for 8 images per step, this run has 2; AdamW: square root of the batch (arXiv '
         '2205.10287)',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',
-        f'log, config    {next(tmp_path.glob("2*"))}',
+        f'log, config    {next(tmp_path.glob("2*"))}; a line every iteration',
     ]
     (log,) = tmp_path.glob('2*/*.log')
     for routine in ('paramwise_options -- ', 'Config:\n', 'System environment:', 'Hooks will be executed'):

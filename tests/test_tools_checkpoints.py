@@ -94,7 +94,7 @@ def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path,
     tool('publish_checkpoint')([str(source), 'weights/mini.pth'])
     (path,) = (tmp_path / 'weights').iterdir()
     printed = capsys.readouterr().out
-    assert f'from {source} (epoch 1)' in printed
+    assert f'from {source} (epoch 1, config retinanet_pvt-mini-dtn-dpn_fpn_shapes)' in printed
     assert f'weights/{path.name}: ' in printed
     assert 'left out: message_hub, optimizer, param_schedulers' in printed
     assert path.name.startswith('mini-')

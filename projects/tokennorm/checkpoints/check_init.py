@@ -53,10 +53,11 @@ def how_to_start(checkpoint: str) -> str:
     work_dir = path.parent if path.suffix == '.pth' else path
     makers = sorted(CONFIGS.glob(f'*/{work_dir.name}.py')) if work_dir.name else []
     make = [f'make it with `tools/dist_train.sh {path.relative_to(CONFIGS.parent)} GPUS`' for path in makers]
-    return 'To start, ' + ', or '.join(
+    ways = ', or '.join(
         [
             *make,
-            'name another with `--cfg-options model.backbone.init_cfg.checkpoint=FILE`',
-            'ask for random weights with `--cfg-options model.backbone.init_cfg=None`.',
+            'use a file with `--cfg-options model.backbone.init_cfg.checkpoint=FILE`',
+            'begin with random weights with `--cfg-options model.backbone.init_cfg=None`.',
         ]
     )
+    return ways[0].upper() + ways[1:]

@@ -51,4 +51,4 @@ def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
         'unexpected': sorted(set(found) - set(expected)),
         'of another shape': reshaped,
     }
-    return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys)}' for kind, keys in kinds.items() if keys)
+    return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys, 4)}' for kind, keys in kinds.items() if keys)

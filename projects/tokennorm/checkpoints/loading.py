@@ -150,8 +150,8 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
 def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
     return (
         f'{source} does not fit {type(model).__name__}:\n{problems}\n'
-        'The config must have the norms, stem, arch, out_type and pretrain_img_size that the checkpoint was trained '
-        'with.'
+        'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
+        'pretrain_img_size.'
     )
 
 

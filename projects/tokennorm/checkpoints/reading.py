@@ -138,8 +138,12 @@ def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
 
 
 def describe_checkpoint(checkpoint: str | Path) -> str:
-    """Returns a file or URL with the epoch that it was written after, and the metric if it is the best of its run."""
-    content = read_checkpoint(checkpoint)
+    """Reads a checkpoint, and returns `describe` of it."""
+    return describe(read_checkpoint(checkpoint), checkpoint)
+
+
+def describe(content: Any, checkpoint: str | Path) -> str:
+    """Returns a file or URL with its epoch, its metric if it is the best of its run, and the config that it is of."""
     meta = content.get('meta') if isinstance(content, dict) else None
     facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
     selected = re.match(r'best_(.+)_(epoch|iter)_(\d+)$', Path(checkpoint).stem)
@@ -148,6 +152,8 @@ def describe_checkpoint(checkpoint: str | Path) -> str:
     score = ((content.get('message_hub') or {}).get('runtime_info') or {}).get('best_score') if selected else None
     if selected and score is not None:
         facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
+    if meta and meta.get('experiment_name'):  # the config's name and the time
+        facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
     return str(checkpoint) + (f' ({", ".join(facts)})' if facts else '')
 
 
@@ -189,7 +195,7 @@ def newest_checkpoint(folder: Path) -> Path:
         if kind in ('epoch', 'iter') and number.isdigit() and path.is_file():
             numbered[int(number)] = path
     if not numbered:
-        raise FileNotFoundError(f'{folder} has no checkpoint: no {NOTE}, epoch_N.pth or iter_N.pth')
+        raise FileNotFoundError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
     return numbered[max(numbered)]
 
 

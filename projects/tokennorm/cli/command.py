@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tokennorm.engine.check_env import PACKAGES, require_mmcv_ops
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
+_PACKAGE = str(Path(__file__).parents[1])
 _print = print
+_format_warning = warnings.formatwarning
 _NOISE = (  # what upstream libraries print, and users cannot act on
     'Could not import OneDL. Skipping OneDL datasets.',  # mmdet 3.5.1 when it is imported
     *('loading annotations into memory...', 'Done (t=', 'creating index...', 'index created!'),  # pycocotools, per file
@@ -50,6 +53,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon) is out of bounds')
         try:
             builtins.print = _print_without_noise
+            warnings.formatwarning = _format_own_warning
             with _missing_packages_named():
                 main(argv)
         except SystemExit as ended:
@@ -59,6 +63,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             raise
         finally:
             builtins.print = _print
+            warnings.formatwarning = _format_warning
 
     return wrapped
 
@@ -82,6 +87,13 @@ def _missing_packages_named() -> Iterator[None]:
         except RuntimeError as problem:
             raise SystemExit(f'error: {problem}') from error
         raise
+
+
+def _format_own_warning(message: Any, category: type[Warning], filename: str, *others: Any) -> str:
+    """Formats a warning of this package for its user, without the line of code that raised it."""
+    if category is UserWarning and filename.startswith(_PACKAGE):
+        return f'warning: {message}\n'
+    return _format_warning(message, category, filename, *others)
 
 
 def _print_without_noise(*values: object, **kwargs: Any) -> None:

@@ -45,6 +45,7 @@ def main(argv: list[str]) -> None:
         check_packages(args.out.suffix)
         inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
+        print(f'Writing {args.out}, which takes a minute or more', flush=True)
         detector = WholeDetector(inferencer.model, args.fp16)
         meta = inferencer.model.dataset_meta
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)

@@ -108,7 +108,9 @@ def main(argv: list[str]) -> None:
         detections.write(args.out / 'detections.json')
     except OSError as error:
         raise SystemExit(f'\nerror: {error}') from None
-    print(f'\n{args.out}: detections.json ({len(detections.annotations)} on {len(detections.images)} images)')
+    drawn = '' if drawings is None else f'; drawn from a score of {args.score_thr:g}'
+    counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
+    print(f'\n{args.out}: detections.json ({counts}){drawn}')
     if interrupted and source.count:
         raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:

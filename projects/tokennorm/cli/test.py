@@ -45,6 +45,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.distributed import is_first_process, unwrapped
     from tokennorm.engine.image_size import use_trained_size
     from tokennorm.engine.runner import build_runner, load_config, test
+    from tokennorm.engine.runner.summary import describe_data
 
     is_local = Path(args.checkpoint).expanduser().exists()
     with exit_on(RuntimeError, OSError, ValueError):
@@ -65,6 +66,8 @@ def main(argv: list[str]) -> None:
         if trained is not None:
             check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
         check_fit(unwrapped(runner.model), read_state_dict(args.checkpoint), args.checkpoint)
+    if is_first_process():
+        print(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}', flush=True)
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
     test(runner)

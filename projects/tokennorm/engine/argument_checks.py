@@ -80,3 +80,5 @@ def check_inputs(config: str | Path, checkpoint: str | Path) -> None:
     elsewhere = '://' in str(checkpoint) or str(checkpoint).startswith(('hf-hub:', 'hf_hub:', 'timm/'))
     if not elsewhere and not path.exists():
         raise FileNotFoundError(f'checkpoint {path} not found')
+    if path.is_dir() and not any(path.glob('*.pth')) and not (path / 'last_checkpoint').is_file():
+        raise FileNotFoundError(f'checkpoint {path} is a folder without .pth files')

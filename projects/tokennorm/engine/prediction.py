@@ -18,7 +18,7 @@ from mmengine.logging import MMLogger
 
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta, state_dict_in
+from tokennorm.checkpoints.reading import common_meta, describe, state_dict_in
 from tokennorm.datasets.coco.checks import set_num_classes
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.image_size import use_trained_size
@@ -74,7 +74,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     finally:
         logger.removeFilter(_is_no_fallback)
     state_dict = state_dict_in(content, checkpoint)
-    check_fit(inferencer.model, state_dict, checkpoint)
+    check_fit(inferencer.model, state_dict, describe(content, checkpoint))
     inferencer.model.load_state_dict(state_dict)
     inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)
     return inferencer

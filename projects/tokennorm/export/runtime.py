@@ -374,7 +374,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_whole(args.out / 'detections.json', json.dumps(content))
     except (ModelFileError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
-    print(f'{args.out}: detections.json ({len(content["annotations"])} on {len(content["images"])} images)')
+    drawn = '' if args.no_save_vis else f'; drawn from a score of {args.score_thr:g}'
+    counts = f'{len(content["annotations"])} detections on {len(content["images"])} images'
+    print(f'{args.out}: detections.json ({counts}){drawn}')
     if unread:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.messages import shorten
+
 SPLITS = ('train', 'val', 'test')
 _SPLIT_WORDS = dict(
     train='train', training='train', val='val', valid='val', validation='val', dev='val', test='test', testing='test'
@@ -81,7 +83,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
             raise FileNotFoundError(
                 f'{root} has no annotation file for {name}, such as annotations/{name}.json, instances_{name}2017.json '
                 f'or {name}/_annotations.coco.json. Its JSON files down to the second level: '
-                f'{", ".join(found) or "none"}. `tokennorm split FILE` divides one file without splits'
+                f'{shorten(found) or "none"}. `tokennorm split FILE` divides one file without splits'
             )
     return splits
 
@@ -123,8 +125,8 @@ def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
         best = [path for path in best if _is_coco_file(path)] or best
     if len(best) > 1:
         raise ValueError(
-            f'{" and ".join(map(str, best))} match {name} equally well: '
-            'move all but one out of the folder, or name it with --cfg-options instead of --data'
+            f'{" and ".join(map(str, best))} match {name} equally well: name the folder of one dataset, or move all '
+            'but one of these files out of the folder'
         )
     return best[0]
 

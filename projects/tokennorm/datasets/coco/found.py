@@ -26,8 +26,7 @@ class Inspection:
 
     def text(self, with_masks: bool = True) -> str:
         """Returns the table and all problems, without those of masks for a detector of boxes."""
-        masks = self.mask_errors if with_masks else []
-        kinds = {'ERROR': self.errors, 'not usable for masks': masks, 'warning': self.warnings}
-        lines = [f'{kind}: {line}' for kind, lines in kinds.items() for line in lines]
-        text = '\n'.join([self.table, *(lines or ['No problems found.'])])
+        masks = [f'not usable for masks: {line}' for line in self.mask_errors if with_masks]
+        lines = [f'ERROR: {line}' for line in self.errors] + [f'warning: {line}' for line in self.warnings]
+        text = '\n'.join([*([self.table, ''] if self.table else []), *(lines or ['No problems found.']), *masks])
         return text.encode('utf-8', 'backslashreplace').decode()  # JSON may hold characters that no terminal prints

@@ -9,6 +9,7 @@ from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.found import Inspection
 from tokennorm.datasets.coco.rle import rle_problem
 
+_NONE = 'annotations without a segmentation'
 _SHORT = 'segmentations that are neither polygons of 3 points or more nor run lengths'
 
 
@@ -25,13 +26,16 @@ def inspect_masks(split: CocoSplit, found: Inspection) -> None:
                 problems[kind].append(f'{label} ({detail})' if detail else label)
     if split.name == 'train' and _SHORT in problems:
         found.warnings.append(f'{split.name}: {_SHORT}, not trained on: {list_items(problems.pop(_SHORT))}')
-    found.mask_errors += [f'{split.name}: {what}: {list_items(labels)}' for what, labels in problems.items()]
+    if len(problems[_NONE]) == len(split.content['annotations']) > 0:
+        found.mask_errors.append(f'{split.name}: no annotation has a segmentation')
+        return
+    found.mask_errors += [f'{split.name}: {what}: {list_items(labels)}' for what, labels in problems.items() if labels]
 
 
 def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
     """The problem of a segmentation of an image of `size` (height, width), and a detail; ('', '') without a problem."""
     if not mask:
-        return 'annotations without a segmentation', ''
+        return _NONE, ''
     if isinstance(mask, list):
         return _polygons_problem(mask, size)
     if not isinstance(mask, dict):

@@ -38,7 +38,7 @@ def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = Fal
     elif problem or short_warm_up:
         if problem:
             ratio = iterations / schedule_end(schedulers, epoch_length)
-            changes.append(f'scaled by {ratio:.4g}: in the config {problem}')
+            changes.append(f'scaled by {ratio:.4g}: in the config, {problem}')
         fitted = fit_to(schedulers, iterations, epoch_length)
         changes.append(warm_up_change(schedulers, fitted, epoch_length))
         schedulers = fitted

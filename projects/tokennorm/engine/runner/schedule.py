@@ -48,7 +48,8 @@ def fit_to(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_lengt
 
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
     """Returns one line: the length of training, and what each scheduler does when."""
-    parts = [f'{iterations / epoch_length:g} epochs of {epoch_length} iterations']
+    epochs = iterations / epoch_length
+    parts = [f'{epochs:g} epoch{"" if epochs == 1 else "s"} of {epoch_length} iterations']
     for scheduler in schedulers:
         unit = 'epoch' if scheduler.get('by_epoch', True) else 'iteration'
         if is_warm_up(scheduler, schedulers):
@@ -81,7 +82,7 @@ def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
         return ''
     ends = f'iteration {end} (epoch {end / epoch_length:g})'
     training = f'iteration {iterations} (epoch {iterations / epoch_length:g})'
-    return f'the schedule of the learning rate ends at {ends}, training at {training}'
+    return f'the learning rate schedule ends at {ends}, but training ends at {training}'
 
 
 def _with_short_warm_up(schedulers: list[Scheduler], iterations: int, epoch_length: int) -> list[Scheduler]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mmengine.runner
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, Hook, LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.runner import EpochBasedTrainLoop
 
@@ -61,11 +61,11 @@ class SummaryHook(Hook):
 
     def _rows(self, runner: mmengine.runner.Runner) -> Iterator[tuple[str, str]]:
         cfg, loop = runner.cfg, runner.train_loop
-        yield 'data', _data(cfg.train_dataloader.dataset, runner.train_dataloader)
+        yield 'data', describe_data(cfg.train_dataloader.dataset, runner.train_dataloader)
         if runner.val_loop is not None:
             interval = getattr(loop, 'val_interval', 1)
             when = every(interval) if isinstance(loop, EpochBasedTrainLoop) else f'every {interval} iterations'
-            yield 'validation', f'{_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
+            yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
         size = short_side(cfg)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         yield 'batch', f'{images_per_step(runner)} images per step'
@@ -74,15 +74,23 @@ class SummaryHook(Hook):
         yield 'learning rate', '' if self.lr is None else f'{self.lr.value:.4g}: {self.lr.reason}'
         yield 'begins with', f'iteration {runner.iter + 1}, resumed' if runner.iter else ''
         yield 'checkpoints', _checkpoints(runner)
-        yield 'log, config', f'{runner.log_dir}'
+        yield 'log, config', runner.log_dir + _log_interval(runner)
 
 
-def _data(dataset: Any, loader: Any) -> str:
+def describe_data(dataset: Any, loader: Any) -> str:
+    """Returns the number of images and classes of a loader, and the file or folder that they are read from."""
     first = next(innermost_datasets(dataset))
     files = first.get('ann_file') or first.get('split') or first.get('data_prefix')  # classifiers have the last two
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
     return f'{len(loader.dataset)} images, {len(classes)} classes ({place})'
+
+
+def _log_interval(runner: mmengine.runner.Runner) -> str:
+    hook = next((hook for hook in runner.hooks if isinstance(hook, LoggerHook)), None)
+    if hook is None:
+        return ''
+    return '; a line every iteration' if hook.interval == 1 else f'; a line every {hook.interval} iterations'
 
 
 def _checkpoints(runner: mmengine.runner.Runner) -> str:
