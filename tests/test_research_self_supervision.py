@@ -1,5 +1,6 @@
 """DINO: loss, teacher and grids of one step, evaluation of features, and weights for a detector."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -137,6 +138,16 @@ def test_a_detector_takes_the_weights_of_the_teacher(tmp_path):
     assert torch.equal(detector.pos_embed, model.backbone.pos_embed)
     assert not torch.equal(detector.pos_embed, model.student_backbone.pos_embed)
     assert torch.equal(detector.patch_embed.proj.weight, model.backbone.patch_embed.proj.weight)
+
+
+def test_the_documented_detector_has_the_norms_of_the_pretraining():
+    page = (TOOLS.parent / 'docs' / 'research' / 'self_supervision.md').read_text()
+    (snippet,) = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
+    exec(snippet, values := {})
+    cfg = Config.fromfile(tokennorm.config('dino/dino_vit-small_8xb64_in1k'))
+    cfg.merge_from_dict({'model.backbone.token_norm_cfg.type': 'DTN', 'model.backbone.l_dtn': 10})
+    for key in ('type', 'arch', 'token_norm_cfg', 'l_dtn'):
+        assert cfg.model.backbone[key] == values['model']['backbone'][key]
 
 
 def test_accuracies_of_features_in_clusters():

@@ -14,6 +14,7 @@ max_iters = 300
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, embed_dims=64, depths=3, num_heads=4, mlp_ratios=4),
+        token_norm_cfg=dict(type='LN', eps=1e-6),  # with the option DTN has this eps too
         patch_size=8,
         l_dtn=2,
         pretrain_img_size=64,

@@ -16,7 +16,6 @@ model = dict(
     backbone=dict(
         type='tokennorm.ViT',
         arch='small*',
-        token_norm_cfg=dict(type='LN', eps=1e-6),
         l_dtn=0,
         out_type='cls_token',
         drop_path_rate=0.1,
