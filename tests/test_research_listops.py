@@ -98,7 +98,10 @@ def test_defaults_are_long_range_arenas_and_seeds_repeat():
 def test_examples_are_different():
     """There are 4 x 10 x 10 expressions of one operator on two digits."""
     tiny = Grammar(max_depth=2, max_args=2, min_length=4, max_length=4)
-    assert len({' '.join(tokens) for tokens, _ in islice(examples(tiny, 0), 400)}) == 400
+    drawn = examples(tiny, 0)
+    assert len({' '.join(tokens) for tokens, _ in islice(drawn, 400)}) == 400
+    with pytest.raises(ValueError, match='no more than about 400 expressions'):
+        next(drawn)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def main() -> None:
 
     cfg = read_config(args.config)
     use_options(cfg, args.cfg_options)
-    with exit_on(ValueError, RuntimeError, OSError):
+    with exit_on(ImportError, ValueError, RuntimeError, OSError):
         loaders = [
             build_loader(cfg.evaluation[part], cfg.evaluation.batch_size, args.every) for part in ('bank', 'queries')
         ]

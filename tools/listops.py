@@ -29,7 +29,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     drawn = examples(grammar, args.seed)
     for split in ('train', 'val', 'test'):
-        part = list(islice(drawn, getattr(args, split)))
+        with exit_on(ValueError):
+            part = list(islice(drawn, getattr(args, split)))
         write_examples(args.out / f'basic_{split}.tsv', part)
         values = [value for _, value in part]
         majority = max(set(values), key=values.count)

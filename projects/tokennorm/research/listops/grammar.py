@@ -80,14 +80,22 @@ class Grammar:
 
 
 def examples(grammar: Grammar, seed: int) -> Iterator[tuple[list[str], int]]:
-    """Yields different expressions and their values, the same for the same seed."""
+    """Yields different expressions and their values, the same for the same seed.
+
+    Raises:
+        ValueError: if 10,000 draws in a row repeat expressions.
+    """
     random_numbers = random.Random(seed)
-    seen = set()
-    while True:
+    seen: set[str] = set()
+    repeats = 0
+    while repeats < 10_000:
         tokens = grammar.draw(random_numbers)
+        repeats += 1
         if (text := ' '.join(tokens)) not in seen:
             seen.add(text)
+            repeats = 0
             yield tokens, evaluate(tokens)
+    raise ValueError(f'the grammar gives no more than about {len(seen)} expressions: allow longer or deeper ones')
 
 
 def evaluate(tokens: Sequence[str]) -> int:

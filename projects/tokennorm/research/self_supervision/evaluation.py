@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-from lightly.utils.benchmarking import knn_predict
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -23,8 +22,13 @@ def knn_accuracy(
     """Share of queries whose class has the most weight among the k nearest of the bank, by cosine similarity.
 
     Raises:
+        ImportError: if lightly is not installed.
         ValueError: if the bank has fewer than k images.
     """
+    try:
+        from lightly.utils.benchmarking import knn_predict
+    except ImportError as error:
+        raise ImportError(f'{error}: k-NN needs lightly; run `pip install ".[dino]"`') from error
     if len(bank) < k:
         raise ValueError(f'k={k} must be at most the {len(bank)} images of the bank')
     bank = F.normalize(bank, dim=1).T.contiguous()
