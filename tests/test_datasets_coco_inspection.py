@@ -156,7 +156,7 @@ MASKS = {
     ),
     'cut off': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts='P')),
-        r'run-length masks .* \(counts that are cut off\)',
+        r'run-length masks .* \(counts that are not packed run lengths, or are cut off\)',
     ),
     'NaN': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),

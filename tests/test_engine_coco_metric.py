@@ -188,12 +188,6 @@ def test_detections_survive_a_file(data, tmp_path, masks):
     assert (again.masks is not None) == masks
 
 
-def test_a_file_of_something_else_is_named(tmp_path):
-    (tmp_path / 'a.json').write_text('{"images": []}')
-    with pytest.raises(ValueError, match=r'a\.json is not a COCO results file'):
-        Detections.read(tmp_path / 'a.json')
-
-
 def test_the_metric_is_found_from_the_scope_of_mmdet():
     with DefaultScope.overwrite_default_scope('mmdet'):
         from mmdet.registry import METRICS as MMDET_METRICS

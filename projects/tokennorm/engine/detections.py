@@ -60,16 +60,10 @@ class Detections:
 
     @classmethod
     def read(cls, path: str | Path) -> 'Detections':
-        """Reads a COCO results file."""
-        try:
-            results = json.loads(Path(path).read_text())
-            table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]
-            masks = [r['segmentation'] for r in results] if results and 'segmentation' in results[0] else None
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f'{path} is not a COCO results file ({type(error).__name__}: {error}); expected a list of dicts with '
-                'image_id, category_id, bbox and score'
-            ) from None
+        """Reads a file that `write` wrote."""
+        results = json.loads(Path(path).read_text())
+        table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]
+        masks = [r['segmentation'] for r in results] if results and 'segmentation' in results[0] else None
         return cls(np.array(table, np.float64).reshape(-1, 7), masks)
 
     def write(self, path: str | Path) -> None:

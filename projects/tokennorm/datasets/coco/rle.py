@@ -1,43 +1,40 @@
 """Run-length masks of COCO: alternating counts of zeros and ones along the columns, as a list or a packed string."""
 
+import re
 from typing import Any
 
-_MOST_DIGITS = 7  # digits of 5 bits in a count of 32 bits
+# Counts of up to 7 digits of 5 bits, lowest first, as characters from '0'; the 6th bit marks that another one follows.
+_PACKED = re.compile('([P-o]{0,6}[0-O])*')
 
 
-def run_lengths(counts: Any) -> list[int]:
-    """Returns the counts of a mask, decoded as pycocotools does.
+def run_lengths(counts: list[Any] | str) -> list[int]:
+    """Returns the counts of a mask, decoded as pycocotools does. Other counts raise `ValueError`.
 
-    A string has digits of 5 bits, lowest first, as characters from '0'. The 6th bit marks that another digit follows,
-    and the 5th bit of the last digit is the sign. From the fourth count on, a count is the difference to the count two
-    before it. pycocotools reads beyond the end of a string that is cut off; this function raises.
+    The 5th bit of the last digit is the sign. From the fourth count on, a count is the difference to the count two
+    before it. pycocotools reads beyond the end of a string that is cut off.
     """
     if isinstance(counts, list):
         if not all(type(count) is int and 0 <= count < 2**32 for count in counts):
             raise ValueError('counts that are not integers of at least 0')
         return counts
-    if not isinstance(counts, str):
-        raise ValueError('counts that are neither a list nor a string')
+    if not _PACKED.fullmatch(counts):
+        raise ValueError('counts that are not packed run lengths, or are cut off')
     runs: list[int] = []
-    value = digits = 0
-    for character in counts:
-        digit = ord(character) - 48
-        if not 0 <= digit < 64 or digits == _MOST_DIGITS:
-            raise ValueError('counts that are not packed run lengths')
-        value |= (digit & 31) << 5 * digits
-        digits += 1
+    value = shift = 0
+    for byte in counts.encode():
+        digit = byte - 48
+        value |= (digit & 31) << shift
+        shift += 5
         if digit & 32:
             continue
         if digit & 16:
-            value -= 1 << 5 * digits
+            value -= 1 << shift
         if len(runs) > 2:
             value += runs[-2]
         if not 0 <= value < 2**32:
             raise ValueError('counts below 0')
         runs.append(value)
-        value = digits = 0
-    if digits:
-        raise ValueError('counts that are cut off')
+        value = shift = 0
     return runs
 
 
