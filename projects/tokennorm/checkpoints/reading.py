@@ -126,13 +126,12 @@ def state_dict_in(content: Any, source: str | Path) -> StateDict:
 
 def trained_classes(checkpoint: str | Path) -> list[str] | None:
     """The class names that a checkpoint was trained with; None if it has none."""
-    classes = trained_meta(checkpoint).get('classes')
+    classes = trained_meta(read_checkpoint(checkpoint)).get('classes')
     return list(classes) if classes else None
 
 
-def trained_meta(checkpoint: str | Path) -> Mapping[str, Any]:
-    """The `metainfo` of the dataset that a checkpoint was trained with; {} if it has none."""
-    content = read_checkpoint(checkpoint)
+def trained_meta(content: Any) -> Mapping[str, Any]:
+    """The `metainfo` of the dataset in what `read_checkpoint` has read; {} if it has none."""
     meta = content.get('meta') if isinstance(content, dict) else None
     return common_meta((meta or {}).get('dataset_meta'))
 

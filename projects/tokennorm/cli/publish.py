@@ -24,13 +24,12 @@ def main(argv: list[str]) -> None:
         parser.error('give either OUT or --hf DIR')
 
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
-    from tokennorm.checkpoints.reading import describe_checkpoint
+    from tokennorm.checkpoints.reading import describe
     from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
 
     with exit_on(OSError, RuntimeError):
         source = find_checkpoint(args.source)
         content = read_checkpoint(source)
-        described = describe_checkpoint(source)
         published = for_publication(content, source)
         if args.hf is not None:
             from tokennorm.engine.model_card import write_hub_folder
@@ -45,7 +44,7 @@ def main(argv: list[str]) -> None:
     count = sum(value.numel() for value in published['state_dict'].values())
     size = f' instead of {Path(source).stat().st_size / 1e6:.1f} MB' if Path(source).is_file() else ''
     print(f'{files[0]}: {written / 1e6:.1f} MB{size}; {count:,} numbers in {len(published["state_dict"])} tensors')
-    print(f'from {described}')
+    print(f'from {describe(content, source)}')
     if files[1:]:
         print(f'also written: {", ".join(map(str, files[1:]))}')
     dropped = sorted(set(content) - set(published)) if 'state_dict' in content else []

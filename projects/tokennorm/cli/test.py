@@ -38,8 +38,8 @@ def main(argv: list[str]) -> None:
     with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
         check_data(args.data)
-    from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-    from tokennorm.checkpoints.reading import describe_checkpoint, trained_meta
+    from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
+    from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
     from tokennorm.engine.distributed import is_first_process, unwrapped
@@ -51,21 +51,21 @@ def main(argv: list[str]) -> None:
     with exit_on(RuntimeError, OSError, ValueError):
         args.checkpoint = find_checkpoint(args.checkpoint)
         cfg = load_config(args, needed=())
-        use_trained_size(cfg, trained_meta(args.checkpoint))
-        described = describe_checkpoint(args.checkpoint)
+        content = read_checkpoint(args.checkpoint)
+        meta = trained_meta(content)
+        use_trained_size(cfg, meta)
     cfg.load_from = args.checkpoint
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         cfg = _show_predictions(cfg, args, classifier)
     if is_first_process():
-        print(f'Checkpoint: {described}', flush=True)
+        print(f'Checkpoint: {describe(content, args.checkpoint)}', flush=True)
     runner = build_runner(cfg, splits=('test',))
     with exit_on(RuntimeError, OSError, ValueError):
-        trained = trained_classes(args.checkpoint)
-        if trained is not None:
-            check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
-        check_fit(unwrapped(runner.model), read_state_dict(args.checkpoint), args.checkpoint)
+        if meta.get('classes'):
+            check_classes(meta['classes'], runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
+        check_fit(unwrapped(runner.model), state_dict_in(content, args.checkpoint), args.checkpoint)
     if is_first_process():
         print(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}', flush=True)
     if args.out is not None:

@@ -18,7 +18,7 @@ from mmengine.logging import MMLogger
 
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta, describe, state_dict_in
+from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
 from tokennorm.datasets.coco.checks import set_num_classes
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.image_size import use_trained_size
@@ -57,7 +57,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     """
     keep_mmengine_from_unpickling()
     content = read_checkpoint(checkpoint)
-    meta = common_meta((content.get('meta') or {}).get('dataset_meta') if isinstance(content, dict) else None)
+    meta = trained_meta(content)
     if not meta.get('classes'):
         raise CheckpointError(
             f'{checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'

@@ -6,10 +6,10 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.registry import RUNNERS, init_default_scope
 
-from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint, trained_classes
+from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in
+from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in, trained_meta
 from tokennorm.datasets.coco.checks import check_classes, check_config_data
 from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.distributed import is_first_process, start_cpu_processes, unwrapped
@@ -113,8 +113,8 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
                     f'To start a new run from them: --cfg-options load_from={checkpoint}'
                 )
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
-            classes, trained = common_meta(metainfo).get('classes'), trained_classes(checkpoint)
-            if classes is not None and trained is not None:
+            classes, trained = common_meta(metainfo).get('classes'), trained_meta(content).get('classes')
+            if classes and trained:
                 check_classes(trained, classes, checkpoint)
             check_fit(model, state_dict, checkpoint)
         elif hasattr(model, 'backbone'):
