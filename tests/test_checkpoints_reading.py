@@ -205,6 +205,12 @@ def test_a_file_that_the_user_trusts_is_read_and_no_other(tmp_path, monkeypatch)
     assert (tmp_path / 'ran.npy').exists()
 
 
+def test_a_text_file_is_not_a_checkpoint(tmp_path):
+    (tmp_path / 'a.pth').write_text('hello')
+    with pytest.raises(CheckpointError, match=r'a.pth cannot be read .*: it is empty, cut off, or not'):
+        read_checkpoint(tmp_path / 'a.pth')
+
+
 def test_a_work_directory_is_its_best_checkpoint(tmp_path):
     for name in ('epoch_9.pth', 'best_coco_bbox_mAP_epoch_3.pth', 'best_coco_bbox_mAP_epoch_7.pth'):
         (tmp_path / name).touch()

@@ -226,11 +226,11 @@ def test_image_files(data):
     paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
     found = inspect(data)
     assert found.errors == [
-        'train: image files of another size than in the json, as training reads them, turned as EXIF says; '
-        f'their boxes lie elsewhere: {names[3]} (id {ids[3]}, 64x32, in the json 64x64)',
+        'train: image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes '
+        f'are misplaced: {names[3]} (id {ids[3]}, 64x32, annotated 64x64)',
         f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
         f'train: image files that cannot be decoded in {data}/images/train: '
-        f'2, {names[1]} (id {ids[1]}), {names[2]} (id {ids[2]})',
+        f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
     ]
     assert found.warnings == []
 
@@ -259,7 +259,7 @@ def test_images_of_other_kinds(data):
     found = inspect(data)
     assert found.errors == []
     what = 'train: image files of 16 bits a channel, of which training reads the upper 8'
-    assert found.warnings == [f'{what}: 2, {names[0]}, {names[1]}']
+    assert found.warnings == [f'{what}: 2 ({names[0]}, {names[1]})']
 
 
 def test_names_that_no_file_system_has(data):
@@ -270,7 +270,7 @@ def test_names_that_no_file_system_has(data):
     edit(data, 'train', rename)
     found = inspect(data)
     (error,) = found.errors
-    assert re.match(r'train: image files missing in \S+: 4, x+ \(id \d+\), a\0b', error)
+    assert re.match(r'train: image files missing in \S+: 4 \(x+ \(id \d+\), a\0b', error)
     assert '\\ud800' in str(found), 'what cannot be printed is escaped'
 
 
@@ -300,7 +300,7 @@ def test_the_size_is_that_after_turning_by_exif(data):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(np.zeros((64, 32, 3), np.uint8)).save(path, exif=exif)
-    assert '64x32, in the json 64x64' in inspect(data).errors[0]
+    assert '64x32, annotated 64x64' in inspect(data).errors[0]
     assert cv2.imread(str(path)).shape == (32, 64, 3), 'what training reads'
 
 
@@ -327,7 +327,7 @@ def test_other_ids_for_the_same_names_are_a_warning(data):
     edit(data, 'val', renumber)
     found = inspect(data)
     assert found.errors == []
-    assert 'categories with another id than in train: 4, disk (11, in train 1)' in found.warnings[0]
+    assert 'categories with another id than in train: 4 (disk (11, in train 1)' in found.warnings[0]
 
 
 def test_an_image_in_two_splits_is_found_under_another_name(data):
@@ -345,4 +345,4 @@ def test_iscrowd_is_needed_where_it_is_evaluated(data):
 
 def test_long_lists_are_counted_and_cut(data):
     edit(data, 'train', lambda c: [a.update(area=0) for a in c['annotations'][:20]])
-    assert re.search(r': 20, annotation .* and 15 more$', inspect(data).warnings[0])
+    assert re.search(r': 20 \(annotation .* and 15 more\)$', inspect(data).warnings[0])

@@ -220,7 +220,7 @@ def what_torch_says(error: Exception) -> str:
 
 def _reason(error: Exception, checkpoint: str) -> str:
     said = what_torch_says(error)
-    if isinstance(error, EOFError) or 'PytorchStreamReader failed' in said:
+    if isinstance(error, EOFError | KeyError | IndexError) or 'PytorchStreamReader failed' in said:
         return 'it is empty, cut off, or not written by torch.save'
     if not isinstance(error, UnpicklingError | ValueError):  # torch's for what it does not allow, and ours
         return said

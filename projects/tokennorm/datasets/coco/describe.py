@@ -9,10 +9,9 @@ _LONGEST_NAME = 200  # characters
 
 
 def list_items(items: Iterable[str], most: int = 5) -> str:
-    """The count if there are several, the first few, and how many more."""
+    """The count if there are several, with the first few and how many more in parentheses."""
     items = list(items)
-    count = f'{len(items)}, ' if len(items) > 1 else ''
-    return count + shorten(items, most)
+    return f'{len(items)} ({shorten(items, most)})' if len(items) > 1 else shorten(items)
 
 
 def brief(value: Any, most: int | None = 40, quote: bool = True) -> str:

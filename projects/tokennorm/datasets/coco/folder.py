@@ -59,7 +59,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     """
     root = Path(root)
     if not root.is_dir():
-        raise FileNotFoundError(f'{root} is not a folder')
+        raise FileNotFoundError(f'{root} is not a folder; name the folder of the annotations and images')
     folders = [root, *_subfolders(root, depth=2)]
     candidates: dict[str, list[tuple[int, Path]]] = {}
     others = []

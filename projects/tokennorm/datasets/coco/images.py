@@ -29,11 +29,11 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
             problems[problem].append(label)
         elif size != (image['width'], image['height']):
             listed = f'{image["width"]}x{image["height"]}'
-            differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, in the json {listed})')
+            differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
     if differing:
         found.errors.append(
-            f'{split.name}: image files of another size than in the json, as training reads them, turned as EXIF says; '
-            f'their boxes lie elsewhere: {list_items(differing)}'
+            f'{split.name}: image files whose size, after rotation by EXIF, is not that of the annotation file, so '
+            f'that boxes are misplaced: {list_items(differing)}'
         )
     found.errors += [
         f'{split.name}: image files {problem} in {split.image_dir}: {list_items(labels)}'
