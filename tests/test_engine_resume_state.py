@@ -103,7 +103,10 @@ CASES = {
     'aspect': dict(train_cfg=EPOCHS, batch_sampler=ASPECT, interval=3, by_epoch=False),
     'workers': dict(train_cfg=EPOCHS, interval=4, by_epoch=False, workers=2),
     'accumulating': dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=4),
-    'iterations': dict(train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler', workers=1),
+    'iterations': dict(train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler'),
+    'iterations, a worker': dict(
+        train_cfg=ITERATIONS, interval=3, by_epoch=False, sampler='InfiniteSampler', workers=1
+    ),
     'finite': dict(train_cfg=ITERATIONS, interval=5, by_epoch=False),
     'averaged': dict(train_cfg=EPOCHS, interval=3, by_epoch=False, average=True, save_best='acc'),
 }

@@ -12,7 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
-from tests.helpers.cases import fast_first
+from tests.helpers.cases import fast_first, slow
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.padding import image_sizes_of
 from tokennorm.research.analysis.attention import attention_distance, grid_places, reduced_places
@@ -109,7 +109,11 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
 
 @pytest.mark.parametrize(
     ('name', 'figure'),
-    [('vit', name) for name in FIGURES] + [(n, 'attention-distance') for n in ('deit', 'swin', 'pvt_v2')],
+    [
+        *(('vit', name) for name in FIGURES[:3]),
+        *((name, 'attention-distance') for name in ('swin', 'pvt_v2')),
+        *(slow('vit', 'directions'), slow('deit', 'attention-distance')),
+    ],
 )
 def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.cases import slow
 from tokennorm.research.study.data import prepare_data, take_classes
 from tokennorm.research.study.pieces import run_piece
 from tokennorm.research.study.plan import Run, load_study
@@ -55,7 +56,9 @@ def test_a_coco_folder_is_linked_and_checked(tmp_path):
         prepare_data({tmp_path / 'empty': dict(maker='coco', source='cells')}, data_from=tmp_path)
 
 
-@pytest.mark.parametrize(('stage', 'arm'), [('pvt_mini', 'DTN+DPN eps 1'), ('vit_p8', 'LN+DPN'), ('vit_p16', 'DTN')])
+@pytest.mark.parametrize(
+    ('stage', 'arm'), [('pvt_mini', 'DTN+DPN eps 1'), slow('vit_p8', 'LN+DPN'), ('vit_p16', 'DTN')]
+)
 def test_two_iterations_on_an_image_folder(tmp_path, monkeypatch, stage, arm):
     monkeypatch.chdir(tmp_path)
     study = load_study(CONFIG, tmp_path / 'runs', dry=True)

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ ACCURACIES = {
 }
 
 
+@cache
 def models():
     index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
     return [model for path in index['Import'] for model in yaml.safe_load((ROOT / path).read_text())['Models']]
