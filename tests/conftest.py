@@ -42,15 +42,27 @@ def no_waiting():
     - mmengine sleeps two seconds between training and validation.
     - torch waits up to five seconds for each worker of a discarded data loader.
     - yapf lays out the config in each checkpoint, which takes longer than the training step of a toy model.
+    - matplotlib arranges the axes of a figure, half of the time that drawing takes.
+    - mmengine asks the compiler for its version whenever it builds a runner.
     - mmengine collects garbage whenever it makes a dataset; the million objects of imported modules are left out of it.
+    - torch draws truncated normal numbers for tensors on the meta device, which have no values, op by op in Python.
     """
     import mmengine.config.utils
+    import mmengine.runner.runner
+
+    draw = torch.nn.init._no_grad_trunc_normal_
+
+    def draw_unless_meta(tensor, *args, **kwargs):
+        return tensor if tensor.is_meta else draw(tensor, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('mmengine.config.utils.load', functools.cache(mmengine.config.utils.load))
+        patch.setattr('mmengine.runner.runner.collect_env', functools.cache(mmengine.runner.runner.collect_env))
+        patch.setattr('torch.nn.init._no_grad_trunc_normal_', draw_unless_meta)
         patch.setattr('mmengine.runner.loops.time', SimpleNamespace(sleep=lambda seconds: None))
         patch.setattr('tokennorm.files.os.fsync', lambda file: None)
         patch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+        patch.setattr('matplotlib.layout_engine.ConstrainedLayoutEngine.execute', lambda self, figure: None)
         patch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
         gc.freeze()
         yield
@@ -74,6 +86,24 @@ def forget_visualizers():
         visualizer = sys.modules['mmengine.visualization'].Visualizer
         for kind in (visualizer, *visualizer.__subclasses__()):
             kind._instance_dict.clear()
+
+
+@pytest.fixture(scope='session')
+def demo_data(tmp_path_factory):
+    """Four images of shapes to train on, and three to validate with."""
+    from tokennorm.datasets import make_shapes_dataset
+
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+
+
+@pytest.fixture(scope='session')
+def demo_trained(demo_data, tmp_path_factory):
+    """The work directory of one epoch on them, for several modules: nothing writes to it."""
+    from tests.test_tools import CONFIG, options, tool
+
+    work_dir = tmp_path_factory.mktemp('work')
+    tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(demo_data)])
+    return work_dir
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 
 import tokennorm
-from tests.test_tools import CONFIG, options, tool
+from tests.test_tools import CONFIG, options, tool, without_report  # noqa: F401 - a fixture
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.arguments import ConfigOptions
 from tokennorm.engine.runner import settings
@@ -90,7 +90,7 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=8, num_val=2, image_size=64)
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=2, image_size=64)
 
 
 def few(**more):
@@ -116,7 +116,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         json.loads(line) for path in tmp_path.glob('*/vis_data/scalars.json') for line in path.read_text().splitlines()
     ]
     rates = [entry['lr'] for entry in scalars if 'lr' in entry]
-    assert len(rates) == 4 * 4  # 8 images in batches of 2
+    assert len(rates) == 4 * 2  # 4 images in batches of 2
     assert rates[-1] <= 0.1 * max(rates)
     assert 1e-3 * (2 / 8) ** 0.5 >= max(rates) > 0.4e-3  # the config is for 8 images per step, AdamW
     assert sum('coco/bbox_mAP' in entry for entry in scalars) == 4
@@ -130,13 +130,13 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     _, summary = printed.partition('Epoch(train)')[0].split('This training run:')
     lines = [line.strip() for line in summary.strip().splitlines()[:-1]]  # the last is the head of the first iteration
     assert lines == [
-        f'data           8 images, 4 classes ({data}/annotations/train.json)',
+        f'data           4 images, 4 classes ({data}/annotations/train.json)',
         f'validation     2 images, 4 classes ({data}/annotations/val.json), after every epoch',
         'image size     short side of 96 pixels in evaluation; --image-size sets it',
         'batch          2 images per step',
-        'schedule       4 epochs of 4 iterations, CosineAnnealingLR to epoch 4',
-        'schedule       scaled by 0.1667: in the config, the learning rate schedule ends at iteration 96 (epoch 24), '
-        'but training ends at iteration 16 (epoch 4)',
+        'schedule       4 epochs of 2 iterations, CosineAnnealingLR to epoch 4',
+        'schedule       scaled by 0.1667: in the config, the learning rate schedule ends at iteration 48 (epoch 24), '
+        'but training ends at iteration 8 (epoch 4)',
         'schedule       the warm-up of 75 iterations is left out: it takes at most one epoch and 5% of the iterations',
         'learning rate  0.0005: 0.001 is for 8 images per step, this run has 2; AdamW: square root of the batch (arXiv '
         '2205.10287)',
@@ -153,6 +153,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
 
 
+@pytest.mark.usefixtures('without_report')
 def test_strong_augmentation_trains(data, tmp_path):
     tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=as_dict(few()))
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))

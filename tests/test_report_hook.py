@@ -1,6 +1,5 @@
 """The report hook: after a real training run, after one that breaks it, and its pictures."""
 
-import argparse
 import json
 import logging
 from pathlib import Path
@@ -13,69 +12,31 @@ import torch
 from mmengine.config import Config
 from mmengine.structures import InstanceData
 
+from tests import test_tools
+from tokennorm.datasets import CLASSES
 from tokennorm.datasets.drawing import tile
-from tokennorm.engine.runner import build_runner, load_config
 from tokennorm.engine.runner.report import use_report
 from tokennorm.report.hook import ReportHook, enlarge, plot_curves
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
-
-
-def write_coco(folder):
-    """Two splits of six images with a square of one of two classes each."""
-    rng = np.random.default_rng(0)
-    for split in ('train', 'val'):
-        (folder / 'images' / split).mkdir(parents=True)
-        (folder / 'annotations').mkdir(exist_ok=True)
-        images, annotations = [], []
-        for i in range(1, 7):
-            x, y = rng.integers(10, 80, 2).tolist()
-            pixels = np.full((128, 128, 3), 90, np.uint8)
-            pixels[y : y + 40, x : x + 40] = (0, 0, 255) if i % 2 else (0, 255, 0)
-            cv2.imwrite(str(folder / 'images' / split / f'{i}.png'), pixels)
-            images.append(dict(id=i, file_name=f'{i}.png', width=128, height=128))
-            box = dict(bbox=[x, y, 40, 40], area=1600, iscrowd=0, segmentation=[[x, y, x + 40, y, x + 40, y + 40]])
-            annotations.append(dict(id=i, image_id=i, category_id=1 + i % 2) | box)
-        categories = [dict(id=1, name='red'), dict(id=2, name='green')]
-        content = dict(images=images, annotations=annotations, categories=categories)
-        (folder / 'annotations' / f'{split}.json').write_text(json.dumps(content))
-
-
-def load(config, data, work_dir, **options):
-    args = dict(config=str(CONFIGS / config), data=str(data), work_dir=str(work_dir), launcher='none', local_rank=0)
-    return load_config(argparse.Namespace(**args, cfg_options=options))
-
-
-@pytest.fixture
-def trained(tmp_path):
-    write_coco(tmp_path / 'data')
-    cfg = load('demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes.py', tmp_path / 'data', tmp_path / 'work')
-    cfg.train_cfg.update(max_epochs=1, val_interval=1)
-    cfg.model.test_cfg.score_thr = 0.0
-    for split in ('train', 'val'):
-        cfg[f'{split}_dataloader'].update(batch_size=3, num_workers=0, persistent_workers=False)
-    cfg.default_hooks.logger.interval = 1
-    runner = build_runner(cfg, splits=('train', 'val'))
-    runner.train()
-    return tmp_path / 'work', runner
+trained = test_tools.trained  # a fixture
 
 
 def test_a_training_run_ends_with_a_report(trained):
-    work_dir, runner = trained
-    numbers = json.loads((work_dir / 'report.json').read_text())
-    (metric,) = runner.val_evaluator.metrics
+    numbers = json.loads((trained / 'report.json').read_text())
     assert numbers['results']['bbox']['summary']['mAP'] >= 0
     assert numbers['title'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
     assert numbers['checkpoint'] == 'end of training, epoch 1'
-    assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == ['red', 'green']
-    text = (work_dir / 'report.html').read_text()
-    for part in ('Training loss', 'Learning rate', 'Lambda of the DTN layers', 'Worst images', 'stride 8', 'red'):
+    assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == list(CLASSES)
+    text = (trained / 'report.html').read_text()
+    for part in ('Training loss', 'Learning rate', 'Lambda of the DTN layers', 'Worst images', 'stride 8', CLASSES[0]):
         assert part in text, part
-    assert len(json.loads((work_dir / 'report.bbox.json').read_text())) == len(metric.detections['bbox']) > 0
-    summary = (work_dir / 'summary.md').read_text()
-    assert f'- {work_dir / "report.html"}' in summary
+    detections = json.loads((trained / 'report.bbox.json').read_text())
+    assert {detection['image_id'] for detection in detections} == {1, 2, 3}
+    summary = (trained / 'summary.md').read_text()
+    assert f'- {trained / "report.html"}' in summary
     assert 'coco/bbox_mAP at the end: ' in summary
-    assert all((work_dir / name).is_file() for name in ('curves.png', 'predictions.png'))
+    assert all((trained / name).is_file() for name in ('curves.png', 'predictions.png'))
 
 
 def test_a_report_that_fails_is_a_warning_of_one_line(tmp_path, caplog):

@@ -51,16 +51,13 @@ def options(data, **more):
 
 
 @pytest.fixture(scope='module')
-def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+def data(demo_data):
+    return demo_data
 
 
 @pytest.fixture(scope='module')
-def trained(data, tmp_path_factory):
-    """The work directory of one epoch."""
-    work_dir = tmp_path_factory.mktemp('work')
-    tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(data)])
-    return work_dir
+def trained(demo_trained):
+    return demo_trained
 
 
 @pytest.fixture
@@ -92,12 +89,14 @@ def test_training_leaves_checkpoint_curves_pictures_and_summary(trained):
     assert 'coco/bbox_mAP at the end: 0.0' in summary
 
 
-def test_resume_goes_on_where_training_stopped(data, trained, without_report):
+def test_resume_goes_on_where_training_stopped(data, trained, tmp_path, without_report):
+    work_dir = shutil.copytree(trained, tmp_path / 'work')
+    (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     more = options(data, **{'train_cfg.max_epochs': 2})
-    tool('train')([CONFIG, '--work-dir', str(trained), '--resume', '--auto-scale-lr', '--cfg-options', *more])
-    steps = [entry['step'] for entry in scalars(trained) if 'loss' in entry]
+    tool('train')([CONFIG, '--work-dir', str(work_dir), '--resume', '--auto-scale-lr', '--cfg-options', *more])
+    steps = [entry['step'] for entry in scalars(work_dir) if 'loss' in entry]
     assert steps == [1, 2, 3, 4]
-    assert torch.load(trained / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
+    assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 
 def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
@@ -161,13 +160,13 @@ def test_a_training_in_the_folder_of_another_says_so(data, trained):
         tool('train')([CONFIG, '--work-dir', str(trained), '--cfg-options', *more])
 
 
-def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained):
+def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained, tmp_path):
     control = CONFIG.replace('-dtn-dpn', '')
     (checkpoint,) = trained.glob('epoch_*.pth')
     with pytest.raises(
         SystemExit, match=r'(?s)does not fit RetinaNet.*unexpected: .*mean_logit.*another shape: .*proj'
     ):
-        tool('test')([control, str(checkpoint), '--work-dir', str(trained), '--cfg-options', *options(data)])
+        tool('test')([control, str(checkpoint), '--work-dir', str(tmp_path), '--cfg-options', *options(data)])
 
 
 def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path, without_report):
@@ -257,7 +256,7 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     for path in sorted((data / 'images' / 'val').iterdir()):
         video.write(cv2.imread(str(path)))
     video.release()
-    arguments = [CONFIG, str(trained), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
+    arguments = [CONFIG, str(trained / 'epoch_1.pth'), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
     tool('predict')(arguments)
     images = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
     assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
@@ -276,13 +275,20 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
         tool('predict')([*arguments[:3], '--out', str(tmp_path / 'notes.txt')])
 
 
-def test_analysis_reaches_the_tools_of_mmdet(data, capsys, monkeypatch):
+def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
     tools = runpy.run_path(str(ROOT / 'tools' / 'analysis.py'))['find_tools']()
     assert {'flops', 'log_plots', 'browse_dataset', 'print_config', 'confusion_matrix', 'benchmark'} <= set(tools)
     monkeypatch.setattr(sys, 'argv', sys.argv)
     with pytest.raises(SystemExit) as ended:
         tool('analysis')(['flops', '--help'])
     assert ended.value.code == 0
+    tool('analysis')(['print_config', CONFIG, '--cfg-options', 'train_cfg.max_epochs=77'])
+    assert re.search(r'max_epochs ?= ?77', capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_analysis_counts_operations(data, capsys, monkeypatch):
+    monkeypatch.setattr(sys, 'argv', sys.argv)
     root = f'val_dataloader.dataset.data_root={data}'
     tool('analysis')(['flops', CONFIG, '--num-images', '1', '--cfg-options', root])
     assert re.search(r'Flops: 0\.2\d+G', capsys.readouterr().out)

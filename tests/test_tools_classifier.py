@@ -2,23 +2,20 @@
 
 import json
 import pickle
-import runpy
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers.commands import tool
+from tests.test_tools import without_report  # noqa: F401 - a fixture
 from tokennorm.datasets import make_shape_classes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / 'configs' / 'study' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py')
 CLASSES = ('disk-plain', 'square-stripes', 'star-speckle')
 OPTIONS = ['train_cfg.max_epochs=1', 'train_dataloader.batch_size=4', 'default_hooks.logger.interval=1']
-
-
-def tool(name):
-    return runpy.run_path(str(ROOT / 'tools' / f'{name}.py'))['main']
 
 
 @pytest.fixture(scope='module')
@@ -54,7 +51,8 @@ def test_training_on_a_named_folder(data, trained):
     assert f'    validation     12 images, 3 classes ({data}/val), after every epoch\n' in log.read_text()
 
 
-def test_amp_and_resume_as_for_detectors(data, trained, tmp_path):
+@pytest.mark.usefixtures('without_report')
+def test_resume_as_for_detectors(data, trained, tmp_path):
     work_dir = shutil.copytree(trained, tmp_path / 'work')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     options = [*OPTIONS, 'train_cfg.max_epochs=2']
