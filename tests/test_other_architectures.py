@@ -34,7 +34,8 @@ def test_the_page_has_the_options_of_the_script(tool):
     assert [name for name, *_ in COUNTS] == list(LINES)
 
 
-@pytest.mark.parametrize('name', fast_first([name for name, *_ in COUNTS], 'LeViT-128S'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [name for name, *_ in COUNTS])
 def test_counts_are_those_of_the_model(tool, name):
     (row,) = ([*map(float, row[1:])] for row in COUNTS if row[0] == name)
     plain, dtn = tool['counts'](name, dtn=False), tool['counts'](name, dtn=True)

@@ -17,15 +17,20 @@ import tokennorm
 from tests.conftest import assert_near
 from tokennorm.backbones import ViT
 from tokennorm.research.self_supervision.dino import DINO, by_size
-
-pytest.importorskip('lightly')
 from tokennorm.research.self_supervision.evaluation import knn_accuracy, linear_accuracy
 from tokennorm.research.self_supervision.images import MEAN, STD, Crops
 
+pytestmark = pytest.mark.filterwarnings('ignore:`torch.nn.utils.weight_norm` is deprecated')  # lightly's head
 TOOLS = Path(__file__).resolve().parents[1] / 'tools'
 ARCH = dict(embed_dims=16, depths=2, num_heads=4, mlp_ratios=2)
 BACKBONE = dict(patch_size=4, pretrain_img_size=16, l_dtn=1, token_norm_cfg=dict(type='DTN'), drop_path_rate=0.0)
 HEAD = dict(out_dims=6, hidden_dims=8, bottleneck_dims=4)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def lightly():
+    """Imported when the tests run: that takes as long as importing torch."""
+    return pytest.importorskip('lightly')
 
 
 @pytest.fixture
