@@ -8,9 +8,11 @@ from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
+from tests.helpers.cases import slow
 from tests.test_backbones_base import BACKBONES, build
 from tests.test_backbones_vit import small_vit
 from tests.test_norms_contract import NORMS, cfg_of
+from tokennorm.backbones import PVT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm
 from tokennorm.engine.flops import count_attention_and_norms, count_operations, forward_of
@@ -51,8 +53,8 @@ def test_layer_norm_counts_as_in_torch():
     assert flops(LayerNorm(16), (6, 8, 16)) == flops(nn.LayerNorm(16), (6, 8, 16)) == 5 * 6 * 8 * 16
 
 
-@pytest.mark.parametrize('norm', ['LN', pytest.param('DTN', marks=pytest.mark.slow)])
-@pytest.mark.parametrize('cls', [*BACKBONES, 'ViT'])
+@pytest.mark.parametrize('norm', ['LN', slow('DTN')])
+@pytest.mark.parametrize('cls', [slow(cls) if cls is PVT else cls for cls in BACKBONES] + ['ViT'])
 def test_counting_from_shapes_is_counting_a_forward_pass(cls, norm):
     """At 64 x 64, where PVT's positions are not resized: mmengine counts that."""
     options = dict(token_norm_cfg=dict(type=norm), stem_cfg=dict(type='DualPatchEmbed'))

@@ -14,7 +14,8 @@ from tokennorm.engine.distributed import start_cpu_processes
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
 
-multiprocessing.set_forkserver_preload([__name__])
+# The others are what mmengine imports when it builds a runner.
+multiprocessing.set_forkserver_preload([__name__, 'torchvision', 'mmdet.evaluation', 'tokennorm.datasets'])
 
 
 def in_processes(cfg):

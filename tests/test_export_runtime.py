@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.full_disk import files_of_at_most
+from tests.helpers.cases import slow
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.runtime import Detector, ModelFileError
@@ -150,7 +151,7 @@ def test_bad_paths_end_with_one_line_and_leave_nothing(model_file, images, tmp_p
     assert list((tmp_path / 'full').iterdir()) == []
 
 
-@pytest.mark.parametrize('size', [100, 2000, 6000])
+@pytest.mark.parametrize('size', [100, slow(2000), 6000])
 def test_a_full_disk_leaves_no_openvino_model(size, model_file, tmp_path):
     content = model_file.read_bytes()
     with files_of_at_most(size), pytest.raises(OSError, match=r'm\.xml could not be written'):

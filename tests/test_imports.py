@@ -1,4 +1,4 @@
-"""Imports: the layers of the package, and what importing a part of it loads."""
+"""Imports: the layers of the package, what importing a part of it loads, and scripts without any OpenMMLab package."""
 
 import json
 import subprocess
@@ -8,33 +8,79 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Imports one part after another, and prints which third-party packages each one adds.
+# Imports and runs one part after another, and prints which third-party packages each one adds.
 PROBE = """
 import json, sys
 added, seen = {}, set(sys.stdlib_module_names)
-parts = ['torch einops', 'tokennorm.norms', 'mmengine.hooks mmengine.model']
-for part in [*parts, 'tokennorm.backbones', 'tokennorm.engine.hooks']:
-    for module in part.split():
-        __import__(module)
+
+def note(part):
     names = {name.split('.')[0] for name in sys.modules if not name.startswith('_')}
     added[part] = sorted(names - seen)
-    seen |= names
+    seen.update(names)
+
+import torch, einops
+from torch import nn
+note('torch einops')
+
+import tokennorm
+from tokennorm.norms import DTN
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.attn = DTN(16, num_heads=4), nn.MultiheadAttention(16, 4, batch_first=True)
+    def forward(self, x):
+        tokens = self.norm(x).flatten(1, 2)
+        return x + self.attn(tokens, tokens, tokens)[0].view(x.shape)
+
+block, x = Block(), torch.randn(2, 5, 7, 16)
+block(x).square().mean().backward()
+assert all(p.grad is not None for p in block.norm.parameters())
+note('tokennorm.norms')
+
+import mmengine.hooks, mmengine.model
+note('mmengine')
+from tokennorm import replace_norms
+from tokennorm.backbones import PVT
+note('tokennorm.backbones')
+import tokennorm.engine.hooks
+note('tokennorm.engine.hooks')
+
+for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
+    sys.modules[name] = None
+PVT('tiny', token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
+layer = nn.TransformerEncoderLayer(8, 2, 16)
+assert replace_norms(layer, dict(type='DTN'), grid='sequence') == ['norm1', 'norm2']
+
+del sys.modules['timm']
+from timm.models import VisionTransformer
+sizes = dict(img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=4, num_classes=3)
+model = VisionTransformer(**sizes, class_token=False, global_pool='avg')
+for block in model.blocks:
+    block.norm1, block.norm2 = (DTN(16, num_heads=4, grid=(4, 4)) for _ in range(2))
+model(torch.randn(2, 3, 32, 32)).square().mean().backward()
+positions = [p for name, p in model.named_parameters() if 'position' in name]
+assert len(positions) == 4
+assert all(p.grad is not None for p in positions)
 print(json.dumps(added))
 """
 
 
 @pytest.fixture(scope='module')
 def added():
-    done = subprocess.run([sys.executable, '-c', PROBE], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, '-c', PROBE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_normalizers_need_torch_and_einops_only(added):
+    """In a block of plain torch, forward and backward."""
     assert set(added['tokennorm.norms']) == {'tokennorm'}
     assert 'triton' not in added['torch einops']
 
 
-def test_backbones_need_mmengine_too(added):
+def test_backbones_and_replacing_need_mmengine_too(added):
+    """They run where neither mmdet nor timm can be imported, and so does DTN in a block of timm without mmdet."""
     assert added['tokennorm.backbones'] == []
 
 
