@@ -137,13 +137,13 @@ def test_parameters_may_have_the_dtype_of_the_tokens():
 @pytest.mark.parametrize(
     ('a1', 'grid'),
     [
-        (0.1, (1, 18)),
+        (0.36, (1, 10)),
         *(slow(a1, (18, 1)) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1)),
-        *(slow(a1, (1, 18)) for a1 in (-100, -1, -0.02, 0, 0.02)),
+        *(slow(a1, (1, 18)) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1)),
     ],
 )
 def test_every_sign_and_size_of_a1(a1, grid):
-    """At 0.1 the exponents are up to 29 apart and all weight is at an end; at -100 it is on the token itself."""
+    """Where it is largest the exponents are up to 29 apart, all weight at an end; at -100 it is on the token itself."""
     tensors, grad_y = inputs(1, *grid, 4, 1)
     tensors[5] = torch.tensor([[a1, 0.3, -0.2]])
     y, grads = run(tensors, grad_y)
