@@ -57,8 +57,8 @@ def test_a_top_level_key_that_nothing_reads_is_a_warning():
 @pytest.mark.parametrize(
     ('key', 'message'),
     [
-        ('pipeline.2.scale', r'pipeline is a list of 2 entries, counted from 0; it has no 2'),
-        ('pipeline.A.scale', r'pipeline is a list of 2 entries, counted from 0; it has no A'),
+        ('pipeline.2.scale', r'^--cfg-options: pipeline.2.scale: Index 2 exceeds the length of list$'),
+        ('pipeline.A.scale', r'pipeline.A.scale: list indices must be integers'),
         ('train_cfg.max_epochs.x', r'^--cfg-options: train_cfg.max_epochs.x: .*max_epochs'),
     ],
 )

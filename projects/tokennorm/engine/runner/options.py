@@ -20,12 +20,12 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
     Raises:
         ValueError: for a key that does not fit the config.
     """
-    for key in options:
-        _check_lists(cfg, key)
-    try:
-        cfg.merge_from_dict(dict(options))
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ValueError(f'--cfg-options: {", ".join(options)}: {error.args[0] if error.args else error}') from None
+    for key, value in options.items():
+        try:
+            cfg.merge_from_dict({key: value})
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+            reason = str(error.args[0] if error.args else error).partition(' [')[0]  # without the whole list
+            raise ValueError(f'--cfg-options: {key}: {reason}') from None
 
 
 def check_keys(cfg: Config, options: Mapping[str, Any]) -> list[str]:
@@ -59,24 +59,6 @@ def _check_key(cfg: Config, path: str) -> list[str]:
         else:
             break
     return []
-
-
-def _check_lists(cfg: Config, path: str) -> None:
-    """Raises `ValueError` for a place that a list does not have."""
-    node: Any = cfg
-    parts = path.split('.')
-    for i, part in enumerate(parts):
-        if isinstance(node, list | tuple):
-            if not part.isdigit() or int(part) >= len(node):
-                above = '.'.join(parts[:i])
-                raise ValueError(
-                    f'--cfg-options: {path}: {above} is a list of {len(node)} entries, counted from 0; it has no {part}'
-                )
-            node = node[int(part)]
-        elif isinstance(node, Mapping | Config) and part in node:
-            node = node[part]
-        else:
-            return
 
 
 def _top_level_keys() -> set[str]:
