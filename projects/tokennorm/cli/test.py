@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
     from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
-    from tokennorm.engine.distributed import is_first_process, unwrapped
+    from tokennorm.engine.distributed import is_first_process, print_once, unwrapped
     from tokennorm.engine.image_size import use_trained_size
     from tokennorm.engine.runner import build_runner, load_config, test
     from tokennorm.engine.runner.summary import describe_data
@@ -59,22 +59,19 @@ def main(argv: list[str]) -> None:
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         cfg = _show_predictions(cfg, args, classifier)
-    if is_first_process():
-        print(f'Checkpoint: {describe(content, args.checkpoint)}', flush=True)
+    print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
     runner = build_runner(cfg, splits=('test',))
     with exit_on(RuntimeError, OSError, ValueError):
         if meta.get('classes'):
             check_classes(meta['classes'], runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
         check_fit(unwrapped(runner.model), state_dict_in(content, args.checkpoint), args.checkpoint)
-    if is_first_process():
-        print(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}', flush=True)
+    print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
     test(runner)
     if args.report is not None and is_first_process():
         _write_report(runner, report_dir / 'report.html', args.checkpoint)
-    if is_first_process():
-        print(f'Metrics and log: {runner.log_dir}')
+    print_once(f'Metrics and log: {runner.log_dir}')
 
 
 def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:

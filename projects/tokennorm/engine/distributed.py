@@ -18,6 +18,12 @@ def is_first_process() -> bool:
     return int(next((rank for rank in ranks if rank is not None), 0)) == 0
 
 
+def print_once(*lines: str) -> None:
+    """Prints lines, in rank 0 only."""
+    for line in lines if is_first_process() else ():
+        print(line, flush=True)
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
     """Returns the model inside a wrapper such as DistributedDataParallel, or the model."""
     return model.module if is_model_wrapper(model) else model

@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 
 from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.engine.argument_checks import check_epochs, check_training
-from tokennorm.engine.distributed import is_first_process
+from tokennorm.engine.distributed import print_once
 from tokennorm.engine.image_size import set_image_size
 from tokennorm.engine.runner import settings
 from tokennorm.engine.runner.augment import augment_strongly
@@ -127,9 +127,9 @@ def run(
         if epochs is not None:
             settings.set_epochs(cfg, epochs)
         if image_size is not None and not own_data:
-            _say(set_image_size(cfg, image_size))
+            print_once(*set_image_size(cfg, image_size))
         if augment == 'strong':
-            _say([augment_strongly(cfg)])
+            print_once(augment_strongly(cfg))
         elif augment is not None:
             raise ValueError(f"--augment {augment!r} must be 'strong'")
         if workers is not None or own_data:
@@ -146,7 +146,7 @@ def run(
     if auto_scale_lr and not base_batch:
         raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
     if own_data:
-        _say(settings.validate_often(cfg))
+        print_once(*settings.validate_often(cfg))
     settings.keep_the_best(cfg)
     if amp:
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
@@ -176,11 +176,6 @@ def _fit_schedule_and_lr(
     if rate is not None and auto_scale_lr:
         rate = rate._replace(reason='before --auto-scale-lr')
     runner.register_hook(SummaryHook(schedule, rate))
-
-
-def _say(changes: Sequence[str]) -> None:
-    for change in changes if is_first_process() else ():
-        print(change, flush=True)
 
 
 class _LastMetrics(Hook):

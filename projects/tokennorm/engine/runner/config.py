@@ -10,7 +10,7 @@ from mmengine.config import Config
 
 from tokennorm.config_paths import config as config_path
 from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
-from tokennorm.engine.distributed import is_first_process
+from tokennorm.engine.distributed import print_once
 from tokennorm.engine.runner.data import use_data_folder
 from tokennorm.engine.runner.options import check_keys, merge_options
 from tokennorm.engine.runner.report import use_report
@@ -82,5 +82,4 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Prints warnings about keys, and ends the program for one that nothing would read."""
     with exit_on(ValueError):
         found = check_keys(cfg, options or {})
-    for warning in found if is_first_process() else ():
-        print(f'warning: {warning}', flush=True)
+    print_once(*(f'warning: {warning}' for warning in found))

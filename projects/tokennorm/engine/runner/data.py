@@ -13,7 +13,7 @@ from tokennorm.datasets.coco.own_data import learns_masks, use_coco_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder
 from tokennorm.engine.anchor_fit import anchor_fit
-from tokennorm.engine.distributed import is_first_process
+from tokennorm.engine.distributed import is_first_process, print_once
 from tokennorm.engine.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.messages import exit_on
 
@@ -41,17 +41,14 @@ def use_data_folder(
             splits, changes = _point_detector_at(cfg, folder, needed)
             if fit_images:
                 changes += _fit_images(cfg, next(iter(splits.values())).content, image_size)
-    if is_first_process():
-        for change in changes:
-            print(f'--data: {change}', flush=True)
+    print_once(*(f'--data: {change}' for change in changes))
 
 
 def _point_detector_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> tuple[Mapping[str, CocoSplit], list[str]]:
     """Sets a detector's data after an inspection, prints the findings, and returns the splits and the changes."""
     splits = find_splits(folder, needed)
     found = inspect_splits(splits, open_images=is_first_process())
-    if is_first_process():
-        print(f'{folder}\n\n{found.text(learns_masks(cfg))}\n', flush=True)
+    print_once(f'{folder}\n\n{found.text(learns_masks(cfg))}\n')
     if found.errors:
         raise ValueError(f'{folder} has errors, listed above; fix these problems and rerun')
     return splits, use_coco_splits(cfg, splits, found)
