@@ -18,10 +18,6 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
     `meta` has `dataset_meta.classes`, `cfg` and the other entries that `safetensors_bytes` wrote. Metadata of other
     programs is ignored.
 
-    Args:
-        path: The file.
-        map_location: The device of the tensors, as for `torch.load`; a function or a dict leaves them on the CPU.
-
     Raises:
         ValueError: for a file that is cut off or damaged.
         ImportError: if the package safetensors is not installed.

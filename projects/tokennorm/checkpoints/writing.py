@@ -36,10 +36,6 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
 def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
     """The file of a checkpoint, the same for the same content.
 
-    Args:
-        content: `dict(state_dict=..., meta=...)`.
-        suffix: '.safetensors', or any other for a file of `torch.save`.
-
     Raises:
         CheckpointError: if it is more than plain data, which `weights_only=True` could not read again.
     """

@@ -28,13 +28,6 @@ def draw_annotations(
 
     Names are left out if there is only one class, or too many objects to read them.
 
-    Args:
-        image: (H, W, 3) uint8 BGR.
-        annotations: COCO annotations of this image, in pixels.
-        names: Category id to name.
-        colours: Category id to RGB.
-        long_side: Long side of the result, in pixels.
-
     Returns:
         A resized copy, (H', W', 3) uint8 BGR.
     """

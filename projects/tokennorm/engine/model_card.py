@@ -19,16 +19,6 @@ def write_hub_folder(
 ) -> list[Path]:
     """Writes `model.safetensors`, `config.py` and `README.md`, the model card, into a folder.
 
-    Args:
-        folder: Made if it does not exist. It must have none of these files.
-        published: The result of `for_publication`.
-        source: The checkpoint's file. Its metrics are read from the scalars of its folder, the work directory.
-        license_id: The Hub's name of the weights' licence, e.g. 'apache-2.0'.
-        dataset: The name of the training data.
-
-    Returns:
-        The files.
-
     Raises:
         CheckpointError: if the checkpoint has no config.
         FileExistsError: if one of the files exists. Nothing is written then.

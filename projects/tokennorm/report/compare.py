@@ -18,14 +18,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Run:
-    """A training run with a report.
-
-    Args:
-        label: Name on the page.
-        folder: Directory of the report; the work directory, or a folder in it.
-        numbers: Content of `report.json`.
-        scalars: What was logged during training, by name.
-    """
+    """A training run with a report."""
 
     label: str
     folder: Path

@@ -70,11 +70,7 @@ def draw_curves(curves: Mapping[str, Curve], xlabel: str, ylabel: str, zero: boo
 
 
 def draw_lambdas(lambdas: Mapping[str, Curve]) -> str:
-    """Draws the mean lambda of each DTN layer over training, light lines first; blue: mean, orange: variance.
-
-    Args:
-        lambdas: Curves named `LAYER.mean.mean` and `LAYER.var.mean`, in the order of the layers.
-    """
+    """Draws the mean lambda of each DTN layer over training, light lines first; blue: mean, orange: variance."""
     with matplotlib.rc_context(STYLE):
         axes = new_axes()
         for kind, colours, label in (('mean', BLUES, 'of the mean'), ('var', ORANGES, 'of the variance')):
@@ -143,12 +139,7 @@ def draw_tide(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def draw_sizes(object_sizes: np.ndarray, anchor_sizes: Mapping[int, Sequence[float]]) -> str:
-    """Draws a histogram of object sizes, with the range of anchor sizes of each feature level above it.
-
-    Args:
-        object_sizes: (N,) roots of areas, in pixels of the network's input.
-        anchor_sizes: Roots of areas by stride.
-    """
+    """Draws a histogram of object sizes, with the range of anchor sizes of each feature level above it."""
     with matplotlib.rc_context(STYLE):
         axes = new_axes()
         sizes = np.maximum(object_sizes, 1)

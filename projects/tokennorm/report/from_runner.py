@@ -12,9 +12,6 @@ from tokennorm.report.page import Source, write_report
 def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | None = None) -> dict[str, Any]:
     """Writes the report of a runner's last evaluation.
 
-    Returns:
-        The numbers of the report.
-
     Raises:
         ValueError: if the split was not evaluated by `tokennorm.CocoMetric` in this process.
     """

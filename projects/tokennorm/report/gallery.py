@@ -151,14 +151,7 @@ class Gallery:
 
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
-    """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller.
-
-    Args:
-        box: x, y, width, height.
-        width: Width of the image.
-        height: Height of the image.
-        context: Side of the region relative to the longer side of the box; the side is at least 96 pixels.
-    """
+    """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller."""
     limits = np.array([width, height])
     size = np.minimum(max(context * box[2:].max(), 96), limits).astype(int)
     low = np.clip(box[:2] + box[2:] / 2 - size / 2, 0, limits - size).astype(int)

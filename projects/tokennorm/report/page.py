@@ -59,9 +59,6 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
 
     Next to the page `NAME.html` there will be `NAME.json`, its numbers, and `NAME.bbox.json` or `NAME.segm.json`, the
     detections as COCO results. `tokennorm compare` reads all of them.
-
-    Returns:
-        The content of `NAME.json`.
     """
     path = Path(path)
     content = json.loads(Path(source.ann_file).read_text())

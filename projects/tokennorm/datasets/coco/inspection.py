@@ -19,10 +19,6 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
 
     Every image file is opened to read its size and its end. Only files that do not end as their format does are
     decoded.
-
-    Args:
-        splits: Splits by name; the others are compared with the first.
-        open_images: False skips the image files.
     """
     found = Inspection()
     for split in splits.values():

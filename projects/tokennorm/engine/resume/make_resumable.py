@@ -33,10 +33,7 @@ def make_resumable(cfg: Config) -> None:
 
 
 def latest_checkpoint(work_dir: str | Path) -> Path | None:
-    """Returns the latest checkpoint that training can resume from. A warning names damaged ones.
-
-    Returns:
-        None if there is none.
+    """Returns the latest checkpoint that training can resume from, or None. A warning names damaged ones.
 
     Raises:
         CheckpointError: if all checkpoints are damaged.

@@ -15,10 +15,7 @@ _JITTER = (0.1, 2.0)
 
 
 def augment_strongly(cfg: Config) -> str:
-    """Replaces the training pipeline between loading and packing.
-
-    Returns:
-        The change, in one line.
+    """Replaces the training pipeline between loading and packing, and returns the change in one line.
 
     Raises:
         ValueError: for a config whose pipeline does not load annotations first and pack last.

@@ -63,13 +63,7 @@ def _fit_images(cfg: Config, content: Mapping[str, Any], image_size: int | None)
 def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
     """Sets the size of a detector's images, and notes it in the datasets' metainfo, which checkpoints keep.
 
-    Args:
-        cfg: The config, changed in place.
-        content: COCO annotation file, for the size of its images.
-        image_size: Short side in pixels; None for the config's, or less where the images are small.
-
-    Returns:
-        The changes, one line each.
+    A size of None is the config's, or less where the images are small. Returns the changes, one line each.
     """
     if image_size is None and content['images']:
         image_size = fitting_size(cfg, median(min(i['width'], i['height']) for i in content['images']))
