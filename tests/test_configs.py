@@ -32,7 +32,8 @@ ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
 # One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
-    r'.*(pvt-mini|pvt-t|(pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|(pvtv2-b2|swin-tiny|vit-small)-dtn_)'
+    r'.*(pvt-mini|pvt-t-(dtn-lnstart|dpn)_|(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|'
+    r'(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
 )
 PUBLISHED = {
     'tokennorm.PVT': 'https://github.com/whai362/PVT/releases/download/v2/pvt_{}.pth',

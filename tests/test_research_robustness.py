@@ -13,6 +13,7 @@ import imagecorruptions
 import numpy as np
 import pytest
 import torch
+from imagecorruptions import corruptions as library
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import Config
 from mmengine.model import BaseModel
@@ -21,6 +22,7 @@ from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
 from torch import nn
 
+from tests.helpers.cases import slow
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.research.robustness import corruptions as corruptions_module
 from tokennorm.research.robustness.baselines import alexnet_baseline
@@ -56,11 +58,19 @@ def picture(height=48, width=64):
     return np.ascontiguousarray(cells.repeat(8, 0).repeat(8, 1)[:height, :width])
 
 
+@pytest.fixture(autouse=True)
+def interpreted(request, monkeypatch):
+    """Compiling the loop of glass_blur takes longer than all other tests of corruptions: one slow test does."""
+    if 'glass_blur' not in request.node.name:
+        name = '_shuffle_pixels_njit_glass_blur'
+        monkeypatch.setattr(library, name, getattr(library, name).py_func)
+
+
 class TestCorruptions:
     def test_they_are_the_fifteen_of_the_benchmark_in_its_order(self):
         assert list(CORRUPTIONS) == imagecorruptions.get_corruption_names('common')
 
-    @pytest.mark.parametrize('corruption', CORRUPTIONS)
+    @pytest.mark.parametrize('corruption', [slow(c) if c == 'glass_blur' else c for c in CORRUPTIONS])
     def test_a_seed_says_everything(self, corruption):
         """Whatever numpy's global generator is at, and whatever was drawn before; that generator is left alone."""
         image = picture()
