@@ -57,6 +57,12 @@ def test_a_report_that_fails_is_a_warning_of_one_line(tmp_path, caplog):
     assert all('\n' not in message for message in messages)
     path = tmp_path / 'gone' / 'report.html'
     assert messages[0] == f'{path} was not written (ValueError: val_evaluator is not a tokennorm.CocoMetric)'
+    caplog.clear()
+    hook = ReportHook()
+    hook.before_train(runner)  # nothing is trained after it, so there is nothing to report on
+    hook.after_train(runner)
+    assert 'report.html' not in caplog.text
+    assert 'summary.md was not written' in caplog.text
 
 
 COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name)

@@ -48,7 +48,6 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     @wraps(main)
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
-        warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
         # mmengine's drawing; a box that ends at the border is drawn.
         warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon) is out of bounds')
         try:

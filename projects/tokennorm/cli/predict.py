@@ -108,7 +108,8 @@ def main(argv: list[str]) -> None:
         detections.write(args.out / 'detections.json')
     except OSError as error:
         raise SystemExit(f'\nerror: {error}') from None
-    drawn = '' if drawings is None else f'; drawn from a score of {args.score_thr:g}'
+    count = sum(annotation['score'] >= args.score_thr for annotation in detections.annotations)
+    drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:g}'
     counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
     print(f'\n{args.out}: detections.json ({counts}){drawn}')
     if interrupted and source.count:

@@ -11,7 +11,7 @@ from tokennorm.messages import exit_on
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_runner_arguments(parser)
-    parser.add_argument('--epochs', type=int, metavar='N', help='length of training; every schedule follows it')
+    parser.add_argument('--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled')
     parser.add_argument(
         '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
     )
@@ -34,7 +34,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=lambda text: text.split(','),
         default=[],
         metavar='NAMES',
-        help='loggers besides the files in the work directory, joined by commas: tensorboard, wandb, mlflow, clearml',
+        help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml',
     )
     parser.add_argument(
         '--workers',

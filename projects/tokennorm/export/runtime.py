@@ -374,7 +374,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_whole(args.out / 'detections.json', json.dumps(content))
     except (ModelFileError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
-    drawn = '' if args.no_save_vis else f'; drawn from a score of {args.score_thr:g}'
+    count = sum(annotation['score'] >= args.score_thr for annotation in content['annotations'])
+    drawn = '' if args.no_save_vis else f'; {count} drawn, with scores of at least {args.score_thr:g}'
     counts = f'{len(content["annotations"])} detections on {len(content["images"])} images'
     print(f'{args.out}: detections.json ({counts}){drawn}')
     if unread:

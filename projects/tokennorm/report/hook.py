@@ -41,6 +41,11 @@ class ReportHook(Hook):
 
     def __init__(self, metric: str = 'coco/bbox_mAP') -> None:
         self.metric = metric
+        self.begin = -1
+
+    def before_train(self, runner: Runner) -> None:
+        """Notes the iteration that a resumed run begins with."""
+        self.begin = runner.iter
 
     @master_only
     def after_train(self, runner: Runner) -> None:
@@ -54,6 +59,8 @@ class ReportHook(Hook):
             'curves.png': lambda path: plot_curves(path, *_curves(runner, self.metric), self.metric),
             'summary.md': lambda path: path.write_text(summarise(runner, *_curves(runner, self.metric), self.metric)),
         }.items():
+            if name == 'report.html' and runner.iter == self.begin:
+                continue  # the run was complete before it was resumed: nothing was validated
             try:
                 write(folder / name)
             except Exception as error:

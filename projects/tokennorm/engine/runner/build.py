@@ -21,8 +21,6 @@ from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, ch
 from tokennorm.engine.runner.summary import Runner
 from tokennorm.messages import exit_on
 
-warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # nothing here needs it
-
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     """Builds mmengine's runner of a config after checking what breaks most often.

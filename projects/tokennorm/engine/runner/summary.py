@@ -72,7 +72,10 @@ class SummaryHook(Hook):
         for line in self.schedule:
             yield 'schedule', line
         yield 'learning rate', '' if self.lr is None else f'{self.lr.value:.4g}: {self.lr.reason}'
-        yield 'begins with', f'iteration {runner.iter + 1}, resumed' if runner.iter else ''
+        if runner.iter >= loop.max_iters:
+            yield 'training', 'complete already; a larger --epochs continues it'
+        elif runner.iter:
+            yield 'begins with', f'iteration {runner.iter + 1}, resumed'
         yield 'checkpoints', _checkpoints(runner)
         yield 'log, config', runner.log_dir + _log_interval(runner)
 
