@@ -1,7 +1,4 @@
-"""Datasets in other formats as COCO json: converted once, into a cache directory.
-
-The cache directory is `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`.
-"""
+"""Datasets in other formats as COCO json: converted once, into the cache directory of `tokennorm.ops.cache`."""
 
 import hashlib
 import json
@@ -15,6 +12,7 @@ from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import open_image
 from tokennorm.datasets.progress import map_files
 from tokennorm.messages import shorten
+from tokennorm.ops.cache import cache_directory
 from tokennorm.version import __version__
 
 
@@ -130,11 +128,8 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
 
 
 def _cache_dir(root: Path) -> Path:
-    base = os.environ.get('TOKENNORM_CACHE') or Path(
-        os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache', 'tokennorm'
-    )
     root = root.resolve()
-    return Path(base, 'datasets', f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}')
+    return cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
 
 
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabelledImage]) -> str:
