@@ -106,6 +106,7 @@ DAMAGED = {
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
     'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
     'oversized header': (header_only('{}', 2**40), 'header too large'),
+    'duplicate key': (header_only(f'{{{ENTRY},{ENTRY}}}', None, b'\0' * 4), 'the header has the key weight twice'),
     'wrong size': (header_only('{' + ENTRY.replace('[1]', '[2]') + '}'), 'invalid shape'),
     'not JSON': (header_only('{"weight":'), 'invalid JSON in header'),
     'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'header too large'),
@@ -117,7 +118,7 @@ def test_damaged_files_are_named(tmp_path, case):
     content, message = DAMAGED[case]
     path = tmp_path / 'damaged.safetensors'
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=f'{path} cannot be read: the file is .* damaged: .*{message}') as error:
+    with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}') as error:
         read_state_dict(path)
     assert 'TRUST' not in str(error.value)
 

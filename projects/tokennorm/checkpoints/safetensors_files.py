@@ -5,6 +5,7 @@ The format is 8 bytes with the header's length, the header as JSON, and the tens
 
 import json
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
     programs is ignored.
 
     Raises:
-        ValueError: for a file that is cut off or damaged.
+        ValueError: for a file that is cut off or damaged, or that lists a tensor twice.
         ImportError: if the package safetensors is not installed.
     """
     try:
@@ -32,6 +33,7 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
             state_dict = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f'the file is cut off or damaged: {error}') from error
+    _check_keys(Path(path))
     if map_location is not None and not callable(map_location) and not isinstance(map_location, Mapping):
         state_dict = {key: value.to(map_location) for key, value in state_dict.items()}
     return dict(state_dict=state_dict, meta=_read_meta(metadata))
@@ -66,6 +68,15 @@ def safetensors_bytes(content: Mapping[str, Any]) -> bytes:
     header = json.dumps(json.loads(written[8 : 8 + length]), sort_keys=True).encode()  # metadata comes in random order
     header += b' ' * (-len(header) % 8)  # the tensors stay aligned
     return struct.pack('<Q', len(header)) + header + written[8 + length :]
+
+
+def _check_keys(path: Path) -> None:
+    """Raises ValueError for a key that a header has twice, of which the library takes one."""
+    with path.open('rb') as file:
+        header = file.read(struct.unpack('<Q', file.read(8))[0])
+    keys = json.loads(header, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
+    if twice := [key for key, count in Counter(keys).items() if count > 1]:
+        raise ValueError(f'the header has the key {twice[0]} twice')
 
 
 def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
