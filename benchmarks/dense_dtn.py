@@ -29,8 +29,11 @@ def dense_dtn(x: Tensor, norm: DTN) -> Tensor:
     mean = x.mean(dim=-1, keepdim=True)
     var = (x - mean).square().mean(dim=-1, keepdim=True)
     head_dim = channels // num_heads
-    mean = torch.lerp(inter_mean, mean, norm.mean_logit.sigmoid().repeat_interleave(head_dim))
-    var = torch.lerp(inter_var, var, norm.var_logit.sigmoid().repeat_interleave(head_dim))
+    mean_lambda, var_lambda = (
+        logit.sigmoid().repeat_interleave(head_dim).to(x.dtype) for logit in (norm.mean_logit, norm.var_logit)
+    )
+    mean = torch.lerp(inter_mean, mean, mean_lambda)
+    var = torch.lerp(inter_var, var, var_lambda)
     return (x - mean) * (var + norm.eps).rsqrt() * norm.weight + norm.bias
 
 
