@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.conftest import assert_near
 from tokennorm.norms import DTN
 from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cache import cache_directory
 from tokennorm.ops.dtn import dtn, eager_dtn
 
 NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
@@ -206,6 +207,16 @@ def assert_eager(kernel_calls):
     args = [t.detach() for t in arguments()]
     assert torch.equal(dtn(*args), eager_dtn(*args))
     assert kernel_calls == []
+
+
+def test_a_named_cache_directory_needs_no_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr('pathlib.Path.home', lambda: pytest.fail('asked for the home directory'))
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
+    monkeypatch.delenv('TOKENNORM_CACHE', raising=False)
+    assert cache_directory() == tmp_path / 'xdg' / 'tokennorm'
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'named'))
+    assert cache_directory() == tmp_path / 'named'
 
 
 @pytest.mark.parametrize('variable', ['CXX', 'TOKENNORM_CACHE', 'PATH'])

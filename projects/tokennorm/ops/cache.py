@@ -10,5 +10,6 @@ def cache_directory() -> Path:
     Raises:
         RuntimeError: if none of them is set and the user has no home directory.
     """
-    base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    return Path(os.environ.get('TOKENNORM_CACHE') or Path(base) / 'tokennorm')
+    if named := os.environ.get('TOKENNORM_CACHE'):
+        return Path(named)
+    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache', 'tokennorm')
