@@ -88,6 +88,8 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         assert not (tmp_path / 'ran.npy').exists()
         with pytest.raises(ConnectionError, match=r'none.pth could not be fetched'):
             read_state_dict(f'{address}/none.pth')
+        with pytest.raises(ConnectionError, match=r"a b.pth could not be fetched: URL can't contain control"):
+            read_state_dict(f'{address}/a b.pth')
         server.shutdown()
 
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -69,8 +70,8 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     found = find_checkpoint(checkpoint)
     try:
         path = _download(found) if _is_url(found) else Path(found)
-    except URLError as error:
-        raise ConnectionError(f'{found} could not be fetched: {error.reason}') from error
+    except (URLError, HTTPException) as error:
+        raise ConnectionError(f'{found} could not be fetched: {getattr(error, "reason", error)}') from error
     if path.suffix != SUFFIX:
         return _read_pickle(path, found, map_location)
     try:
