@@ -32,7 +32,12 @@ class ReadKeys(dict):
 
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any], convert: Convert | None = None) -> LoadReport:
-    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
+    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report.
+
+    Raises:
+        ValueError: for an `init_cfg` of another form.
+        FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
+    """
     checkpoint, allow_missing = parse_init_cfg(init_cfg)
     report = load_pretrained(model, checkpoint, convert, allow_missing)
     print_log(str(report), logger='current')

@@ -39,6 +39,9 @@ class NonFiniteHook(Hook):
 
     Args:
         max_occurrences: Occurrences at which training stops.
+
+    Raises:
+        ValueError: for `max_occurrences` below 1.
     """
 
     priority = 'HIGH'  # before checkpoints are written
@@ -117,7 +120,7 @@ class NonFiniteHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Mapping[str, Any] | None = None
     ) -> None:
-        """Counts and, at the last occurrence, stops."""
+        """Counts and, at the last occurrence, raises `NonFiniteError`."""
         bad_losses = _bad_losses(outputs or {})
         bad_params, self._bad_params = self._bad_params, []
         is_loss = _anywhere(bool(bad_losses))
