@@ -65,6 +65,8 @@ class Attention(nn.Module):
         elif self.position is not None:
             bias = eq6_bias(self.position.float(), height, width).to(q.dtype)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        if torch.compiler.is_exporting():  # which replaces this attention by one with another memory layout
+            out = out.clone(memory_format=torch.contiguous_format)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
 
 
