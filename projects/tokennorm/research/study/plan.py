@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a stage, an arm, a seed."""
+    """One training run: its stage, its arm and its seed."""
 
     stage: str
     arm: str
@@ -160,7 +160,7 @@ def load_study(
         dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
 
     Raises:
-        FileNotFoundError: if the config, or the config of a stage, was not found.
+        FileNotFoundError: if the study's config or the config of a stage does not exist.
         ValueError: for a config with missing, unknown or contradictory entries.
     """
     path = Path(path)
