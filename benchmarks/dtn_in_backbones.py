@@ -1,6 +1,7 @@
-"""PVT-Tiny with DTN at the paper's pools compared with LayerNorm: time and peak memory of a training step.
+"""A PVT or Swin with DTN at the paper's pools compared with LayerNorm: time and peak memory of a training step.
 
 python benchmarks/dtn_in_backbones.py --out work_dirs/benchmarks
+python benchmarks/dtn_in_backbones.py --backbone Swin --threads 1 --clock cpu
 python benchmarks/dtn_in_backbones.py --device cuda --batch 64 --size 224
 """
 
@@ -11,8 +12,9 @@ from pathlib import Path
 import torch
 from measuring import CLOCKS, milliseconds, peak_mebibytes, print_table, write_csv
 
-from tokennorm.backbones import PVT
+from tokennorm.backbones import PVT, Swin
 
+BACKBONES = {'PVT': PVT, 'Swin': Swin}
 CONTENDERS = {'LN': None, 'DTN': dict(type='DTN'), 'DTN, pool 1': dict(type='DTN', pool=1)}
 
 
@@ -20,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
     parser.add_argument('--dtype', default='float32', choices=['float32', 'bfloat16'], help='bfloat16: under autocast')
+    parser.add_argument('--backbone', default='PVT', choices=list(BACKBONES))
     parser.add_argument('--arch', default='tiny')
     parser.add_argument('--batch', type=int, default=4)
     parser.add_argument('--size', type=int, default=224, help='side of the images, in pixels')
@@ -38,7 +41,7 @@ def main() -> None:
     memory = {name: peak_mebibytes(step, args.device) for name, step in steps.items()}
     rows = [
         {
-            f'PVT-{args.arch}': name,
+            f'{args.backbone}-{args.arch}': name,
             'step ms': f'{times[name]:.0f}',
             '/ LN ': f'{times[name] / times["LN"]:.3f}',
             'peak MiB': f'{memory[name]:.0f}',
@@ -47,12 +50,14 @@ def main() -> None:
         for name in steps
     ]
     print_table(rows)
-    write_csv(args.out / f'dtn_in_backbones_{args.arch}_{args.size}_{args.device}_{args.dtype}.csv', rows)
+    write_csv(
+        args.out / f'dtn_in_backbones_{args.backbone}_{args.arch}_{args.size}_{args.device}_{args.dtype}.csv', rows
+    )
 
 
 def training_step(args: argparse.Namespace, token_norm_cfg: dict | None, images: torch.Tensor) -> Callable[[], None]:
     """Forward and backward of the four feature maps' mean squares."""
-    backbone = PVT(args.arch, token_norm_cfg=token_norm_cfg).to(args.device).train()
+    backbone = BACKBONES[args.backbone](args.arch, token_norm_cfg=token_norm_cfg).to(args.device).train()
     dtype = getattr(torch, args.dtype)
 
     def run() -> None:

@@ -29,6 +29,19 @@ def test_backbones_prints_time_and_memory_of_each_host():
         assert min(numbers) > 0
 
 
+@pytest.mark.slow
+def test_detector_step_prints_the_share_of_dtn(monkeypatch, capsys):
+    names = ['pvt/retinanet_pvt-t_fpn_1x_coco', 'pvt/retinanet_pvt-t-dtn_fpn_1x_coco']
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, 'argv', ['detector_step.py', *names, '--size', '64', '64', '--rounds', '1'])
+    runpy.run_path(str(BENCHMARKS / 'detector_step.py'), run_name='__main__')
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if '/' in line]
+    assert [row[0] for row in rows] == names
+    assert rows[0][2] == '1.000'
+    shares = [float(row[-1].rstrip('%')) for row in rows]
+    assert shares[0] == 0 < shares[1] < 50
+
+
 def test_sequences_prints_a_row_for_each_length(monkeypatch, capsys):
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setattr(sys, 'argv', ['sequences.py', '--seconds', '0', '--dims', '16'])

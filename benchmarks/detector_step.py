@@ -1,0 +1,91 @@
+"""Time and peak memory of a training step of detectors, and the share of the time that DTN takes.
+
+    python benchmarks/detector_step.py CONFIG... [--size 480 640] [--batch-size 1] [--clock cpu] [--device cuda]
+
+The detectors take turns within a round. The medians over the rounds are printed, and their ratios to those of the first
+config. A step is forward and backward pass, without data loading and optimizer, in float32, with random weights.
+Memory is what torch allocates during the step, in addition to weights and gradients. The share of DTN is that of its
+forward and backward function in torch's profiler.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import mmdet.utils
+import torch
+from measuring import CLOCKS, milliseconds, peak_mebibytes, print_table
+from mmdet.testing import demo_mm_inputs
+from mmengine.registry import MODELS, init_default_scope
+from torch.profiler import ProfilerActivity, profile
+
+from tokennorm.engine.runner import read_config
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('configs', nargs='+', help='paths or names, such as mmdet::pvt/retinanet_pvt-t_fpn_1x_coco')
+    parser.add_argument('--size', type=int, nargs=2, default=(480, 640), metavar=('HEIGHT', 'WIDTH'))
+    parser.add_argument('--batch-size', type=int, default=1)
+    parser.add_argument('--objects', type=int, default=10, help='in each image')
+    parser.add_argument('--rounds', type=int, default=9)
+    parser.add_argument('--threads', type=int, default=1, help='of the CPU')
+    parser.add_argument('--clock', default='wall', choices=sorted(CLOCKS), help='cpu: of this process alone')
+    parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    mmdet.utils.register_all_modules()
+    steps = {name: training_step(name, args) for name in args.configs}
+    times = milliseconds(steps, args.device, args.clock, seconds=float('inf'), rounds=args.rounds)
+    memory = {name: peak_mebibytes(step, args.device) for name, step in steps.items()}
+    first = args.configs[0]
+    print_table(
+        [
+            {
+                'config': name,
+                'step ms': f'{times[name]:.0f}',
+                'ratio': f'{times[name] / times[first]:.3f}',
+                'peak MiB': f'{memory[name]:.0f}',
+                'ratio ': f'{memory[name] / memory[first]:.2f}',
+                'DTN': f'{dtn_share(step):.1%}' if args.device == 'cpu' else '-',
+            }
+            for name, step in steps.items()
+        ]
+    )
+
+
+def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
+    """Forward and backward pass of the detector of a config."""
+    cfg = read_config(name)
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    cfg.model.backbone.init_cfg = None
+    model = MODELS.build(cfg.model).to(args.device).train()
+    batch = demo_mm_inputs(
+        args.batch_size,
+        image_shapes=[(3, *args.size)] * args.batch_size,
+        num_items=[args.objects] * args.batch_size,
+        num_classes=80,
+        with_mask=cfg.model.data_preprocessor.get('pad_mask', False),
+        device=args.device,
+    )
+    batch = model.data_preprocessor(batch, training=True)
+
+    def step() -> None:
+        losses = model(**batch, mode='loss')
+        model.parse_losses(losses)[0].backward()
+        model.zero_grad(set_to_none=False)
+
+    return step
+
+
+def dtn_share(step: Callable[[], None]) -> float:
+    """The share of DTN's forward and backward function in the processor time of a step."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step()
+    events = profiler.key_averages()
+    dtn = sum(event.cpu_time_total for event in events if event.key in ('_DTN', '_DTNBackward'))
+    return dtn / sum(event.self_cpu_time_total for event in events)
+
+
+if __name__ == '__main__':
+    main()
