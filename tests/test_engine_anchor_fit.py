@@ -45,7 +45,7 @@ def test_the_share_is_that_of_all_anchors_of_the_grid(generator):
     size = np.exp(rng.uniform(np.log(4), np.log(180), (count, 2)))
     corner = rng.uniform(0, 1, (count, 2)) * (np.array([width, height]) - np.minimum(size, [width, height]))
     boxes = np.hstack([corner, np.minimum(size, [width, height])])
-    built = TASK_UTILS.build(generator)
+    built = TASK_UTILS.build({'_scope_': 'mmdet', **generator})
     sizes = [(-(-height // s[1]), -(-width // s[0])) for s in built.strides]
     anchors = torch.cat(built.grid_priors(sizes, device='cpu')).double()
     corners = torch.from_numpy(np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]))

@@ -102,8 +102,8 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
     assert printed.splitlines()[-1] == str(out)
     if figure == 'attention-distance':
         assert f'{Path(CONFIG).stem}: mean attention distance of each head, in tokens, on 2 images' in printed
-        places = grid_places(40, 40).view(1, -1, 2), reduced_places(40, 40, 8)  # of images of 160 x 160
-        uniform = attention_distance(torch.full((1, 1, 1600, 25), 1 / 25), *places).mean()
+        places = grid_places(32, 32).view(1, -1, 2), reduced_places(32, 32, 8)  # of images of 128 x 128
+        uniform = attention_distance(torch.full((1, 1, 1024, 16), 1 / 16), *places).mean()
         assert f'\n  stages.0.blocks.0 (stride 4, uniform {uniform:.2f}): ' in printed
 
 

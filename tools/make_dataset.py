@@ -17,7 +17,7 @@ def parse_args(argv=None):
     parser.add_argument('out', nargs='?', type=Path, default=Path('data/shapes'), help='output folder')
     parser.add_argument('--num-train', type=int, default=600, metavar='N', help='images of the train split')
     parser.add_argument('--num-val', type=int, default=120, metavar='N', help='images of the val split')
-    parser.add_argument('--image-size', type=int, default=160, metavar='PX', help='side of the square images (pixels)')
+    parser.add_argument('--image-size', type=int, default=128, metavar='PX', help='side of the square images (pixels)')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
     parser.add_argument(

@@ -5,7 +5,7 @@ metainfo = dict(
     classes=('disk', 'square', 'triangle', 'star'),
     palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)],
 )
-image_scale = (160, 160)  # the size of the images
+image_scale = (128, 128)  # the size of the images
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),

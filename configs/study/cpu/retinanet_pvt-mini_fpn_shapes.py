@@ -7,22 +7,16 @@ _base_ = [
 ]
 
 data_root = 'data/study_shapes/'
-image_scale = (128, 128)
 max_epochs = 12
 
 model = dict(
     backbone=dict(pretrain_img_size=64),
     bbox_head=dict(num_classes=4),
 )
-train_pipeline = _base_.train_pipeline
-train_pipeline[2].scale = image_scale  # RandomResize
-train_pipeline[3].crop_size = image_scale  # RandomCrop
-test_pipeline = _base_.test_pipeline
-test_pipeline[1].scale = image_scale  # Resize
 files = dict(data_root=data_root)
 no_workers = dict(num_workers=0, persistent_workers=False)
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline, **files), **no_workers)
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **files), **no_workers)
+train_dataloader = dict(dataset=files, **no_workers)
+val_dataloader = dict(dataset=files, **no_workers)
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator

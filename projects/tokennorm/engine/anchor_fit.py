@@ -125,7 +125,7 @@ def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
         part = cfg.model.get(head)
         generator = part.get('anchor_generator') if isinstance(part, Mapping) else None
         if generator and str(generator['type']).endswith('AnchorGenerator') and not generator.get('centers'):
-            return f'model.{head}.anchor_generator', dict(generator)
+            return f'model.{head}.anchor_generator', {'_scope_': 'mmdet', **generator}
     return '', None
 
 

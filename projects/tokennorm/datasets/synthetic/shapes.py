@@ -191,7 +191,7 @@ def make_shapes_dataset(
     out: str | Path,
     num_train: int = 600,
     num_val: int = 120,
-    image_size: int = 160,
+    image_size: int = 128,
     seed: int = 0,
     overwrite: bool = False,
     workers: int = 1,
