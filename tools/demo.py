@@ -14,7 +14,7 @@ from tokennorm.engine.runner import build_runner, read_config, train
 from tokennorm.engine.runner.report import use_report
 from tokennorm.messages import exit_on
 
-MINUTES = 6  # 1,350 iterations of 0.23 s
+MINUTES = 6  # 1,200 iterations of 0.25 s
 
 
 @command

@@ -23,8 +23,8 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=8,
-    num_workers=1,
-    persistent_workers=True,
+    num_workers=0,  # the images are small: a process for them costs more than it saves
+    persistent_workers=False,
     sampler=dict(type='DefaultSampler', shuffle=True),
     batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
@@ -39,8 +39,8 @@ train_dataloader = dict(
 )
 val_dataloader = dict(
     batch_size=8,
-    num_workers=1,
-    persistent_workers=True,
+    num_workers=0,
+    persistent_workers=False,
     drop_last=False,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(

@@ -14,9 +14,8 @@ model = dict(
     bbox_head=dict(num_classes=4),
 )
 files = dict(data_root=data_root)
-no_workers = dict(num_workers=0, persistent_workers=False)
-train_dataloader = dict(dataset=files, **no_workers)
-val_dataloader = dict(dataset=files, **no_workers)
+train_dataloader = dict(dataset=files)
+val_dataloader = dict(dataset=files)
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator
