@@ -17,7 +17,7 @@ from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_d
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes
 
-META = dict(dataset_meta=dict(classes=('cat', 'dög'), palette=[[1, 2, 3]]), cfg='model = 1\n', epoch=3, seed=None)
+META = dict(dataset_meta=dict(classes=('cat', 'dög'), palette=[(1, 2, 3)]), cfg='model = 1\n', epoch=3, seed=None)
 
 
 def weights():

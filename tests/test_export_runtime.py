@@ -137,9 +137,9 @@ def test_bad_paths_end_with_one_line_and_leave_nothing(model_file, images, tmp_p
     (tmp_path / 'empty').mkdir()
     out = ['--out', str(tmp_path / 'out')]
     cases = {
-        'https://a.org/x.jpg': 'error: https://a.org/x.jpg not found; download the file first',
+        'https://a.org/x.jpg': 'error: https://a.org/x.jpg not found; an exported detector reads image files',
         str(tmp_path / 'empty'): r'error: .*empty has no images \(.jpg',
-        str(tmp_path / 'notes.txt'): 'error: 1 files could not be read: notes.txt',
+        str(tmp_path / 'notes.txt'): 'error: none of the files is a readable image: notes.txt',
         str(images): 'error: 1 files could not be read: b/broken.png',
     }
     for path, message in cases.items():

@@ -266,8 +266,9 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     with pytest.raises(SystemExit, match=r'error: .*images has no images'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images')])
     (tmp_path / 'images' / 'a.jpg').write_bytes(b'no image')
-    with pytest.raises(SystemExit, match=r'error: 1 files could not be read: a.jpg'):
+    with pytest.raises(SystemExit, match=r'error: none of the 1 files could be read: a.jpg'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
+    assert not (tmp_path / 'out2' / 'detections.json').exists()
     (tmp_path / 'notes.txt').write_text('text')
     with pytest.raises(SystemExit, match=r'notes.txt is neither a readable video'):
         tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])

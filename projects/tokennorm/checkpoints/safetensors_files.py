@@ -82,9 +82,12 @@ def _check_keys(path: Path) -> None:
 def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     """A runner's `meta` from a file's metadata."""
     meta = _json(metadata, 'meta', dict) or {}
+    dataset_meta = meta.get('dataset_meta')
+    dataset_meta = dataset_meta if isinstance(dataset_meta, dict) else {}
+    if isinstance(palette := dataset_meta.get('palette'), list):  # mmdet draws with tuples only
+        dataset_meta['palette'] = [tuple(colour) if isinstance(colour, list) else colour for colour in palette]
     if classes := _json(metadata, 'classes', list):
-        dataset_meta = meta.get('dataset_meta')
-        meta['dataset_meta'] = (dataset_meta if isinstance(dataset_meta, dict) else {}) | {'classes': tuple(classes)}
+        meta['dataset_meta'] = dataset_meta | {'classes': tuple(classes)}
     if 'config' in metadata:
         meta['cfg'] = metadata['config']
     return meta

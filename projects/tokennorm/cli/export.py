@@ -6,6 +6,7 @@ from pathlib import Path
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.engine.arguments import add_detector_arguments, add_options_argument
+from tokennorm.engine.output_dir import make_output_dir
 from tokennorm.messages import exit_on
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
@@ -72,3 +73,5 @@ def _check(args: argparse.Namespace) -> None:
         raise SystemExit(f'error: --verify: {annotations} not found; --split names another file')
     with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
+    with exit_on(ValueError, where='OUT: '):
+        make_output_dir(args.out.parent)

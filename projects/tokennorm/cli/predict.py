@@ -47,7 +47,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         '--overlap', type=float, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
     )
     parser.add_argument(
-        '--track', action='store_true', help='video only: give objects ids across frames (pip install trackers)'
+        '--track', action='store_true', help='video only: give objects ids across frames (needs the package trackers)'
     )
     parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
@@ -64,6 +64,8 @@ def main(argv: list[str]) -> None:
 
         predict_with_exported([word for word in argv if word != '--traceback'])
         return
+    if argv and argv[0].endswith('.pt2'):
+        raise SystemExit(f'error: {argv[0]}: only .onnx and .xml files can be run here; see torch.export.load for .pt2')
     args = parse_args(argv)
     check_arguments(args)
     inferencer = open_model(args)
@@ -104,6 +106,8 @@ def main(argv: list[str]) -> None:
     finally:
         if drawings is not None:
             drawings.close()
+    if unread and not detections.images:
+        raise SystemExit(f'\nerror: none of the {len(unread)} files could be read: {", ".join(unread[:5])}')
     try:
         detections.write(args.out / 'detections.json')
     except OSError as error:

@@ -73,7 +73,9 @@ class Detector:
         self._session = open_file(path, threads, providers)
         texts = {k.removeprefix('tokennorm.'): v for k, v in self._session.texts.items() if k.startswith('tokennorm.')}
         if 'format' not in texts:
-            raise ModelFileError(f'{path} was not written by `tokennorm export`: it has no tokennorm.format')
+            raise ModelFileError(
+                f'{path} was not written by `tokennorm export`: it has no tokennorm.format; export the detector again'
+            )
         self.metadata: dict[str, Any] = {key: json.loads(text) for key, text in texts.items()}
         if self.metadata['format'] != FORMAT:
             raise ModelFileError(f'{path} has format {self.metadata["format"]}; this program reads format {FORMAT}')
@@ -364,15 +366,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     for path in args.paths:
         if not Path(path).exists():
-            hint = '; download the file first' if '://' in path else ''
-            raise SystemExit(f'error: {path} not found{hint}')
+            raise SystemExit(
+                f'error: {path} not found; an exported detector reads image files and folders of images only'
+            )
+        if Path(path).is_dir() and not list_images([Path(path)], leave_out=args.out / 'vis')[1]:
+            raise SystemExit(f'error: {path} has no images ({", ".join(IMAGE_SUFFIXES)})')
     base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
-    if not paths:
-        raise SystemExit(f'error: {args.paths[0]} has no images ({", ".join(IMAGE_SUFFIXES)})')
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f'error: --out: the folder {args.out} cannot be created: {error.strerror}') from None
     try:
         detector = Detector(args.model, args.threads)
-        args.out.mkdir(parents=True, exist_ok=True)
         content, unread = predict(detector, base, paths, None if args.no_save_vis else args.out / 'vis', args.score_thr)
+        if not content['images']:
+            raise SystemExit(f'error: none of the files is a readable image: {", ".join(unread[:5])}')
         write_whole(args.out / 'detections.json', json.dumps(content))
     except (ModelFileError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
