@@ -65,7 +65,9 @@ def main(argv: list[str]) -> None:
         predict_with_exported([word for word in argv if word != '--traceback'])
         return
     if argv and argv[0].endswith('.pt2'):
-        raise SystemExit(f'error: {argv[0]}: only .onnx and .xml files can be run here; see torch.export.load for .pt2')
+        raise SystemExit(
+            f'error: {argv[0]}: only .onnx and .xml files can be run here; docs/guides/export.md shows how to run .pt2'
+        )
     args = parse_args(argv)
     check_arguments(args)
     inferencer = open_model(args)
@@ -106,7 +108,7 @@ def main(argv: list[str]) -> None:
     finally:
         if drawings is not None:
             drawings.close()
-    if unread and not detections.images:
+    if unread and not detections.images and not interrupted:
         raise SystemExit(f'\nerror: none of the {len(unread)} files could be read: {", ".join(unread[:5])}')
     try:
         detections.write(args.out / 'detections.json')

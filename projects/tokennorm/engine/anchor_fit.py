@@ -90,8 +90,7 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
         boxes: (N, 4) left, top, width and height, in pixels of the resized image.
         images: (N, 2) widths and heights of the resized images that they are in.
     """
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        built = TASK_UTILS.build(dict(generator))
+    built = _build(generator)
     best = np.zeros(len(boxes))
     centres = boxes[:, :2] + boxes[:, 2:] / 2
     for stride, anchors in zip(built.strides, built.base_anchors, strict=True):
@@ -115,9 +114,15 @@ def anchor_sizes(cfg: Config) -> dict[int, list[float]]:
     _, generator = _generator(cfg)
     if generator is None:
         return {}
-    built = TASK_UTILS.build(generator)
+    built = _build(generator)
     areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
     return {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
+
+
+def _build(generator: Mapping[str, Any]) -> Any:
+    """mmdet's anchor generator of a config, whatever the current scope."""
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        return TASK_UTILS.build(dict(generator))
 
 
 def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
@@ -125,7 +130,7 @@ def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
         part = cfg.model.get(head)
         generator = part.get('anchor_generator') if isinstance(part, Mapping) else None
         if generator and str(generator['type']).endswith('AnchorGenerator') and not generator.get('centers'):
-            return f'model.{head}.anchor_generator', {'_scope_': 'mmdet', **generator}
+            return f'model.{head}.anchor_generator', dict(generator)
     return '', None
 
 

@@ -74,7 +74,7 @@ class Detector:
         texts = {k.removeprefix('tokennorm.'): v for k, v in self._session.texts.items() if k.startswith('tokennorm.')}
         if 'format' not in texts:
             raise ModelFileError(
-                f'{path} was not written by `tokennorm export`: it has no tokennorm.format; export the detector again'
+                f'{path} was not written by `tokennorm export`: it has no tokennorm.format; write it with that command'
             )
         self.metadata: dict[str, Any] = {key: json.loads(text) for key, text in texts.items()}
         if self.metadata['format'] != FORMAT:
@@ -373,11 +373,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise SystemExit(f'error: {path} has no images ({", ".join(IMAGE_SUFFIXES)})')
     base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SystemExit(f'error: --out: the folder {args.out} cannot be created: {error.strerror}') from None
-    try:
         detector = Detector(args.model, args.threads)
+        args.out.mkdir(parents=True, exist_ok=True)
         content, unread = predict(detector, base, paths, None if args.no_save_vis else args.out / 'vis', args.score_thr)
         if not content['images']:
             raise SystemExit(f'error: none of the files is a readable image: {", ".join(unread[:5])}')
