@@ -60,9 +60,14 @@ def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> No
             found[name] = {arm: difference for arm, difference in differences.items() if difference is not None}
     if not found:
         return
-    height = 1.2 + 0.42 * max(map(len, found.values()))
-    figure = Figure(figsize=(3.1 * len(found) + 1, height), layout='constrained')
-    for axes, (name, differences) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+    columns = min(len(found), 3)
+    rows = -(-len(found) // columns)
+    height = rows * (1.2 + 0.42 * max(map(len, found.values())))
+    figure = Figure(figsize=(3.3 * columns + 1, height), layout='constrained')
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[len(found) :]:
+        axes.remove()
+    for axes, (name, differences) in zip(panels, found.items(), strict=False):
         for row, difference in enumerate(differences.values()):
             colour = 'C0' if not difference.is_shown else 'C2' if difference.mean > 0 else 'C3'
             axes.errorbar(difference.mean, row, xerr=difference.half_width, fmt='s', color=colour, capsize=3)
@@ -72,5 +77,6 @@ def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> No
         axes.set_ylim(len(differences) - 0.5, -0.5)
         axes.set_title(name)
         axes.set_xlabel(f'{_NAMES.get(study.stages[name].metric, study.stages[name].metric)}, minus LN')
+        axes.locator_params(axis='x', nbins=4)
         axes.grid(alpha=0.3, axis='x')
     figure.savefig(path, dpi=130)

@@ -50,14 +50,14 @@ class PieceHook(Hook):
         self.longest = 0.0
 
     def before_train(self, runner: Runner) -> None:
-        """Copies the shared values into a new model."""
+        """Copies the shared values into a new model, and adds the sizes of model and data to the record."""
         if runner.epoch == 0:
             self.record['curve'].clear()
             copy_shared(runner.model, self.shared)
             set_random_seed(runner.seed)
-            self.record['parameters'] = sum(p.numel() for p in runner.model.parameters())
-            self.record['train_images'] = len(runner.train_dataloader.dataset)
-            self.record['val_images'] = len(runner.val_dataloader.dataset)
+        self.record['parameters'] = sum(p.numel() for p in runner.model.parameters())
+        self.record['train_images'] = len(runner.train_dataloader.dataset)
+        self.record['val_images'] = len(runner.val_dataloader.dataset)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Notes when the epoch starts."""
