@@ -88,6 +88,17 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
     assert settings.default_workers() == workers
 
 
+def test_a_training_uses_half_of_the_cores(monkeypatch):
+    monkeypatch.setattr('tokennorm.engine.training.run', lambda **_: None)
+    monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(6)))
+    for own, expected in ((None, '3'), ('5', '5')):
+        monkeypatch.setenv('OMP_NUM_THREADS', own or '')
+        if own is None:
+            monkeypatch.delenv('OMP_NUM_THREADS')
+        tool('train')([CONFIG])
+        assert settings.os.environ['OMP_NUM_THREADS'] == expected
+
+
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
     return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=2, image_size=64)

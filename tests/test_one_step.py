@@ -12,7 +12,7 @@ from tests.test_backbones_precision import sample_with_two_objects
 from tests.test_configs import ROOT, build_model, resolve
 
 DETECTORS = ('retinanet', 'mask-rcnn')
-BACKBONES = ('pvt/{}_pvt-t_fpn', 'pvt_v2/{}_pvtv2-b0_fpn', 'swin/{}_swin-t-p4-w7_fpn', 'vit/{}_vit-s_sfp')
+BACKBONES = ('pvt/{}_pvt-t_fpn', 'pvt_v2/{}_pvtv2-b2_fpn', 'swin/{}_swin-t-p4-w7_fpn', 'vit/{}_vit-s_sfp')
 DTN, DPN = dict(token_norm_cfg=dict(type='DTN')), dict(stem_cfg=dict(type='DualPatchEmbed'))
 VARIANTS = {'LN': {}, 'DTN': DTN, 'DPN': DPN, 'DTN-DPN': DTN | DPN}
 

@@ -1,10 +1,12 @@
 """Trains a detector, or a classifier of configs/imagenet."""
 
 import argparse
+import os
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_training
 from tokennorm.engine.arguments import add_runner_arguments
+from tokennorm.engine.check_env import available_cores
 from tokennorm.messages import exit_on
 
 
@@ -61,6 +63,8 @@ def main(argv: list[str]) -> None:
     del args['traceback']
     with exit_on(ImportError, OSError, ValueError):
         check_training(**args)
+    # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
+    os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // 2)))
     from tokennorm.engine.training import run
 
     run(**args)

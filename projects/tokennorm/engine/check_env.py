@@ -50,6 +50,11 @@ class Result:
         return f'FAIL  {self.name}: {self.problem}\n      {self.fix}' if self.problem else f'ok    {self.name}'
 
 
+def available_cores() -> int:
+    """Returns the number of logical cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
 def version_of(distribution: str) -> str:
     """Returns '' if it is not installed."""
     try:

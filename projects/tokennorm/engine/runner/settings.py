@@ -9,6 +9,7 @@ from mmengine.config import Config
 from tokennorm.datasets.coco.checks import evaluators
 from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.engine.argument_checks import LOGGERS
+from tokennorm.engine.check_env import available_cores
 from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least
@@ -100,9 +101,8 @@ def log_to(cfg: Config, names: Sequence[str]) -> None:
 
 def default_workers() -> int:
     """Returns data workers per rank: the cores of this machine divided among its ranks, less one, from 1 to 4."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     ranks = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
-    return min(4, max(1, cores // ranks - 1))
+    return min(4, max(1, available_cores() // ranks - 1))
 
 
 def set_workers(cfg: Config, workers: int) -> None:
