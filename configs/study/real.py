@@ -145,9 +145,8 @@ nothing about ImageNet or COCO. Results at that scale are the papers'.
   other parameters (1 seed), and -0.002 ± 0.005 with 50 times that rate for lambda's logits (3 seeds). Lambda hardly
   moved: from 0.9997 it went to no less than 0.9996, and to no less than 0.9988 with the higher rate. In a fine-tuning
   of this length DTN with this initialization behaves like LayerNorm.
-- **Not measured:** Swin, patches of 8 x 8, DPN with an eps of 1 on more seeds, other learning
-  rates, other normalizers, the nuclei
-  and the papers' ablations. The stages are in `configs/study/real.py`.
+- **Not measured:** Swin, patches of 8 x 8, DPN with an eps of 1 on more seeds, other learning rates, other
+  normalizers, the nuclei and the papers' ablations. The stages are in `configs/study/real.py`.
 
 **When to use which.** DTN was worth its time for two small models that trained from random weights for 10 epochs:
 compare it with LN on your own data. LayerNorm and the plain stem are a safe choice for short training. Nothing here
