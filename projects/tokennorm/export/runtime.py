@@ -331,6 +331,9 @@ def list_images(paths: Sequence[Path], leave_out: Path) -> tuple[Path, list[Path
     """Returns the folder that holds all paths, and the image files among them and in their folders and subfolders.
 
     Folders are read without `leave_out`, the folder of drawings.
+
+    Raises:
+        FileNotFoundError: for a folder without images.
     """
     files = []
     leave_out = Path(os.path.abspath(leave_out))
@@ -338,7 +341,10 @@ def list_images(paths: Sequence[Path], leave_out: Path) -> tuple[Path, list[Path
     for path in paths:
         if path.is_dir():
             images = (file for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES)
-            files += sorted(file for file in images if not file.is_relative_to(leave_out))
+            found = sorted(file for file in images if not file.is_relative_to(leave_out))
+            if not found:
+                raise FileNotFoundError(f'{path} has no images ({", ".join(IMAGE_SUFFIXES)})')
+            files += found
         else:
             files.append(path)
     folders = [path if path.is_dir() else path.parent for path in paths]
@@ -369,10 +375,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise SystemExit(
                 f'error: {path} not found; an exported detector reads image files and folders of images only'
             )
-        if Path(path).is_dir() and not list_images([Path(path)], leave_out=args.out / 'vis')[1]:
-            raise SystemExit(f'error: {path} has no images ({", ".join(IMAGE_SUFFIXES)})')
-    base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
     try:
+        base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
         detector = Detector(args.model, args.threads)
         args.out.mkdir(parents=True, exist_ok=True)
         content, unread = predict(detector, base, paths, None if args.no_save_vis else args.out / 'vis', args.score_thr)
