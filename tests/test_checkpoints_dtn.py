@@ -47,6 +47,17 @@ def test_the_papers_start_does_not_take_layer_norm_weights(tmp_path):
         model.init_weights()
 
 
+def test_an_initial_lambda_of_ones_own(tmp_path):
+    source = PVT(ARCH).eval()
+    torch.save(source.state_dict(), tmp_path / 'ln.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
+    model = PVT(ARCH, token_norm_cfg=dict(type='DTN', init=0.9, eps=1e-6), init_cfg=init_cfg)
+    model.init_weights()
+    norms = [module for module in model.modules() if isinstance(module, DTN)]
+    assert all(logit.sigmoid().sub(0.9).abs().max() < 1e-6 for n in norms for logit in (n.mean_logit, n.var_logit))
+    assert torch.equal(norms[0].weight, source.stages[0].blocks[0].norm1.weight)
+
+
 def test_trained_lambdas_are_kept(tmp_path):
     source = PVT(ARCH, token_norm_cfg=LN_START)
     torch.nn.init.constant_(source.stages[0].blocks[0].norm1.mean_logit, 3.0)
@@ -80,7 +91,10 @@ def test_lambda_learns_from_there():
 
 
 def test_wrong_starts():
-    with pytest.raises(ValueError, match="init='warm' must be 'paper' or 'layer_norm'"):
+    with pytest.raises(ValueError, match="init='warm' must be 'paper', 'layer_norm' or a number between 0 and 1"):
         DTN(8, 2, init='warm')
+    for value in (0.0, 1.0, 1.5):
+        with pytest.raises(ValueError, match='or a number between 0 and 1'):
+            DTN(8, 2, init=value)
     with pytest.raises(ValueError, match="needs form='paper'"):
         DTN(8, 2, init='layer_norm', form='published')

@@ -10,6 +10,7 @@ from torch import nn
 from tokennorm.datasets import SHAPE_CLASSES
 from tokennorm.registry import MODELS
 from tokennorm.research.study.plan import Run, load_study
+from tokennorm.research.study.records import fingerprint
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
 STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'real')}
@@ -104,11 +105,22 @@ def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one
         'DTN from LN',
         'DTN from LN, lambda 10x',
         'DTN from LN, lambda 50x',
+        'DTN from LN, lambda 0.9',
+        'DTN from LN, lambda 0.5',
     }
     for arm in ('LN', 'DTN from LN'):
         assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
     assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')
-    assert len({study.folder(run) for run in study.runs()}) == len(list(study.runs()))
+
+
+def test_stages_share_the_runs_that_are_the_same():
+    study = STUDIES['real']
+    for stage, arm in (('norms', 'LN'), ('blocks', 'DTN'), ('stem', 'LN+DPN')):
+        same, first = Run(f'vit_p16_{stage}', arm, 0), Run('vit_p16', arm, 0)
+        assert study.folder(same) == study.folder(first)
+        assert fingerprint(study.run_config(same)) == fingerprint(study.run_config(first))
+    others = ('vit_p16', 'vit_p8', 'vit_p16_lr_low', 'vit_p16_3_epochs', 'pvt_mini', 'bccd')
+    assert len({study.folder(Run(stage, 'LN', seed)) for stage in others for seed in (0, 1)}) == 2 * len(others)
 
 
 def test_a_dry_run_is_two_batches_of_one_seed():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.test_research_study_page import AP, record, write
+from tokennorm.research.study.figures import final_values
 from tokennorm.research.study.page import write_report
-from tokennorm.research.study.plan import load_study
+from tokennorm.research.study.plan import Run, load_study
 from tokennorm.research.study.results import keep_results, read_results, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +38,29 @@ def test_the_report_of_kept_results_is_that_of_the_runs(study, tmp_path):
     tables = [[line for line in page.splitlines() if line.startswith('| ')] for page in pages]
     assert tables[0] == tables[1]
     assert len(tables[0]) == 2 * (2 + 4 + 5)
+
+
+def test_kept_runs_stay_when_others_are_added(study, tmp_path):
+    results = tmp_path / 'results'
+    keep_results(study, results)
+    other = load_study(study.config, tmp_path / 'other')
+    for run in (Run('pretrain', 'DTN', 1), Run('pretrain', 'LN', 0)):
+        write(other, run, record(run, 'accuracy/top1', 12.5))
+    assert [path.name for path in keep_results(other, results)] == ['pretrain.json', 'retinanet.json']
+    records = read_results(study, results)['pretrain']
+    assert len(records) == 4 * 3
+    values = final_values(records, 'accuracy/top1')
+    assert values['DTN', 1] == values['LN', 0] == 12.5
+    assert values['LN', 1] == AP['LN'][1]
+
+
+def test_a_paper_has_a_column_of_its_own(study, tmp_path):
+    paper = dict(paper='Table 5, ImageNet', paper_values={'DTN': 81.7})
+    study = load_study(study.config, study.work_dir, {f'stages.pretrain.{key}': paper[key] for key in paper})
+    page = write_report(study, read_runs(study), tmp_path)[0].read_text()
+    assert '| paper: Table 5, ImageNet |' in page
+    rows = [line.split('|') for line in page.splitlines() if line.startswith(('| LN |', '| DTN |'))]
+    assert [row[-2].strip() for row in rows[:2]] == ['', '81.7']
 
 
 def test_the_summary_figure_is_that_of_a_study_with_findings(study, tmp_path):

@@ -130,7 +130,10 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
     for option, names, known in (('--stages', stages, study.stages), ('--arms', arms, study.arms)):
         if not set(names) <= set(known):
             raise ValueError(f'{option} {" ".join(names)}: expected some of {list(known)}')
-    wanted = [run for run in study.runs() if run.stage in stages and run.arm in arms]
+    wanted: dict[Path, Run] = {}
+    for run in study.runs():
+        if run.stage in stages and run.arm in arms:
+            wanted.setdefault(study.folder(run), run)  # stages may share runs
     started = 0
     active: dict[Run, subprocess.Popen] = {}
     try:
@@ -139,7 +142,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 if process.poll() is not None:
                     del active[run]
                     _tell_of_end(study, run, process.returncode)
-            waiting = [run for run in wanted if run not in active and not is_finished(study.folder(run))]
+            waiting = [run for run in wanted.values() if run not in active and not is_finished(study.folder(run))]
             to_do = len(waiting) + len(active)
             ready = [
                 run for run in waiting if study.before(run) is None or is_finished(study.folder(study.before(run)))

@@ -39,12 +39,12 @@ def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
 def fill_from_layer_norm(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Adds initial lambda and position weights of DTN layers for which a state dict has only LayerNorm's parameters.
 
-    Only layers with `init='layer_norm'` are filled. An affine instance or group norm has the same keys as a LayerNorm
+    Layers with `init='paper'` are not filled. An affine instance or group norm has the same keys as a LayerNorm
     and cannot be told apart from it.
     """
     filled = dict(state_dict)
     for name, module in model.named_modules():
-        if not isinstance(module, DTN) or module.init != 'layer_norm':
+        if not isinstance(module, DTN) or module.init == 'paper':
             continue
         shared = {f'{name}.weight', f'{name}.bias'}
         own = {f'{name}.{key}': value for key, value in module.state_dict().items()}

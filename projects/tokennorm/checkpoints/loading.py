@@ -73,7 +73,7 @@ def load_pretrained(
 
     - output norms of a Swin detector, and ViT's relative positions: those of a detector, loaded from a classifier;
     - the bias of 0 of queries, keys and values, loaded from the DTN authors' ViT;
-    - lambda and position weights of `DTN(init='layer_norm')`, loaded from a network with LayerNorm.
+    - lambda and position weights of DTN with another `init` than 'paper', loaded from a network with LayerNorm.
 
     Args:
         model: The backbone.

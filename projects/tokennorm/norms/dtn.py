@@ -51,9 +51,10 @@ class DTN(nn.LayerNorm):
         form: 'paper' is Algorithm 1. 'published' is the arithmetic of the authors' code, for their checkpoints: each
             head of x is first divided by its root mean square, and the intra-token variance is unbiased.
         only_var: Use the intra-token mean only; there is then no `mean_logit`.
-        init: 'paper' initializes lambda to 0.5. 'layer_norm' initializes lambda so close to 1 that a network trained
-            with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
-            slowly: give its logits a higher learning rate.
+        init: 'paper' initializes lambda to 0.5, for training from random weights. The others also accept LayerNorm's
+            weights from a checkpoint. 'layer_norm' initializes lambda so close to 1 that a network trained with
+            LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
+            slowly: give its logits a higher learning rate. A number between 0 and 1 is the initial lambda itself.
         grid: Layout of a rank-3 input: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
         fixed_lambda: lambda of mean and variance, or (mean, variance), if it is not learned: 0 to 1, None is learned
             (paper, Table 5). 0 is purely inter-token, 1 is LayerNorm.
@@ -82,7 +83,7 @@ class DTN(nn.LayerNorm):
         pool: int = 1,
         form: Literal['paper', 'published'] = 'paper',
         only_var: bool = False,
-        init: Literal['paper', 'layer_norm'] = 'paper',
+        init: Literal['paper', 'layer_norm'] | float = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
         fixed_lambda: float | Sequence[float | None] | None = None,
         position_weights: Literal['eq7', 'trunc_normal', 'frozen', 'uniform'] = 'eq7',
@@ -97,14 +98,12 @@ class DTN(nn.LayerNorm):
             raise ValueError(f'DTN: pool={pool!r} must be an integer of at least 1, in tokens')
         if form not in ('paper', 'published'):
             raise ValueError(f"DTN: form={form!r} must be 'paper' or 'published'")
-        if init not in ('paper', 'layer_norm'):
-            raise ValueError(f"DTN: init={init!r} must be 'paper' or 'layer_norm'")
-        if init == 'layer_norm' and form != 'paper':
-            raise ValueError(
-                "DTN: init='layer_norm' needs form='paper': the published form divides tokens by their RMS"
-            )
-        if init == 'layer_norm' and fixed_lambda is not None:
-            raise ValueError(f"DTN: fixed_lambda={fixed_lambda} must be None with init='layer_norm', which sets lambda")
+        if init not in ('paper', 'layer_norm') and not (isinstance(init, float) and 0 < init < 1):
+            raise ValueError(f"DTN: init={init!r} must be 'paper', 'layer_norm' or a number between 0 and 1")
+        if init != 'paper' and form != 'paper':
+            raise ValueError(f"DTN: init={init!r} needs form='paper': the published form divides tokens by their RMS")
+        if init != 'paper' and fixed_lambda is not None:
+            raise ValueError(f'DTN: fixed_lambda={fixed_lambda} must be None with init={init!r}, which sets lambda')
         if form == 'published' and num_features == 1:
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
@@ -140,13 +139,14 @@ class DTN(nn.LayerNorm):
         super().reset_parameters()
         if not hasattr(self, 'position'):
             return  # called by nn.LayerNorm's constructor, before the other parameters exist
+        initial = {'paper': 0.0, 'layer_norm': LAYER_NORM_LOGIT}
         for logit, value in zip((self.mean_logit, self.var_logit), self.fixed_lambda, strict=True):
             if logit is None:
                 continue
-            if value is not None:
-                nn.init.constant_(logit, _logit(value))
+            if value is None:
+                nn.init.constant_(logit, initial[self.init] if isinstance(self.init, str) else _logit(self.init))
             else:
-                nn.init.constant_(logit, LAYER_NORM_LOGIT if self.init == 'layer_norm' else 0.0)
+                nn.init.constant_(logit, _logit(value))
         if self.position_weights == 'uniform':
             nn.init.zeros_(self.position)
             return

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokennorm.research.study.figures import arm_difference, final_values, plot_curves, plot_summary
-from tokennorm.research.study.plan import ARMS, BASELINE, Stage, Study
+from tokennorm.research.study.plan import ARMS, BASELINE, Run, Stage, Study
 from tokennorm.research.study.results import Records
 from tokennorm.research.study.statistics import Difference, paired_difference, summarise
 
@@ -83,8 +83,8 @@ def factor_difference(values: Mapping[tuple[str, int], float], factor: str) -> D
 
 
 def _status(study: Study, records: Mapping[str, Records]) -> list[str]:
-    total = len(list(study.runs()))
-    every = [record for found in records.values() for record in found.values()]
+    total = len({study.folder(run) for run in study.runs()})  # several stages may show the same run
+    every = {study.folder(Run(name, *key)): r for name, found in records.items() for key, r in found.items()}.values()
     done = sum(record['finished'] for record in every)
     seconds, processor = (sum(record[key] for record in every) for key in ('seconds', 'cpu_seconds'))
     seeds = ', '.join(map(str, study.seeds))
@@ -98,6 +98,7 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     seeds = stage.seeds or study.seeds
     columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters', 'minutes per run']
     columns += ['processor minutes per run', 'processor time relative to LN']
+    columns += [f'paper: {stage.paper}'] if stage.paper else []
     rows = [
         f'| {" | ".join(columns)} |',
         '|---' * len(columns) + '|',
@@ -117,6 +118,7 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
         rows.append(
             f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes["seconds"]:.1f} '
             f'| {minutes["cpu_seconds"]:.1f} | {_relative_time(finished, arm)} |'
+            + (f' {stage.paper_values.get(arm, "")} |' if stage.paper else '')
         )
     return [*rows, '', f'Not run: {", ".join(left)}.'] if left else rows
 

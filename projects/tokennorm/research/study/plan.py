@@ -19,7 +19,7 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'DTN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='PatchEmbed')),
     'DTN+DPN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')),
 }
-_STAGE_KEYS = {'config', 'metric', 'options', 'start', 'start_arm', 'arms', 'seeds'}
+_STAGE_KEYS = {'config', 'metric', 'options', 'start', 'start_arm', 'arms', 'seeds', 'paper', 'paper_values'}
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Stage:
         start_arm: The arm whose weights all arms are initialized with; None is the arm itself.
         arms: Names of the arms to train.
         seeds: Seeds of this stage, some of the study's; None is all of them.
+        paper: Table, model and data of `paper_values`.
+        paper_values: Published values, arm -> number, which the report's table has in a column of their own.
     """
 
     name: str
@@ -45,6 +47,13 @@ class Stage:
     start_arm: str | None = None
     arms: tuple[str, ...] = tuple(ARMS)
     seeds: tuple[int, ...] | None = None
+    paper: str = ''
+    paper_values: Mapping[str, float] = field(default_factory=dict)
+
+    def is_same_task(self, other: 'Stage') -> bool:
+        """Returns whether both train the same config from the same weights."""
+        keys = ('config', 'options', 'start', 'start_arm')
+        return all(getattr(self, key) == getattr(other, key) for key in keys)
 
 
 @dataclass(frozen=True)
@@ -102,8 +111,11 @@ class Study:
                     yield from (Run(stage.name, arm, seed) for arm in stage.arms)
 
     def folder(self, run: Run) -> Path:
-        """The work directory of a run."""
-        return self.work_dir / run.stage / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
+        """The work directory of a run. Stages with the same task share those of the arms and seeds that both have."""
+        own = self.stages[run.stage]
+        same = (s for s in self.stages.values() if s.is_same_task(own) and run.arm in s.arms)
+        stage = next((s for s in same if run.seed in (s.seeds or self.seeds)), own)
+        return self.work_dir / stage.name / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
 
     def before(self, run: Run) -> Run | None:
         """The run whose weights a run is initialized with."""
@@ -198,8 +210,8 @@ def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]
     for name, entry in entries.items():
         if not {'config', 'metric'} <= set(entry) <= _STAGE_KEYS:
             raise ValueError(
-                f'{path}: stages.{name} has {sorted(entry)}, expected config, metric '
-                f'and optionally options, start, start_arm, arms, seeds'
+                f'{path}: stages.{name} has {sorted(entry)}, expected some of {sorted(_STAGE_KEYS)}'
+                ' with config and metric'
             )
         given = {key: tuple(entry[key]) for key in ('arms', 'seeds') if key in entry}
         stage = Stage(**{**entry, **given, 'name': name, 'config': path.parent / entry['config']})

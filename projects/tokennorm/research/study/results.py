@@ -31,13 +31,17 @@ def read_runs(study: Study) -> dict[str, Records]:
 def keep_results(study: Study, folder: Path) -> list[Path]:
     """Writes the finished runs of each stage to `folder/STAGE.json`, one run per line; returns the files.
 
-    The files hold the curve of the stage's metric only, rounded to five decimals.
+    Runs that the files already hold stay in them, unless the work directory has finished them again. The files hold the
+    curve of the stage's metric only, rounded to five decimals.
     """
     paths = []
+    kept = read_results(study, folder) if any((folder / f'{name}.json').is_file() for name in study.stages) else {}
     for name, records in read_runs(study).items():
-        finished = [_small(record, study.stages[name].metric) for record in records.values() if record['finished']]
+        metric = study.stages[name].metric
+        finished = {key: _small(record, metric) for key, record in records.items() if record['finished']}
+        finished = _in_order(study, name, kept.get(name, {}) | finished)
         if finished:
-            lines = ',\n'.join(json.dumps(record) for record in finished)
+            lines = ',\n'.join(json.dumps(record) for record in finished.values())
             path = folder / f'{name}.json'
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, f'[\n{lines}\n]\n'.encode())
@@ -63,9 +67,13 @@ def read_results(study: Study, folder: Path) -> dict[str, Records]:
         for arm, seed in records:
             if arm not in study.stages[name].arms or seed not in study.seeds:
                 raise ValueError(f'{path} holds arm {arm!r} with seed {seed}, which {study.config} does not have')
-        order = [(arm, seed) for arm in study.stages[name].arms for seed in study.seeds]
-        found[name] = {key: records[key] for key in order if key in records}
+        found[name] = _in_order(study, name, records)
     return found
+
+
+def _in_order(study: Study, stage: str, records: Records) -> Records:
+    order = [(arm, seed) for arm in study.stages[stage].arms for seed in study.seeds]
+    return {key: records[key] for key in order if key in records}
 
 
 def _small(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
