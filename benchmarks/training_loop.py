@@ -1,9 +1,9 @@
 """Processor time of a training iteration: tools/train.py compared with mmengine's plain Runner, the same config.
 
-    python benchmarks/training_loop.py [--iterations 100] [--rounds 3] [--cfg-options data_root=DIR]
+    python benchmarks/training_loop.py [--iterations 100] [--rounds 3]
 
-Each contender runs in a process of its own, on one thread and without data workers. They alternate. The time of the
-first 20 iterations does not count.
+The config's dataset, BCCD, must be in `data/bccd` of the current directory. Each contender runs in a process of its
+own, on one thread and without data workers. They alternate. The time of the first 20 iterations does not count.
 """
 
 import argparse
