@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import pytest
 
+from tokennorm.research.robustness.names import CORRUPTIONS
 from tokennorm.research.study.figures import value_at
 from tokennorm.research.study.page import factor_difference, write_report
 from tokennorm.research.study.plan import ARMS, Run, load_study
@@ -120,6 +121,26 @@ def test_runs_that_are_not_finished_count_nowhere(study):
     assert 'mean over both stems' not in text
     assert 'Not run: retinanet.' in text
     assert '## retinanet' not in text
+
+
+def test_lambda_and_corrupted_images_have_their_tables(study):
+    gains = {('LN', 0): 0.0, ('LN', 1): 0.0, ('DTN', 0): 1.0, ('DTN', 1): 3.0}
+    for (arm, seed), gain in gains.items():
+        corrupted = dict(images=7, clean=30.0) | {name: 10.0 + 2 * gain for name in CORRUPTIONS}
+        more = {'lambda': [0.25 - 0.1 * seed, 0.75]} if arm == 'DTN' else {}
+        run = Run('pretrain', arm, seed)
+        write(study, run, record(run, 'accuracy/top1', 30.0 + gain, corrupted=corrupted | dict(fog=gain), **more))
+    text = report(study).read_text()
+    assert row(text, 'DTN')[-1] == '0.15 to 0.75'
+    assert row(text, 'LN')[-1] == ''
+    assert 'seeds 0, 1, on 7 validation images' in text
+    assert row(text, 'clean')[1:] == ['30.00', '30.00', '+0.00 ± 0.00']
+    assert row(text, 'gaussian noise')[1:3] == ['10.00', '14.00']
+    # t of 1 degree of freedom is 12.706; 2 and 6 have a standard error of 2, 1 and 3 one of 1
+    assert row(text, 'gaussian noise')[3] == '+4.00 ± 25.41'
+    assert row(text, 'fog')[1:] == ['0.00', '2.00', '+2.00 ± 12.71']
+    # (14 * 10 + 0) / 15, and (14 * 14 + 2) / 15
+    assert row(text, 'mean of the corruptions')[1:3] == ['9.33', '13.20']
 
 
 def test_a_factor_needs_all_arms_of_a_seed():

@@ -10,6 +10,7 @@ from mmengine import DefaultScope
 from mmengine.registry import MODELS
 
 from tests.study_case import make_study
+from tokennorm.research.robustness.names import CORRUPTIONS
 from tokennorm.research.study import pieces, plan
 from tokennorm.research.study.pieces import copy_shared, run_piece, shared_init
 from tokennorm.research.study.plan import Run
@@ -44,6 +45,12 @@ def test_a_run_in_pieces_is_the_uncut_one(uncut):
     assert (record['finished'], record['pieces']) == (True, 2)
     assert (whole['finished'], whole['pieces']) == (True, 1)
     assert record['curve'] == whole['curve']
+    logits = [value for key, value in weights(uncut, run).items() if key.endswith('_logit')]
+    assert whole['lambda'] == [
+        pytest.approx(min(x.sigmoid().min().item() for x in logits), abs=1e-4),
+        pytest.approx(max(x.sigmoid().max().item() for x in logits), abs=1e-4),
+    ]
+    assert whole['lambda'][0] < 0.5 < whole['lambda'][1]
     assert list(record['curve']) == ['1', '2']
     one, two = weights(cut, run), weights(uncut, run)
     assert [key for key in two if not torch.equal(one[key], two[key])] == []
@@ -145,3 +152,8 @@ def test_the_whole_grid_by_the_tool(tmp_path):
     pictures = sorted(path.name for path in (tmp_path / 'docs').glob('*.png'))
     assert pictures == sorted(re.findall(r'\]\((.*?\.png)\)', text))
     assert len(pictures) == 8
+    main([*arguments, '--stages', 'pretrain', '--arms', 'LN', '--corrupted', '3'])
+    accuracies = read_record(study.folder(Run('pretrain', 'LN', 1)))['corrupted']
+    assert accuracies['images'] == 3
+    assert set(accuracies) == {'images', 'clean', *CORRUPTIONS}
+    assert all(0 <= accuracies[corruption] <= 100 for corruption in CORRUPTIONS)

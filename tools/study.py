@@ -41,6 +41,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--arms', nargs='+', metavar='ARM', help='train these arms only')
     parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
     parser.add_argument(
+        '--corrupted', type=int, metavar='N', help='evaluate finished classifiers on N corrupted images each'
+    )
+    parser.add_argument(
         '--report', action='store_true', help='write the report of the finished runs, and train nothing'
     )
     parser.add_argument(
@@ -70,7 +73,9 @@ def main(argv: list[str] | None = None) -> None:
         if args.piece:
             train_piece(study, args)
             return
-        if not args.report:
+        if args.corrupted:
+            evaluate_corrupted(study, args)
+        elif not args.report:
             prepare_data(study.data, args.data_from)
             if args.prepare:
                 return
@@ -120,20 +125,36 @@ def train_piece(study: Study, args: argparse.Namespace) -> None:
     run_piece(study, run, args.minutes)
 
 
+def chosen_runs(study: Study, args: argparse.Namespace) -> dict[Path, Run]:
+    """The runs of `--stages` and `--arms` by their folders; stages may share runs."""
+    stages, arms = args.stages or list(study.stages), args.arms or list(study.arms)
+    for option, names, known in (('--stages', stages, study.stages), ('--arms', arms, study.arms)):
+        if not set(names) <= set(known):
+            raise ValueError(f'{option} {" ".join(names)}: expected some of {list(known)}')
+    chosen: dict[Path, Run] = {}
+    for run in study.runs():
+        if run.stage in stages and run.arm in arms:
+            chosen.setdefault(study.folder(run), run)
+    return chosen
+
+
+def evaluate_corrupted(study: Study, args: argparse.Namespace) -> None:
+    """Evaluates the finished runs whose weights are in the work directory."""
+    from tokennorm.research.study.corrupted import add_corrupted
+
+    for run in chosen_runs(study, args).values():
+        accuracies = add_corrupted(study, run, args.corrupted)
+        if accuracies is not None:
+            print(f'{run}: ' + ', '.join(f'{name} {value:.4g}' for name, value in accuracies.items()), flush=True)
+
+
 def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
     """Trains pieces until every run is finished, each in its own process and `--jobs` at the same time.
 
     Raises:
         SystemExit: if a piece fails, with the end of its output.
     """
-    stages, arms = args.stages or list(study.stages), args.arms or list(study.arms)
-    for option, names, known in (('--stages', stages, study.stages), ('--arms', arms, study.arms)):
-        if not set(names) <= set(known):
-            raise ValueError(f'{option} {" ".join(names)}: expected some of {list(known)}')
-    wanted: dict[Path, Run] = {}
-    for run in study.runs():
-        if run.stage in stages and run.arm in arms:
-            wanted.setdefault(study.folder(run), run)  # stages may share runs
+    wanted = chosen_runs(study, args).values()
     started = 0
     active: dict[Run, subprocess.Popen] = {}
     try:
@@ -142,7 +163,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 if process.poll() is not None:
                     del active[run]
                     _tell_of_end(study, run, process.returncode)
-            waiting = [run for run in wanted.values() if run not in active and not is_finished(study.folder(run))]
+            waiting = [run for run in wanted if run not in active and not is_finished(study.folder(run))]
             to_do = len(waiting) + len(active)
             ready = [
                 run for run in waiting if study.before(run) is None or is_finished(study.folder(study.before(run)))

@@ -1,8 +1,10 @@
 """Report of a study, finished or not: tables, paired differences, curves and conditions, as Markdown and figures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import mean
 
+from tokennorm.research.robustness.names import CORRUPTIONS
 from tokennorm.research.study.figures import arm_difference, final_values, plot_curves, plot_summary
 from tokennorm.research.study.plan import ARMS, BASELINE, Run, Stage, Study
 from tokennorm.research.study.results import Records
@@ -55,11 +57,12 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
         if not finished:
             continue
         lines += [f'## {name}: {stage.metric}', '']
+        lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
         if any(len(record['curve']) > 1 for record in finished.values()):
             paths.append(folder / f'{name}.png')
             plot_curves(paths[-1], records[name], stage.metric)
-        lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
-        lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
+            lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
+        lines += _corrupted(stage, finished)
     left = [name for name in study.stages if not any(record['finished'] for record in records[name].values())]
     if left:
         lines += [f'Not run: {", ".join(left)}.', '']
@@ -98,6 +101,8 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     seeds = stage.seeds or study.seeds
     columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters', 'minutes per run']
     columns += ['processor minutes per run', 'processor time relative to LN']
+    with_lambda = any('lambda' in record for record in finished.values())
+    columns += ['lambda at the end'] if with_lambda else []
     columns += [f'paper: {stage.paper}'] if stage.paper else []
     rows = [
         f'| {" | ".join(columns)} |',
@@ -118,9 +123,16 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
         rows.append(
             f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes["seconds"]:.1f} '
             f'| {minutes["cpu_seconds"]:.1f} | {_relative_time(finished, arm)} |'
+            + (f' {_lambdas(own.values())} |' if with_lambda else '')
             + (f' {stage.paper_values.get(arm, "")} |' if stage.paper else '')
         )
     return [*rows, '', f'Not run: {", ".join(left)}.'] if left else rows
+
+
+def _lambdas(records: Iterable[Mapping]) -> str:
+    """The least and the largest lambda of all heads and seeds."""
+    ranges = [record['lambda'] for record in records if 'lambda' in record]
+    return f'{min(r[0] for r in ranges):.4g} to {max(r[1] for r in ranges):.4g}' if ranges else ''
 
 
 def _relative_time(finished: Records, arm: str) -> str:
@@ -156,6 +168,33 @@ def _difference_row(name: str, difference: Difference, stage: Stage) -> str:
     where = 'outside' if difference.is_shown else 'inside'
     count = len(difference.values)
     return f'| {name} | {mean} ± {_number(difference.half_width, stage)} | {each} | {count} | {where} |'
+
+
+def _corrupted(stage: Stage, finished: Records) -> list[str]:
+    """Accuracy on corrupted images, over the seeds for which every evaluated arm has it."""
+    found = {key: record['corrupted'] for key, record in finished.items() if 'corrupted' in record}
+    arms = [arm for arm in stage.arms if arm in {name for name, _ in found}]
+    seeds = [seed for seed in sorted({seed for _, seed in found}) if all((arm, seed) in found for arm in arms)]
+    if BASELINE not in arms or not seeds:
+        return []
+    others = [arm for arm in arms if arm != BASELINE]
+    lines = [
+        f'Accuracy of the same runs, seeds {", ".join(map(str, seeds))}, on {found[BASELINE, seeds[0]]["images"]} '
+        'validation images with the corruptions of ImageNet-C, mean of the severities 1, 3 and 5:',
+        '',
+        f'| images | {" | ".join(arms)} | {" | ".join(f"{arm} - {BASELINE}" for arm in others)} |',
+        '|---' * (1 + len(arms) + len(others)) + '|',
+    ]
+    for row in ('clean', *CORRUPTIONS, 'mean of the corruptions'):
+        values = {key: r[row] if row in r else mean(r[c] for c in CORRUPTIONS) for key, r in found.items()}
+        own = {arm: [values[arm, seed] for seed in seeds] for arm in arms}
+        cells = [_number(mean(own[arm]), stage) for arm in arms]
+        for arm in others:
+            difference = paired_difference(own[arm], own[BASELINE])
+            spread = '' if difference.half_width is None else f' ± {_number(difference.half_width, stage)}'
+            cells.append(_number(difference.mean, stage, sign=True) + spread)
+        lines.append(f'| {row.replace("_", " ")} | {" | ".join(cells)} |')
+    return [*lines, '']
 
 
 def _number(value: float, stage: Stage, sign: bool = False) -> str:
