@@ -58,10 +58,10 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
             continue
         lines += [f'## {name}: {stage.metric}', '']
         lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
-        if any(len(record['curve']) > 1 for record in finished.values()):
+        lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
+        if any(len(record['curve']) > 1 or record['epochs'] == 1 for record in finished.values()):
             paths.append(folder / f'{name}.png')
             plot_curves(paths[-1], records[name], stage.metric)
-            lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
         lines += _corrupted(stage, finished)
     left = [name for name in study.stages if not any(record['finished'] for record in records[name].values())]
     if left:
