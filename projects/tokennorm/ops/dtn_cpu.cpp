@@ -151,7 +151,9 @@ void forward(const Call& c) {
     const Grid& grid = *grids.of_image[image];
     const int64_t first = group * GROUP, last = std::min(c.blocks(), first + GROUP);
     for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
-      for (int64_t i = first; i < last; ++i) Part<T>(c, grid, image, i).forward(top, bottom, left, right, scratch);
+      for (int64_t i = first; i < last; ++i)
+        if (c.pool > 1) Part<T, true>(c, grid, image, i).forward(top, bottom, left, right, scratch);
+        else Part<T, false>(c, grid, image, i).forward(top, bottom, left, right, scratch);
     });
   });
 }
@@ -176,7 +178,8 @@ void backward(const Call& c) {
     }
     for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
       for (int64_t i = first; i < last; ++i)
-        Part<T>(c, grid, image, i).backward(top, bottom, left, right, sums[i - first], scratch);
+        if (c.pool > 1) Part<T, true>(c, grid, image, i).backward(top, bottom, left, right, sums[i - first], scratch);
+        else Part<T, false>(c, grid, image, i).backward(top, bottom, left, right, sums[i - first], scratch);
     });
     for (int64_t i = first; i < last; ++i) {
       const Sums& s = sums[i - first];

@@ -15,15 +15,15 @@ struct Moments {
 };  // of x and x * x, or their gradients
 
 struct Ring {  // rows of windows, of which the last `span` are kept
-  int span, width;
+  int span, width;  // the width is odd: rows of a power of two would share their cache sets
   Moments *data, *zeros;
   const Moments** rows;  // what `rows_from` returns
 
   static size_t vectors(int taps, int rows, int width) {
     const int all = taps + R - 1;
-    return (size_t)(2 * std::min(all, rows) + 2) * (width + R) + (all + 1) * sizeof(void*) / sizeof(vf) + 2;
+    return (size_t)(2 * std::min(all, rows) + 2) * (width + R + 1) + (all + 1) * sizeof(void*) / sizeof(vf) + 2;
   }
-  Ring(Scratch& scratch, int taps, int rows, int width) : span(std::min(taps + R - 1, rows)), width(width + R) {
+  Ring(Scratch& scratch, int taps, int rows, int width) : span(std::min(taps + R - 1, rows)), width((width + R) | 1) {
     data = scratch.take<Moments>((size_t)span * this->width);
     zeros = scratch.take<Moments>(this->width);
     std::fill_n(zeros, this->width, Moments{});
@@ -65,7 +65,7 @@ struct Sums {  // gradients of one block over a task, without the factors that a
   std::vector<vf> y_taps, x_taps, y_dots, x_dots;  // (K), (K), and gradient times result of (rows), (columns)
 };
 
-template <class T>
+template <class T, bool POOLED>  // POOLED is pool > 1
 struct Part {
   const Call& c;
   const Grid& grid;
@@ -94,7 +94,7 @@ struct Part {
   // Calls f(index of the token in the image) for the tokens of a window; returns how many there are.
   template <class F>
   INLINE int for_tokens(int row, int column, F f) const {
-    if (c.pool == 1) {
+    if constexpr (!POOLED) {
       f((int64_t)row * c.width + column);
       return 1;
     }
@@ -264,7 +264,7 @@ struct Part {
       }
       for (int o = 0; o < std::min(R, right - left - i); ++o) {
         vf gradient = first[o] + 2.0f * line[i + o].first * second[o];
-        if (c.pool > 1) gradient /= splat(for_tokens(row, left + i + o, [](int64_t) FORCED {}));
+        if (POOLED) gradient /= splat(for_tokens(row, left + i + o, [](int64_t) FORCED {}));
         for_tokens(row, left + i + o, [&](int64_t t) FORCED {
           float* p = grad + t * channels;
           store(p, load(p, lanes) + gradient, lanes);
