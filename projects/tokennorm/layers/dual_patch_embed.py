@@ -89,7 +89,8 @@ class DualPatchEmbed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
         x = F.pad(pad_to_multiple(x, self.patch_size), (self.margin,) * 4)
-        windows = x.unfold(2, self.kernel_size, self.patch_size).unfold(3, self.kernel_size, self.patch_size)
-        x = rearrange(windows, 'b c h w ph pw -> b h w (ph pw c)')
+        x = rearrange(x, 'b c h w -> b h w c')  # first, so that exported models copy whole rows of windows
+        windows = x.unfold(1, self.kernel_size, self.patch_size).unfold(2, self.kernel_size, self.patch_size)
+        x = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
         x = self.proj(self.patch_norm(x))
         return x if self.norm_after_positions else self.norm(x)

@@ -86,25 +86,30 @@ def eager_dtn(
     with without_autocast(x):
         x = x.to(dtype)
         weight, bias, mean_logit, var_logit, position = (t if t is None else t.to(dtype) for t in parameters)
-        num_heads, head_dim = position.shape[0], x.shape[-1] // position.shape[0]
+        num_heads = position.shape[0]
         if form == 'published':
             x = _divide_by_head_rms(x, num_heads, eps)
-        own_mean, own_var = mean, var = intra_token_stats(x, unbiased=form == 'published')
+        own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
         inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
-        if mean_logit is not None:
-            mean = torch.lerp(inter_mean, mean, mean_logit.sigmoid().repeat_interleave(head_dim))
-        var = torch.lerp(inter_var, var, var_logit.sigmoid().repeat_interleave(head_dim))
-        if valid is not None:
-            inside = tokens_inside(x, valid)
-            mean, var = torch.where(inside, mean, own_mean), torch.where(inside, var, own_var)
-        return ((x - mean) * (var + eps).rsqrt() * weight + bias).to(out_dtype)
+        inside = tokens_inside(x, valid)
+        # From here on heads have an axis of their own: (B, H, W, N, D).
+        x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
+        own_mean, own_var = own_mean[..., None], own_var[..., None]
+        if mean_logit is not None:  # a difference of means keeps more digits than their mixture
+            _, inter = _shares(mean_logit, x.shape[-1], inside)
+            x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
+        own, inter = _shares(var_logit, x.shape[-1], inside)
+        var = own * own_var + inter * inter_var
+        x = (x / (var + eps).sqrt()).flatten(-2)
+        return (x * weight + bias).to(out_dtype)
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
     mean = x.mean(dim=-1, keepdim=True)  # two means: torch.var_mean is slow on a CPU
-    square = (x - mean).square().sum(dim=-1, keepdim=True)
-    return mean, square / (x.shape[-1] - int(unbiased))
+    x = x - mean
+    var = (x * x).mean(dim=-1, keepdim=True)
+    return mean, var * (x.shape[-1] / (x.shape[-1] - 1)) if unbiased else var
 
 
 def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -124,7 +129,6 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
         Mean and variance, each (B, H, W, C).
     """
     height, width = x.shape[1:3]
-    num_heads = position.shape[0]
     counts = (None, None)
     if valid is not None:
         # Not a tensor of both sides: torch.export would fix them at those of its example.
@@ -146,20 +150,17 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
         shift = x.mean(dim=(1, 2), keepdim=True).detach()
     else:
         shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
-    x = rearrange(x - shift, 'b y x (n d) -> b y x n d', n=num_heads)
-
+    # With the axis that P multiplies before all others but the head, each product is one matrix product.
+    head_dim = x.shape[-1] // position.shape[0]
     a1, a2, a3 = position.unbind(dim=-1)
-    images = '' if valid is None else 'b'
     p_x = axis_weights(a1, a2, x.shape[2], counts[0])
     p_y = axis_weights(a1, a3, x.shape[1], counts[1])
-    moments = torch.cat([x, x * x], dim=-1)
-    moments = torch.einsum(f'{images}nij,byjnd->byind', p_x, moments)
-    moments = torch.einsum(f'{images}nij,bjxnd->bixnd', p_y, moments)
-    mean, square = moments.chunk(2, dim=-1)
+    x = rearrange(x - shift, 'b y x (n d) -> b n x (y d)', d=head_dim)
+    moments = p_x @ torch.stack([x, x * x])
+    moments = p_y @ rearrange(moments, 'm b n x (y d) -> m b n y (x d)', d=head_dim)
+    mean, square = rearrange(moments, 'm b n y (x d) -> m b y x (n d)', d=head_dim).unbind()
     var = (square - mean * mean).clamp(min=0)
-
-    mean = rearrange(mean, 'b y x n d -> b y x (n d)') + shift
-    var = rearrange(var, 'b y x n d -> b y x (n d)')
+    mean = mean + shift
     if pool > 1:
         mean, var = (_repeat_windows(s, pool, height, width) for s in (mean, var))
     return mean, var
@@ -185,6 +186,17 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
+def _shares(logit: Tensor, head_dim: int, inside: Tensor | None) -> tuple[Tensor, Tensor]:
+    """lambda and 1 - lambda of each head, (N, D); given a mask, (B, H, W, N, 1) with lambda = 1 for tokens outside."""
+    share = logit.sigmoid()[:, None]
+    if inside is None:
+        share = share.expand(-1, head_dim)  # its gradient is then summed in two steps, with smaller rounding errors
+        return share, 1 - share
+    # First (B, N, H, W): the runtimes of exported models are slow where the last axis has length 1.
+    share = share[..., None].where(rearrange(inside, 'b h w 1 -> b 1 h w'), 1)
+    return rearrange(share, 'b n h w -> b h w n 1'), rearrange(1 - share, 'b n h w -> b h w n 1')
+
+
 def _average_windows(x: Tensor, pool: int) -> Tensor:
     """Mean over pool x pool windows, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
     x = rearrange(x, 'b h w c -> b c h w')
@@ -194,7 +206,8 @@ def _average_windows(x: Tensor, pool: int) -> Tensor:
 
 def _repeat_windows(x: Tensor, pool: int, height: int, width: int) -> Tensor:
     """Each pooled token repeated pool x pool times and the grid cropped to (B, height, width, C)."""
-    return repeat(x, 'b h w c -> b (h ph) (w pw) c', ph=pool, pw=pool)[:, :height, :width]
+    x = repeat(x, 'b h w c -> b (h p) w c', p=pool)[:, :height]
+    return repeat(x, 'b h w c -> b h (w p) c', p=pool)[:, :, :width]
 
 
 def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:
