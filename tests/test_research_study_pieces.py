@@ -10,8 +10,10 @@ from mmengine import DefaultScope
 from mmengine.registry import MODELS
 
 from tests.study_case import make_study
+from tokennorm.research.robustness.evaluation import CorruptedTest
 from tokennorm.research.robustness.names import CORRUPTIONS
 from tokennorm.research.study import pieces, plan
+from tokennorm.research.study.corrupted import add_corrupted
 from tokennorm.research.study.pieces import copy_shared, run_piece, shared_init
 from tokennorm.research.study.plan import Run
 from tokennorm.research.study.records import is_finished, new_record, read_record, write_record
@@ -81,6 +83,26 @@ def test_a_detector_starts_from_its_own_pretraining(uncut, monkeypatch):
     assert record['parameters'] == sum(
         v.numel() for key, v in weights(uncut, run).items() if 'running' not in key and 'num_batches' not in key
     )
+
+
+def test_accuracy_on_corrupted_images(uncut, monkeypatch):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    run_test, cells = CorruptedTest.run, []
+
+    def known(self, cell):
+        cells.append(cell)
+        real = run_test(self, cell) if len(cells) == 1 else None
+        return {'accuracy/top1': real['accuracy/top1'] if real else 10.0 * CORRUPTIONS.index(cell[0]) + cell[1] ** 2}
+
+    monkeypatch.setattr(CorruptedTest, 'run', known)
+    assert add_corrupted(uncut, Run('pretrain', 'DTN', 0), 3) is None, 'not trained'
+    add_corrupted(uncut, run, 3)
+    entry = read_record(uncut.folder(run))['corrupted']
+    assert entry['images'] == 3
+    assert entry['clean'] in (0, pytest.approx(100 / 3), pytest.approx(200 / 3), 100)
+    assert entry['fog'] == pytest.approx(10 * CORRUPTIONS.index('fog') + 35 / 3, abs=1e-3)  # (1 + 9 + 25) / 3
+    assert len(cells) == 1 + 3 * len(CORRUPTIONS)
+    assert read_record(uncut.folder(run))['finished']
 
 
 def test_a_detector_waits_for_its_pretraining(uncut):
@@ -156,4 +178,3 @@ def test_the_whole_grid_by_the_tool(tmp_path):
     accuracies = read_record(study.folder(Run('pretrain', 'LN', 1)))['corrupted']
     assert accuracies['images'] == 3
     assert set(accuracies) == {'images', 'clean', *CORRUPTIONS}
-    assert all(0 <= accuracies[corruption] <= 100 for corruption in CORRUPTIONS)

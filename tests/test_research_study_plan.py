@@ -119,6 +119,8 @@ def test_stages_share_the_runs_that_are_the_same():
         same, first = Run(f'vit_p16_{stage}', arm, 0), Run('vit_p16', arm, 0)
         assert study.folder(same) == study.folder(first)
         assert fingerprint(study.run_config(same)) == fingerprint(study.run_config(first))
+    for stage in study.stages.values():
+        assert len({study.folder(Run(stage.name, arm, 0)) for arm in stage.arms}) == len(stage.arms)
     others = ('vit_p16', 'vit_p8', 'vit_p16_lr_low', 'vit_p16_3_epochs', 'pvt_mini', 'bccd')
     assert len({study.folder(Run(stage, 'LN', seed)) for stage in others for seed in (0, 1)}) == 2 * len(others)
 

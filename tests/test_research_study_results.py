@@ -40,18 +40,37 @@ def test_the_report_of_kept_results_is_that_of_the_runs(study, tmp_path):
     assert len(tables[0]) == 2 * (2 + 4 + 5)
 
 
-def test_kept_runs_stay_when_others_are_added(study, tmp_path):
+def test_kept_runs_stay_when_others_are_added(study, tmp_path, monkeypatch):
+    monkeypatch.setattr('tokennorm.research.study.results.fingerprint', lambda cfg: '0')
     results = tmp_path / 'results'
     keep_results(study, results)
     other = load_study(study.config, tmp_path / 'other')
     for run in (Run('pretrain', 'DTN', 1), Run('pretrain', 'LN', 0)):
         write(other, run, record(run, 'accuracy/top1', 12.5))
-    assert [path.name for path in keep_results(other, results)] == ['pretrain.json', 'retinanet.json']
+    assert [path.name for path in keep_results(other, results)] == ['pretrain.json']
     records = read_results(study, results)['pretrain']
     assert len(records) == 4 * 3
     values = final_values(records, 'accuracy/top1')
     assert values['DTN', 1] == values['LN', 0] == 12.5
     assert values['LN', 1] == AP['LN'][1]
+    monkeypatch.setattr('tokennorm.research.study.results.fingerprint', lambda cfg: '1')
+    write(other, run, record(run, 'accuracy/top1', 50.0))
+    with pytest.raises(ValueError, match=r'pretrain\.json: LN with seed 0 has another config'):
+        keep_results(other, results)
+
+
+def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
+    study = load_study(ROOT / 'configs' / 'study' / 'real.py', tmp_path / 'runs')
+    for run in [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_norms', 'BN', 0)]:
+        write(study, run, record(run, 'accuracy/top1', 20.0 + run.seed))
+    assert set(read_runs(study)['vit_p16_norms']) == {('LN', 0), ('BN', 0)}
+    keep_results(study, tmp_path / 'results')
+    assert len(json.loads((tmp_path / 'results' / 'vit_p16_norms.json').read_text())) == 1
+    found = read_results(study, tmp_path / 'results')
+    assert set(found['vit_p16_norms']) == {('LN', 0), ('BN', 0)}
+    assert set(found['vit_p16']) == {('LN', 0), ('LN', 1), ('LN', 2)}
+    page = write_report(study, found, tmp_path / 'docs')[0].read_text()
+    assert '\n4 of ' in page
 
 
 def test_a_paper_has_a_column_of_its_own(study, tmp_path):

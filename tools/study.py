@@ -37,8 +37,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--jobs', type=int, default=1, metavar='N', help='number of runs at the same time')
     parser.add_argument('--minutes', type=float, default=8, metavar='MIN', help='time of a piece (at least one epoch)')
     parser.add_argument('--pieces', type=int, metavar='N', help='stop after this many pieces')
-    parser.add_argument('--stages', nargs='+', metavar='STAGE', help='train these stages only')
-    parser.add_argument('--arms', nargs='+', metavar='ARM', help='train these arms only')
+    parser.add_argument('--stages', nargs='+', metavar='STAGE', help='these stages only')
+    parser.add_argument('--arms', nargs='+', metavar='ARM', help='these arms only')
     parser.add_argument('--dry-run', action='store_true', help='two iterations of every stage and arm, one seed')
     parser.add_argument(
         '--corrupted', type=int, metavar='N', help='evaluate finished classifiers on N corrupted images each'
@@ -58,8 +58,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument('--piece', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train one piece of one run only')
     args = parser.parse_args(argv)
-    if args.jobs < 1 or args.minutes <= 0 or (args.pieces is not None and args.pieces < 1):
-        parser.error('--jobs, --minutes and --pieces must be positive')
+    if args.minutes <= 0 or any(n is not None and n < 1 for n in (args.jobs, args.pieces, args.corrupted)):
+        parser.error('--jobs, --minutes, --pieces and --corrupted must be positive')
     if args.results and (not args.report or not args.docs or args.keep):
         parser.error('--from needs --report and --docs, and excludes --keep')
     return args
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> None:
         if args.piece:
             train_piece(study, args)
             return
-        if args.corrupted:
+        if args.corrupted is not None:
             evaluate_corrupted(study, args)
         elif not args.report:
             prepare_data(study.data, args.data_from)
@@ -125,8 +125,8 @@ def train_piece(study: Study, args: argparse.Namespace) -> None:
     run_piece(study, run, args.minutes)
 
 
-def chosen_runs(study: Study, args: argparse.Namespace) -> dict[Path, Run]:
-    """The runs of `--stages` and `--arms` by their folders; stages may share runs."""
+def chosen_runs(study: Study, args: argparse.Namespace) -> list[Run]:
+    """The runs of `--stages` and `--arms`, each once, as stages may share runs."""
     stages, arms = args.stages or list(study.stages), args.arms or list(study.arms)
     for option, names, known in (('--stages', stages, study.stages), ('--arms', arms, study.arms)):
         if not set(names) <= set(known):
@@ -135,14 +135,14 @@ def chosen_runs(study: Study, args: argparse.Namespace) -> dict[Path, Run]:
     for run in study.runs():
         if run.stage in stages and run.arm in arms:
             chosen.setdefault(study.folder(run), run)
-    return chosen
+    return list(chosen.values())
 
 
 def evaluate_corrupted(study: Study, args: argparse.Namespace) -> None:
     """Evaluates the finished runs whose weights are in the work directory."""
     from tokennorm.research.study.corrupted import add_corrupted
 
-    for run in chosen_runs(study, args).values():
+    for run in chosen_runs(study, args):
         accuracies = add_corrupted(study, run, args.corrupted)
         if accuracies is not None:
             print(f'{run}: ' + ', '.join(f'{name} {value:.4g}' for name, value in accuracies.items()), flush=True)
@@ -154,7 +154,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
     Raises:
         SystemExit: if a piece fails, with the end of its output.
     """
-    wanted = chosen_runs(study, args).values()
+    wanted = chosen_runs(study, args)
     started = 0
     active: dict[Run, subprocess.Popen] = {}
     try:

@@ -9,6 +9,7 @@ Download the data first and put it below one folder, `data` or that of `--data-f
 
     python tools/study.py configs/study/real.py --prepare --data-from DIR
     python tools/study.py configs/study/real.py --jobs 2
+    python tools/study.py configs/study/real.py --stages swin --corrupted 500
     python tools/study.py configs/study/real.py --report --keep docs/study/results/real
     python tools/study.py configs/study/real.py --report --from docs/study/results/real --docs docs/study
 """
@@ -65,7 +66,7 @@ table_5 = {
     'pool 4': with_norm('DTN', pool=4),
 }
 # DTN paper, Tables 8 and 10a
-blocks = {f'l_dtn {l_dtn}': with_norm('DTN') | dict(l_dtn=l_dtn) for l_dtn in (0, 2, 4)}
+blocks = {f'l_dtn {l_dtn}': with_norm('DTN') | dict(l_dtn=l_dtn) for l_dtn in (2, 4)}
 blocks['DTN, uniform P'] = with_norm('DTN', position_weights='uniform')
 blocks['LN, Eq. 6 in the attention'] = with_norm(**layer_norm) | dict(rel_pos='eq6')
 # Dual PatchNorm notes: which norms of the stem, and where the norms of the attention and of the MLP are
@@ -124,7 +125,7 @@ stages = dict(
         **pvt,
         seeds=(0,),
         arms=('LN', 'DTN', *table_5),
-        paper='Table 5, ViT-S*, ImageNet; truncated normal P: Section 4.3, where DTN has 73.2, ViT-T*',
+        paper='Table 5, ViT-S*, ImageNet',
         paper_values={
             'LN': 80.6,
             'DTN': 81.7,
@@ -132,7 +133,7 @@ stages = dict(
             'lambda 0, uniform P': 77.6,
             'lambda 0, learned P': 81.2,
             'lambda 0.5': 81.3,
-            'truncated normal P': 72.7,
+            'truncated normal P': '72.7 (Section 4.3, ViT-T*; DTN 73.2)',
         },
     ),
     pvt_mini_norms=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
@@ -145,7 +146,6 @@ stages = dict(
         paper_values={
             'LN': 80.6,
             'DTN': 81.7,
-            'l_dtn 0': 80.6,
             'DTN, uniform P': 81.4,
             'LN, Eq. 6 in the attention': 80.8,
         },
@@ -224,8 +224,8 @@ of the images is part of this repository.
   of the patch (`patch_norm_cfg=dict(type='RMSNorm', eps=1.0)`). It was added after the first seed of "eps 1" was known.
 - bccd, nuclei: RetinaNet on PVT-mini, 12 epochs. All arms are initialized with the LN weights of pvt_mini and the same
   seed. "DTN from LN" begins with lambda near 1 (`init='layer_norm'`); "lambda 10x" and "50x" multiply the learning rate
-  of its logits; "lambda 0.9" and "0.5" begin there, with the same learning rate for all. The time of LN with seed 0 on
-  bccd lacks its first epochs, which were interrupted.
+  of its logits; "lambda 0.9" and "lambda 0.5" initialize lambda to these values, with the learning rate of the other
+  parameters. The time of LN with seed 0 on bccd lacks its first epochs, which were interrupted.
 
 ### What DPN's first norm removes
 

@@ -264,7 +264,7 @@ struct Part {
       }
       for (int o = 0; o < std::min(R, right - left - i); ++o) {
         vf gradient = first[o] + 2.0f * line[i + o].first * second[o];
-        if (POOLED) gradient /= splat(for_tokens(row, left + i + o, [](int64_t) FORCED {}));
+        if constexpr (POOLED) gradient /= splat(for_tokens(row, left + i + o, [](int64_t) FORCED {}));
         for_tokens(row, left + i + o, [&](int64_t t) FORCED {
           float* p = grad + t * channels;
           store(p, load(p, lanes) + gradient, lanes);

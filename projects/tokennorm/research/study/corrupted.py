@@ -6,33 +6,31 @@ from tokennorm.engine.runner import build_runner
 from tokennorm.research.robustness.evaluation import ACCURACY, CorruptedTest, choose_images
 from tokennorm.research.robustness.names import CORRUPTIONS
 from tokennorm.research.robustness.results import CLEAN
+from tokennorm.research.study.page import SEVERITIES
 from tokennorm.research.study.plan import Run, Study
-from tokennorm.research.study.records import read_record, write_record
-
-SEVERITIES = (1, 3, 5)
+from tokennorm.research.study.records import is_finished, read_record, write_record
 
 
 def add_corrupted(study: Study, run: Run, images: int) -> dict[str, float] | None:
     """Evaluates a finished classifier on validation images, evenly spaced, with the 15 corruptions of ImageNet-C.
 
+    Its record gets an entry `corrupted`: the number of images, and top-1 accuracy in per cent, on the clean images and
+    for each corruption as the mean over `SEVERITIES`.
+
     Returns:
-        Top-1 accuracy in per cent on the clean images, and per corruption its mean over `SEVERITIES`, as the run's
-        record now has it under `corrupted`; None if the run has no weights here.
+        The entry; None for a detector and for a run that is not finished.
     """
     folder = study.folder(run)
-    record = read_record(folder)
-    if record is None or not (folder / 'weights.pth').is_file():
+    if study.stages[run.stage].metric != ACCURACY or not (folder / 'weights.pth').is_file() or not is_finished(folder):
         return None
-    if record.get('corrupted', {}).get('images') == images:
-        return record['corrupted']
     cfg = study.run_config(run)
     cfg.merge_from_dict(dict(load_from=str(folder / 'weights.pth'), work_dir=str(folder / 'corrupted')))
     cfg.log_level = 'WARNING'
+    cfg.test_dataloader = cfg.val_dataloader
     choose_images(cfg, images, None)
     test = CorruptedTest(build_runner(cfg, splits=('test',)), classifier=True)
-    accuracies = {'images': images, 'clean': test.run(CLEAN)[ACCURACY]}
+    entry = {'images': len(test.images), 'clean': test.run(CLEAN)[ACCURACY]}
     for corruption in CORRUPTIONS:
-        accuracies[corruption] = round(mean(test.run((corruption, severity))[ACCURACY] for severity in SEVERITIES), 3)
-    record['corrupted'] = accuracies
-    write_record(folder, record)
-    return accuracies
+        entry[corruption] = round(mean(test.run((corruption, severity))[ACCURACY] for severity in SEVERITIES), 3)
+    write_record(folder, read_record(folder) | dict(corrupted=entry))
+    return entry

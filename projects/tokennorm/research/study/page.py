@@ -24,6 +24,7 @@ INSIDE = {
     'positions': 'Rows of P, which tokens a token is normalized with, before and after training (Figs. 7, 8).',
     'directions': 'Tokens by their first two principal components, before and after a norm (Fig. 9).',
 }
+SEVERITIES = (1, 3, 5)  # of corrupted images
 _LIMITS = """Read the figures as small-scale evidence from these conditions, not as COCO results. A spread over {seeds}
 seeds is itself uncertain. With so few pairs a 95% t interval is wide. An interval that includes 0 says that this study
 shows no difference, not that there is none. The intervals are not corrected for the number of comparisons: of twenty
@@ -39,7 +40,7 @@ one."""
 def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> list[Path]:
     """Writes `PAGE.md` and `STAGE.png` of the finished runs, and `summary.png` if the study's config has findings.
 
-    The figure of a stage is drawn if its records hold more than the last epoch. The figures of `INSIDE` are not drawn.
+    The figure of a stage is drawn unless its records lack the epochs before the last. Those of `INSIDE` are not drawn.
 
     Returns:
         The files, the page first.
@@ -52,9 +53,11 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
         plot_summary(paths[-1], study, records)
         lines += [study.findings, '', '![Each arm minus LN: seeds, mean and 95% interval](summary.png)', '']
     lines += [*_status(study, records), '']
+    left = []  # stages without a run of their own
     for name, stage in study.stages.items():
         finished = {key: record for key, record in records[name].items() if record['finished']}
-        if not finished:
+        if not any(study.home(Run(name, *key)) == name for key in finished):
+            left.append(name)
             continue
         lines += [f'## {name}: {stage.metric}', '']
         lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
@@ -63,7 +66,6 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
             paths.append(folder / f'{name}.png')
             plot_curves(paths[-1], records[name], stage.metric)
         lines += _corrupted(stage, finished)
-    left = [name for name in study.stages if not any(record['finished'] for record in records[name].values())]
     if left:
         lines += [f'Not run: {", ".join(left)}.', '']
     lines += ['## Reading the figures', '', _LIMITS.format(seeds=len(study.seeds)), '']
@@ -102,7 +104,7 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters', 'minutes per run']
     columns += ['processor minutes per run', 'processor time relative to LN']
     with_lambda = any('lambda' in record for record in finished.values())
-    columns += ['lambda at the end'] if with_lambda else []
+    columns += ['learned lambda at the end, least to largest of all heads'] if with_lambda else []
     columns += [f'paper: {stage.paper}'] if stage.paper else []
     rows = [
         f'| {" | ".join(columns)} |',
@@ -171,16 +173,19 @@ def _difference_row(name: str, difference: Difference, stage: Stage) -> str:
 
 
 def _corrupted(stage: Stage, finished: Records) -> list[str]:
-    """Accuracy on corrupted images, over the seeds for which every evaluated arm has it."""
+    """Accuracy on corrupted images, over the seeds for which every evaluated arm has it on as many images."""
     found = {key: record['corrupted'] for key, record in finished.items() if 'corrupted' in record}
+    images = max((entry['images'] for entry in found.values()), default=0)
+    found = {key: entry for key, entry in found.items() if entry['images'] == images}
     arms = [arm for arm in stage.arms if arm in {name for name, _ in found}]
     seeds = [seed for seed in sorted({seed for _, seed in found}) if all((arm, seed) in found for arm in arms)]
     if BASELINE not in arms or not seeds:
         return []
     others = [arm for arm in arms if arm != BASELINE]
+    listed = {name: ', '.join(map(str, values)) for name, values in (('seeds', seeds), ('severities', SEVERITIES))}
     lines = [
-        f'Accuracy of the same runs, seeds {", ".join(map(str, seeds))}, on {found[BASELINE, seeds[0]]["images"]} '
-        'validation images with the corruptions of ImageNet-C, mean of the severities 1, 3 and 5:',
+        f'Accuracy of the same runs, seeds {listed["seeds"]}, on {images} validation images with the corruptions of '
+        f'ImageNet-C, mean of the severities {listed["severities"]}:',
         '',
         f'| images | {" | ".join(arms)} | {" | ".join(f"{arm} - {BASELINE}" for arm in others)} |',
         '|---' * (1 + len(arms) + len(others)) + '|',

@@ -17,7 +17,6 @@ from torch import nn
 from tokennorm.checkpoints.reading import NOTE, read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.engine.hooks import LambdaHook
-from tokennorm.engine.lambdas import dtn_layers, ratios_of
 from tokennorm.engine.resume.random_state import seeded
 from tokennorm.engine.runner import build_runner, train
 from tokennorm.files import write_atomically
@@ -167,15 +166,14 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
 def finish(runner: Runner, folder: Path, record: dict) -> None:
     """Writes the weights as `weights.pth`, removes the checkpoints to resume from, and marks the run finished.
 
-    The record of a model with DTN gets the least and the largest lambda of its heads.
+    The record of a model with DTN gets the least and the largest learned lambda of all its heads.
     """
     path = folder / f'epoch_{runner.max_epochs}.pth'
     write_atomically(folder / 'weights.pth', to_bytes(for_publication(read_checkpoint(path), path)))
-    ratios = [
-        r for norm in dtn_layers(runner.model).values() for head in ratios_of(norm).values() for r in head.tolist()
-    ]
-    if ratios:
-        record['lambda'] = [round(min(ratios), 4), round(max(ratios), 4)]
+    learned = [p.sigmoid() for name, p in runner.model.named_parameters() if name.endswith(('mean_logit', 'var_logit'))]
+    if learned:
+        ratios = torch.cat(learned)
+        record['lambda'] = [round(ratios.min().item(), 4), round(ratios.max().item(), 4)]
     record['finished'] = True
     write_record(folder, record)
     for path in [*folder.glob('epoch_*.pth'), folder / NOTE]:

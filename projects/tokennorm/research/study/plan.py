@@ -36,7 +36,7 @@ class Stage:
         arms: Names of the arms to train.
         seeds: Seeds of this stage, some of the study's; None is all of them.
         paper: Table, model and data of `paper_values`.
-        paper_values: Published values, arm -> number, which the report's table has in a column of their own.
+        paper_values: Published values, arm -> number or text, which the report's table has in a column of their own.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Stage:
     arms: tuple[str, ...] = tuple(ARMS)
     seeds: tuple[int, ...] | None = None
     paper: str = ''
-    paper_values: Mapping[str, float] = field(default_factory=dict)
+    paper_values: Mapping[str, float | str] = field(default_factory=dict)
 
     def is_same_task(self, other: 'Stage') -> bool:
         """Returns whether both train the same config from the same weights."""
@@ -110,12 +110,15 @@ class Study:
                 if stage.seeds is None or seed in stage.seeds:
                     yield from (Run(stage.name, arm, seed) for arm in stage.arms)
 
-    def folder(self, run: Run) -> Path:
-        """The work directory of a run. Stages with the same task share those of the arms and seeds that both have."""
+    def home(self, run: Run) -> str:
+        """The stage in whose folder a run is: the first one that trains the same with this arm and seed."""
         own = self.stages[run.stage]
         same = (s for s in self.stages.values() if s.is_same_task(own) and run.arm in s.arms)
-        stage = next((s for s in same if run.seed in (s.seeds or self.seeds)), own)
-        return self.work_dir / stage.name / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
+        return next((s.name for s in same if run.seed in (s.seeds or self.seeds)), own.name)
+
+    def folder(self, run: Run) -> Path:
+        """The work directory of a run."""
+        return self.work_dir / self.home(run) / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
 
     def before(self, run: Run) -> Run | None:
         """The run whose weights a run is initialized with."""
@@ -219,7 +222,7 @@ def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]
             raise FileNotFoundError(f'{path}: stages.{name}.config={stage.config} was not found')
         if stage.start is not None and stage.start not in stages:
             raise ValueError(f'{path}: stages.{name}.start={stage.start} must be an earlier stage: {list(stages)}')
-        unknown = [arm for arm in (*stage.arms, stage.start_arm or BASELINE) if arm not in arms]
+        unknown = [arm for arm in (*stage.arms, *stage.paper_values, stage.start_arm or BASELINE) if arm not in arms]
         if unknown:
             raise ValueError(f'{path}: stages.{name} names the arms {unknown}, expected some of {list(arms)}')
         if stage.start is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokennorm.files import write_atomically
 from tokennorm.research.study.plan import Run, Study
-from tokennorm.research.study.records import read_record
+from tokennorm.research.study.records import fingerprint, read_record
 
 Records = dict[tuple[str, int], dict[str, Any]]  # of a stage, by arm and seed
 _DROPPED = ('command', 'stage')
@@ -21,7 +21,7 @@ def read_runs(study: Study) -> dict[str, Records]:
     found: dict[str, Records] = {name: {} for name in study.stages}
     for stage in study.stages.values():
         for arm in stage.arms:  # in the order of the tables
-            for seed in study.seeds:
+            for seed in stage.seeds or study.seeds:
                 record = read_record(study.folder(Run(stage.name, arm, seed)))
                 if record is not None:
                     found[stage.name][arm, seed] = record
@@ -32,20 +32,33 @@ def keep_results(study: Study, folder: Path) -> list[Path]:
     """Writes the finished runs of each stage to `folder/STAGE.json`, one run per line; returns the files.
 
     Runs that the files already hold stay in them, unless the work directory has finished them again. The files hold the
-    curve of the stage's metric only, rounded to five decimals.
+    curve of the stage's metric only, rounded to five decimals. A run that several stages share is kept once.
+
+    Raises:
+        ValueError: if a stage has new runs, and kept ones of another config.
     """
     paths = []
     kept = read_results(study, folder) if any((folder / f'{name}.json').is_file() for name in study.stages) else {}
     for name, records in read_runs(study).items():
         metric = study.stages[name].metric
-        finished = {key: _small(record, metric) for key, record in records.items() if record['finished']}
-        finished = _in_order(study, name, kept.get(name, {}) | finished)
-        if finished:
-            lines = ',\n'.join(json.dumps(record) for record in finished.values())
-            path = folder / f'{name}.json'
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, f'[\n{lines}\n]\n'.encode())
-            paths.append(path)
+        own = {key for key in records if study.home(Run(name, *key)) == name}
+        finished = {key: _small(r, metric) for key, r in records.items() if r['finished'] and key in own}
+        if not finished:
+            continue
+        old = {key: record for key, record in kept.get(name, {}).items() if study.home(Run(name, *key)) == name}
+        if any(old.get(key) != record for key, record in finished.items()):
+            for (arm, seed), record in old.items():
+                if record['fingerprint'] != fingerprint(study.run_config(Run(name, arm, seed))):
+                    raise ValueError(
+                        f'{folder / name}.json: {arm} with seed {seed} has another config than {study.config}'
+                    )
+        finished = old | finished
+        order = [(arm, seed) for arm in study.stages[name].arms for seed in study.seeds]
+        lines = ',\n'.join(json.dumps(finished[key]) for key in order if key in finished)
+        path = folder / f'{name}.json'
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f'[\n{lines}\n]\n'.encode())
+        paths.append(path)
     return paths
 
 
@@ -67,13 +80,15 @@ def read_results(study: Study, folder: Path) -> dict[str, Records]:
         for arm, seed in records:
             if arm not in study.stages[name].arms or seed not in study.seeds:
                 raise ValueError(f'{path} holds arm {arm!r} with seed {seed}, which {study.config} does not have')
-        found[name] = _in_order(study, name, records)
+        found[name] = records
+    shared = {
+        study.folder(Run(name, *key)): record for name, records in found.items() for key, record in records.items()
+    }
+    for name, stage in study.stages.items():
+        runs = ((arm, seed) for arm in stage.arms for seed in stage.seeds or study.seeds)  # in the order of the tables
+        folders = {key: study.folder(Run(name, *key)) for key in runs}
+        found[name] = {key: shared[path] for key, path in folders.items() if path in shared}
     return found
-
-
-def _in_order(study: Study, stage: str, records: Records) -> Records:
-    order = [(arm, seed) for arm in study.stages[stage].arms for seed in study.seeds]
-    return {key: records[key] for key in order if key in records}
 
 
 def _small(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
