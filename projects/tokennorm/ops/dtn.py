@@ -95,10 +95,10 @@ def eager_dtn(
         # From here on heads have an axis of their own: (B, H, W, N, D).
         x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
         own_mean, own_var = own_mean[..., None], own_var[..., None]
-        if mean_logit is not None:  # a difference of means keeps more digits than their mixture
-            _, inter = _shares(mean_logit, x.shape[-1], inside)
+        if mean_logit is not None:  # the difference of means keeps an offset common to all channels out
+            _, inter = _ratios(mean_logit, x.shape[-1], inside)
             x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
-        own, inter = _shares(var_logit, x.shape[-1], inside)
+        own, inter = _ratios(var_logit, x.shape[-1], inside)
         var = own * own_var + inter * inter_var
         x = (x / (var + eps).sqrt()).flatten(-2)
         return (x * weight + bias).to(out_dtype)
@@ -150,15 +150,20 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
         shift = x.mean(dim=(1, 2), keepdim=True).detach()
     else:
         shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
-    # With the axis that P multiplies before all others but the head, each product is one matrix product.
+    # The axis that P multiplies comes directly after the head axis, and the batch too if P differs between images. So
+    # each product is one matrix product, and P is not copied.
     head_dim = x.shape[-1] // position.shape[0]
+    sizes = dict(zip('byx', x.shape, strict=False), d=2 * head_dim)
     a1, a2, a3 = position.unbind(dim=-1)
     p_x = axis_weights(a1, a2, x.shape[2], counts[0])
     p_y = axis_weights(a1, a3, x.shape[1], counts[1])
-    x = rearrange(x - shift, 'b y x (n d) -> b n x (y d)', d=head_dim)
-    moments = p_x @ torch.stack([x, x * x])
-    moments = p_y @ rearrange(moments, 'm b n x (y d) -> m b n y (x d)', d=head_dim)
-    mean, square = rearrange(moments, 'm b n y (x d) -> m b y x (n d)', d=head_dim).unbind()
+    x = rearrange(x - shift, 'b y x (n d) -> b y x n d', d=head_dim)
+    moments = torch.cat([x, x * x], dim=-1)
+    lead, rest = ('n', 'b ') if valid is None else ('b n', '')
+    moments = p_x @ rearrange(moments, f'b y x n d -> {lead} x ({rest}y d)')
+    moments = p_y @ rearrange(moments, f'{lead} x ({rest}y d) -> {lead} y ({rest}x d)', **sizes)
+    moments = rearrange(moments, f'{lead} y ({rest}x d) -> b y x n d', **sizes)
+    mean, square = (rearrange(t, 'b y x n d -> b y x (n d)') for t in moments.chunk(2, dim=-1))
     var = (square - mean * mean).clamp(min=0)
     mean = mean + shift
     if pool > 1:
@@ -186,15 +191,15 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
-def _shares(logit: Tensor, head_dim: int, inside: Tensor | None) -> tuple[Tensor, Tensor]:
+def _ratios(logit: Tensor, head_dim: int, inside: Tensor | None) -> tuple[Tensor, Tensor]:
     """lambda and 1 - lambda of each head, (N, D); given a mask, (B, H, W, N, 1) with lambda = 1 for tokens outside."""
-    share = logit.sigmoid()[:, None]
+    ratio = logit.sigmoid()[:, None]
     if inside is None:
-        share = share.expand(-1, head_dim)  # its gradient is then summed in two steps, with smaller rounding errors
-        return share, 1 - share
+        ratio = ratio.expand(-1, head_dim)  # its gradient is then summed in two steps, with smaller rounding errors
+        return ratio, 1 - ratio
     # First (B, N, H, W): the runtimes of exported models are slow where the last axis has length 1.
-    share = share[..., None].where(rearrange(inside, 'b h w 1 -> b 1 h w'), 1)
-    return rearrange(share, 'b n h w -> b h w n 1'), rearrange(1 - share, 'b n h w -> b h w n 1')
+    ratio = ratio[..., None].where(rearrange(inside, 'b h w 1 -> b 1 h w'), 1)
+    return rearrange(ratio, 'b n h w -> b h w n 1'), rearrange(1 - ratio, 'b n h w -> b h w n 1')
 
 
 def _average_windows(x: Tensor, pool: int) -> Tensor:
