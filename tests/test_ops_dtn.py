@@ -54,10 +54,10 @@ def forward_and_gradients(function, args, dtype, grad_y, **kwargs):
     return y, *torch.autograd.grad(y, args, grad_y.to(y.dtype))
 
 
-def assert_equals_dense(args, dtype=torch.float32, grad_y=None, slack=1, **kwargs):
+def assert_equals_dense(args, dtype=torch.float32, grad_y=None, slack=1, function=dtn, **kwargs):
     grad_y = torch.randn(args[0].shape).double() if grad_y is None else grad_y
     args = [args[0].to(dtype).double(), *args[1:]]
-    actual = forward_and_gradients(dtn, args, dtype, grad_y, **kwargs)
+    actual = forward_and_gradients(function, args, dtype, grad_y, **kwargs)
     expected = forward_and_gradients(dense, args, torch.float64, grad_y.to(dtype).double(), **kwargs)
     assert actual[0].dtype == dtype
     for name, a, e in zip(('y', *NAMES), actual, expected, strict=True):
@@ -86,6 +86,15 @@ CASES = [
 @pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
 def test_float32_equals_the_dense_transcription(batch, height, width, channels, heads, pool, a1):
     assert_equals_dense(arguments(batch, height, width, channels, heads, a1), pool=pool)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_the_eager_form_equals_it_too(batch, height, width, channels, heads, pool, dtype):
+    valid = torch.randint(1, 14, (batch, 2)).clamp(max=torch.tensor([height, width]))
+    for given in (None, valid):
+        args = arguments(batch, height, width, channels, heads)
+        assert_equals_dense(args, dtype, pool=pool, valid=given, function=eager_dtn)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
