@@ -27,7 +27,8 @@ class DualPatchEmbed(nn.Module):
     The first norm divides each patch by sqrt(variance + eps). Its eps is in squared input units: after the usual data
     preprocessor the pixels of a dataset have a variance of about 1. The default of 1e-6 gives almost every patch the
     same contrast. `patch_norm_cfg=dict(type='LN', eps=1.0)` keeps flat patches flat and compresses the contrast of
-    textured ones. That option is TokenNorm's, not the paper's.
+    textured ones; `dict(type='RMSNorm', eps=1.0)` keeps the mean of a patch too. These options are TokenNorm's, not the
+    paper's.
 
     Args:
         in_channels: Channels of the image.

@@ -63,7 +63,7 @@ def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> No
     columns = min(len(found), 3)
     rows = -(-len(found) // columns)
     height = rows * (1.2 + 0.42 * max(map(len, found.values())))
-    figure = Figure(figsize=(3.3 * columns + 1, height), layout='constrained')
+    figure = Figure(figsize=(4.2 * columns + 1, height), layout='constrained')
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in panels[len(found) :]:
         axes.remove()
