@@ -92,9 +92,9 @@ def test_float32_equals_the_dense_transcription(batch, height, width, channels, 
 @pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
 def test_the_eager_form_equals_it_too(batch, height, width, channels, heads, pool, dtype):
     valid = torch.randint(1, 14, (batch, 2)).clamp(max=torch.tensor([height, width]))
-    for given in (None, valid):
+    for sides in (None, valid):
         args = arguments(batch, height, width, channels, heads)
-        assert_equals_dense(args, dtype, pool=pool, valid=given, function=eager_dtn)
+        assert_equals_dense(args, dtype, pool=pool, valid=sides, function=eager_dtn)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])

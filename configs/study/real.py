@@ -174,9 +174,9 @@ nothing about ImageNet or COCO. Results at that scale are the papers'.
 - **What the first norm of DPN removes.** An eps of 1 keeps flat patches flat. The ViT then gains 0.63 ± 0.44 points (3
   seeds) and remains 1.17 ± 1.34 below the plain stem. PVT-mini gains nothing: 19.70 instead of 19.90 per cent (1
   seed). RMSNorm with an eps of 1 keeps the mean of the patch too. PVT-mini then gains 2.43 ± 1.44 points and remains
-  1.63 ± 1.76 below the plain stem. For the ViT it is 1.52 ± 2.88 worse than DPN's own norm (3
-  seeds, each of which loses). So for patches of 4 x 4, whose means carry most of the
-  variance of the pixels, the removed mean is a part of the loss. For patches of 16 x 16 it is not.
+  1.63 ± 1.76 below the plain stem. The ViT with it is 1.52 ± 2.88 points below DPN's own norm (3 seeds, each of which
+  loses). So for patches of 4 x 4, whose means carry most of the variance of the pixels, the removed mean is a part of
+  the loss. For patches of 16 x 16 there is no sign of that.
 - **Other learning rates** (1 seed). For the ViT DTN - LN is +0.65 with a third of the rate and +0.85 with three times
   the rate; LN+DPN - LN is -2.10 and -5.70. For PVT-mini three times the rate is too high: 12.15 per cent with LN,
   1.75 with LN+DPN.
