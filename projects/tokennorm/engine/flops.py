@@ -28,7 +28,7 @@ def count_attention_and_norms() -> None:
 
     - `scaled_dot_product_attention`: its two matrix products, without softmax as for attention written out;
     - token normalizers, 5 operations for each element, as mmengine counts `layer_norm`. The weighted sums of DTN over
-      the grid are einsums, which mmengine counts itself.
+      the grid are matrix products, which mmengine counts itself.
     """
     count_operators({'aten::scaled_dot_product_attention': _attention} | dict.fromkeys(_OPS_OF_NORMS, _normalization))
 

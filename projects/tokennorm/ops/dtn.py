@@ -107,8 +107,7 @@ def eager_dtn(
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
     mean = x.mean(dim=-1, keepdim=True)  # two means: torch.var_mean is slow on a CPU
-    x = x - mean
-    var = (x * x).mean(dim=-1, keepdim=True)
+    var = (x - mean).square().mean(dim=-1, keepdim=True)
     return mean, var * (x.shape[-1] / (x.shape[-1] - 1)) if unbiased else var
 
 
