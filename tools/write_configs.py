@@ -111,7 +111,7 @@ VARIANTS = {
         ("token_norm_cfg=dict(type='DTN')", "stem_cfg=dict(type='DualPatchEmbed')"),
     ),
 }
-FROM_LAYER_NORM = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, on 8 GPUs and on one
+FINE_TUNING = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, and with configs for one GPU
 THIRD_PARTY = {'convit-small_8xb128_in1k': 300, 't2t-vit-t-14_8xb64_in1k': 310}  # classifiers, and their epochs
 WITH_MASKS = ('pvt-t', 'pvt-s', 'pvtv2-b2', 'swin-t-p4-w7', 'vit-s')  # those with Mask R-CNN
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
@@ -179,7 +179,7 @@ LNSTART_RATE = """optim_wrapper = dict(
     )
 )
 """
-ONE_GPU_DOC = """{} on {} with DTN, initialized from LayerNorm weights, on one GPU.
+ONE_GPU_DOC = """{} on {} with {}, on one GPU.
 
 A step has 8 batches of 2 images, with activation checkpointing. Schedules count batches, so the warm-up has 8 times as
 many iterations as on 8 GPUs. `--auto-scale-lr` does not count accumulated batches and leaves the learning rate as it
@@ -228,8 +228,8 @@ def detector_entries(backbone: Backbone) -> Iterator[Entry]:
             doc = f'{title} on {backbone.title} with {what}.\n\n{pretraining_doc(backbone, variant)}'
             init = f"init_cfg=dict(checkpoint='work_dirs/{made}/epoch_300.pth')"
             yield Entry(backbone.folder, backbone.config(detector, variant), config_text(doc, name, (*lines, init)))
-    if backbone.key in FROM_LAYER_NORM:
-        yield from lnstart_entries(backbone)
+    if backbone.key in FINE_TUNING:
+        yield from fine_tuning_entries(backbone)
 
 
 def pretraining_doc(backbone: Backbone, variant: str) -> str:
@@ -247,17 +247,20 @@ def pretraining_doc(backbone: Backbone, variant: str) -> str:
     return f'The initial weights are those of your own ImageNet pretraining:\n\n{command}'
 
 
-def lnstart_entries(backbone: Backbone) -> Iterator[Entry]:
-    """RetinaNet with DTN initialized from LayerNorm weights, on 8 GPUs and on one."""
+def fine_tuning_entries(backbone: Backbone) -> Iterator[Entry]:
+    """RetinaNet with DTN initialized from LayerNorm weights; with LayerNorm, and with this DTN, on one GPU."""
     title = DETECTORS['retinanet']
-    name = backbone.config('retinanet', '-dtn-lnstart')
+    base, lnstart = backbone.config('retinanet'), backbone.config('retinanet', '-dtn-lnstart')
     doc = LNSTART_DOC.format(title, backbone.title)
-    base = backbone.config('retinanet')
-    yield Entry(backbone.folder, name, config_text(doc, base, (LNSTART_NORM,), rest=LNSTART_RATE))
-    one_gpu = backbone.config('retinanet', '-dtn-lnstart', '1xb2-accum8-1x')
-    doc = ONE_GPU_DOC.format(title, backbone.title)
+    yield Entry(backbone.folder, lnstart, config_text(doc, base, (LNSTART_NORM,), rest=LNSTART_RATE))
     rest = ONE_GPU_REST.format(8 * (1000 if backbone.folder == 'swin' else 500))
-    yield Entry(backbone.folder, one_gpu, config_text(doc, name, ('with_cp=True',), rest=rest))
+    for of, variant, norm in (
+        (base, '', 'LayerNorm'),
+        (lnstart, '-dtn-lnstart', 'DTN, initialized from LayerNorm weights'),
+    ):
+        name = backbone.config('retinanet', variant, '1xb2-accum8-1x')
+        doc = ONE_GPU_DOC.format(title, backbone.title, norm)
+        yield Entry(backbone.folder, name, config_text(doc, of, ('with_cp=True',), rest=rest))
 
 
 def imagenet_entries() -> Iterator[Entry]:

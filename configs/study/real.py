@@ -52,7 +52,7 @@ def from_layer_norm(lr_mult):
     }
 
 
-# DTN paper, Table 5, Section 4.3 and, for the pool, B.1
+# DTN paper, Table 5 and Section 4.3
 table_5 = {
     'lambda 1': with_norm('DTN', fixed_lambda=1.0),
     'lambda 0, uniform P': with_norm('DTN', fixed_lambda=0.0, position_weights='uniform'),
@@ -61,10 +61,9 @@ table_5 = {
     'lambda of the mean only': with_norm('DTN', fixed_lambda=(None, 1.0)),
     'lambda of the variance only': with_norm('DTN', fixed_lambda=(1.0, None)),
     'truncated normal P': with_norm('DTN', position_weights='trunc_normal'),
-    'pool 1': with_norm('DTN', pool=1),
-    'pool 2': with_norm('DTN', pool=2),
-    'pool 4': with_norm('DTN', pool=4),
 }
+# DTN paper, B.1
+pools = {f'pool {pool}': with_norm('DTN', pool=pool) for pool in (1, 2, 4)}
 # DTN paper, Tables 8 and 10a
 blocks = {f'l_dtn {l_dtn}': with_norm('DTN') | dict(l_dtn=l_dtn) for l_dtn in (2, 4)}
 blocks['DTN, uniform P'] = with_norm('DTN', position_weights='uniform')
@@ -96,7 +95,7 @@ eps_1 = {
 # Keeps the mean of a patch, which a LayerNorm removes
 rms = dict(type='DualPatchEmbed', patch_norm_cfg=dict(type='RMSNorm', eps=1.0))
 keeps_mean = {'LN+DPN RMSNorm eps 1': dict(token_norm_cfg=layer_norm, stem_cfg=rms)}
-arms = {**eps_1, **keeps_mean, **start, **table_5, **blocks, **normalizers, **stems, **placements}
+arms = {**eps_1, **keeps_mean, **start, **table_5, **pools, **blocks, **normalizers, **stems, **placements}
 contrasts = [('LN+DPN eps 1', 'LN+DPN'), ('DTN+DPN eps 1', 'DTN+DPN'), ('LN+DPN RMSNorm eps 1', 'LN+DPN')]
 four = ('LN', 'LN+DPN', 'DTN', 'DTN+DPN')
 six = (*four, *eps_1)
@@ -121,8 +120,11 @@ stages = dict(
     vit_p16_lr_high=dict(**vit, **rates, options=high),
     bccd=dict(config='real/retinanet_bccd.py', **detector),
     nuclei=dict(config='real/retinanet_nuclei.py', **detector),
-    pvt_mini_lambda=dict(
-        **pvt,
+    pvt_mini_pools=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *pools)),
+    pvt_mini_norms=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_norms=dict(**vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_lambda=dict(
+        **vit,
         seeds=(0,),
         arms=('LN', 'DTN', *table_5),
         paper='Table 5, ViT-S*, ImageNet',
@@ -136,8 +138,6 @@ stages = dict(
             'truncated normal P': '72.7 (Section 4.3, ViT-T*; DTN 73.2)',
         },
     ),
-    pvt_mini_norms=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
-    vit_p16_norms=dict(**vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
     vit_p16_blocks=dict(
         **vit,
         seeds=(0,),

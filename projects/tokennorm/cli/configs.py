@@ -1,7 +1,7 @@
 """Lists the configs of this package: name, norm, stem, parameters, FLOPs, the paper's AP and the AP measured here.
 
-For your own data the configs with `-dtn-lnstart` are recommended: they start from published LayerNorm weights. For a
-quick trial, or without a GPU: retinanet_pvt-mini-dtn_fpn_bccd.
+For your own data on one GPU use a config with `1xb2-accum8`: it starts from published LayerNorm weights. With
+`-dtn-lnstart` it has DTN that starts from them. For a quick trial, or without a GPU: retinanet_pvt-mini-dtn_fpn_bccd.
 """
 
 from fnmatch import fnmatch
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> None:
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
     print(aligned([HEADER, *rows]))
     print(
-        '\nAP: box, or box / mask; of classifiers top-1 accuracy. For your own data: *-dtn-lnstart_*, '
+        '\nAP: box, or box / mask; of classifiers top-1 accuracy. For your own data, one GPU: *_1xb2-accum8-*, '
         'for a quick trial: retinanet_pvt-mini-dtn_fpn_bccd'
     )
 

@@ -1,6 +1,7 @@
 """Data of a study: generated datasets, and parts of datasets that the user has downloaded."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str])
     for split in _SPLITS:
         (folder / split).mkdir(parents=True, exist_ok=True)
         for name in classes:
-            if not (folder / split / name).exists():
+            with suppress(FileExistsError):
                 (folder / split / name).symlink_to((source / split / name).resolve(), target_is_directory=True)
         more = sorted(set(subfolders(folder / split)) - set(classes))
         if more:
