@@ -82,6 +82,22 @@ def test_a_paper_has_a_column_of_its_own(study, tmp_path):
     assert [row[-2].strip() for row in rows[:2]] == ['', '81.7']
 
 
+def test_a_stage_of_one_seed_has_its_differences_in_the_table(study, tmp_path):
+    entries = dict(seeds=(0,), title='A title')
+    study = load_study(study.config, study.work_dir, {f'stages.pretrain.{k}': v for k, v in entries.items()})
+    first = write_report(study, read_runs(study), tmp_path)[0].read_text().partition('## retinanet')[0]
+    assert '## A title\n\nStage `pretrain`, top-1 accuracy (%):' in first
+    cells = [[c.strip() for c in line.split('|')[1:4]] for line in first.splitlines() if line.startswith('| ')]
+    assert cells == [
+        ['arm', 'seed 0', 'minus LN'],
+        ['LN', '0.30', ''],
+        ['LN+DPN', '0.31', '+0.01'],
+        ['DTN', '0.30', '+0.00'],
+        ['DTN+DPN', '0.36', '+0.06'],
+    ]
+    assert 'pretrain.png' not in first
+
+
 def test_the_summary_figure_is_that_of_a_study_with_findings(study, tmp_path):
     assert 'summary.png' not in {path.name for path in write_report(study, read_runs(study), tmp_path)}
     study = load_study(study.config, study.work_dir, dict(findings='DTN helps.', page='other'))

@@ -110,20 +110,21 @@ patch_8 = {'model.backbone.patch_size': 8}
 low, high = {'optim_wrapper.optimizer.lr': 5e-4 / 3}, {'optim_wrapper.optimizer.lr': 1.5e-3}
 rates = dict(arms=('LN', 'LN+DPN', 'DTN'), seeds=(0,))
 stages = dict(
-    pvt_mini=dict(**pvt, arms=(*six, *keeps_mean)),
-    vit_p16=dict(**vit, arms=(*six, *keeps_mean)),
-    vit_p8=dict(**vit, arms=six, options=patch_8),
-    swin=dict(**swin, arms=four),
-    pvt_mini_lr_low=dict(**pvt, **rates, options=low),
-    pvt_mini_lr_high=dict(**pvt, **rates, options=high),
-    vit_p16_lr_low=dict(**vit, **rates, options=low),
-    vit_p16_lr_high=dict(**vit, **rates, options=high),
-    bccd=dict(config='real/retinanet_bccd.py', **detector),
-    nuclei=dict(config='real/retinanet_nuclei.py', **detector),
-    pvt_mini_pools=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *pools)),
-    pvt_mini_norms=dict(**pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
-    vit_p16_norms=dict(**vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    pvt_mini=dict(title='PVT-mini, patches of 4 x 4', **pvt, arms=(*six, *keeps_mean)),
+    vit_p16=dict(title='ViT, patches of 16 x 16', **vit, arms=(*six, *keeps_mean)),
+    vit_p8=dict(title='ViT, patches of 8 x 8', **vit, arms=six, options=patch_8),
+    swin=dict(title='Swin-mini, patches of 4 x 4', **swin, arms=four),
+    pvt_mini_lr_low=dict(title='PVT-mini, a third of the learning rate', **pvt, **rates, options=low),
+    pvt_mini_lr_high=dict(title='PVT-mini, three times the learning rate', **pvt, **rates, options=high),
+    vit_p16_lr_low=dict(title='ViT, a third of the learning rate', **vit, **rates, options=low),
+    vit_p16_lr_high=dict(title='ViT, three times the learning rate', **vit, **rates, options=high),
+    bccd=dict(title='Blood cells, from LN weights', config='real/retinanet_bccd.py', **detector),
+    nuclei=dict(title='Nuclei, from LN weights', config='real/retinanet_nuclei.py', **detector),
+    pvt_mini_pools=dict(title='Pools of DTN, PVT-mini', **pvt, seeds=(0,), arms=('LN', 'DTN', *pools)),
+    pvt_mini_norms=dict(title='Other normalizers, PVT-mini', **pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_norms=dict(title='Other normalizers, ViT', **vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
     vit_p16_lambda=dict(
+        title='Lambda and P, ViT',
         **vit,
         seeds=(0,),
         arms=('LN', 'DTN', *table_5),
@@ -139,6 +140,7 @@ stages = dict(
         },
     ),
     vit_p16_blocks=dict(
+        title='Blocks with DTN, and positions in the attention, ViT',
         **vit,
         seeds=(0,),
         arms=('LN', 'DTN', *blocks),
@@ -150,13 +152,18 @@ stages = dict(
             'LN, Eq. 6 in the attention': 80.8,
         },
     ),
-    vit_p16_stem=dict(**vit, seeds=(0,), arms=('LN', 'LN+DPN', *stems)),
-    vit_p16_placement=dict(**vit, seeds=(0,), arms=('LN', *placements)),
+    vit_p16_stem=dict(title='Which norms of the stem, ViT', **vit, seeds=(0,), arms=('LN', 'LN+DPN', *stems)),
+    vit_p16_placement=dict(
+        title='LayerNorm before or after attention and MLP, ViT', **vit, seeds=(0,), arms=('LN', *placements)
+    ),
     # Earlier runs, shorter, with DTN in torch operations
-    pvt_mini_3_epochs=dict(**pvt, arms=six, options=three_epochs),
-    pvt_mini_6_epochs=dict(**pvt, arms=('LN', 'DTN', 'LN+DPN eps 1', 'DTN+DPN eps 1'), options=six_epochs),
-    vit_p16_3_epochs=dict(**vit, arms=six, options=three_epochs | width_64),
+    pvt_mini_3_epochs=dict(title='PVT-mini, 3 epochs', **pvt, arms=six, options=three_epochs),
+    pvt_mini_6_epochs=dict(
+        title='PVT-mini, 6 epochs', **pvt, arms=('LN', 'DTN', 'LN+DPN eps 1', 'DTN+DPN eps 1'), options=six_epochs
+    ),
+    vit_p16_3_epochs=dict(title='ViT of width 64, 3 epochs', **vit, arms=six, options=three_epochs | width_64),
 )
+summary = ('pvt_mini', 'vit_p16', 'vit_p8', 'swin', 'bccd', 'nuclei')
 findings = """## Findings
 
 These are training runs of small models from random weights, on 40 classes of photographs of 64 x 64 pixels. They say

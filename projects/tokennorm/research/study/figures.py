@@ -10,7 +10,7 @@ from tokennorm.research.study.plan import BASELINE, Study
 from tokennorm.research.study.results import Records
 from tokennorm.research.study.statistics import Difference, paired_difference
 
-_NAMES = {'accuracy/top1': 'top-1 accuracy (%)', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP'}
+METRICS = {'accuracy/top1': 'top-1 accuracy (%)', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP'}
 
 
 def value_at(record: Mapping[str, Any], epoch: int, metric: str) -> float:
@@ -41,7 +41,7 @@ def plot_curves(path: Path, records: Records, metric: str) -> None:
         means = [sum(v) / len(v) for v in values]
         axes.plot(epochs, means, color=f'C{i}', marker='.', label=f'{arm} ({len(own)} seeds)')
         axes.fill_between(epochs, [min(v) for v in values], [max(v) for v in values], color=f'C{i}', alpha=0.15, lw=0)
-    axes.set(xlabel='epoch', ylabel=_NAMES.get(metric, metric))
+    axes.set(xlabel='epoch', ylabel=METRICS.get(metric, metric))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
@@ -49,11 +49,11 @@ def plot_curves(path: Path, records: Records, metric: str) -> None:
 
 
 def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> None:
-    """Writes one panel per stage of several seeds: each arm minus LN, a dot per seed, the mean, its 95% interval."""
+    """Writes one panel per stage of `study.summary`: each arm minus LN, a dot per seed, the mean, its 95% interval."""
     found = {}
-    for name, stage in study.stages.items():
-        if len(stage.seeds or study.seeds) < 2:
-            continue
+    several = [name for name, stage in study.stages.items() if len(stage.seeds or study.seeds) > 1]
+    for name in study.summary or several:
+        stage = study.stages[name]
         values = final_values(records[name], stage.metric)
         differences = {arm: arm_difference(values, arm, BASELINE) for arm in stage.arms if arm != BASELINE}
         if any(differences.values()):
@@ -75,8 +75,8 @@ def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> No
         axes.axvline(0, color='black', lw=0.8)
         axes.set_yticks(range(len(differences)), list(differences))
         axes.set_ylim(len(differences) - 0.5, -0.5)
-        axes.set_title(name)
-        axes.set_xlabel(f'{_NAMES.get(study.stages[name].metric, study.stages[name].metric)}, minus LN')
+        axes.set_title(study.stages[name].title or name)
+        axes.set_xlabel(f'{METRICS.get(study.stages[name].metric, study.stages[name].metric)}, minus LN')
         axes.locator_params(axis='x', nbins=4)
         axes.grid(alpha=0.3, axis='x')
     figure.savefig(path, dpi=130)

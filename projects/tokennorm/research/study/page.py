@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import mean
 
 from tokennorm.research.robustness.names import CORRUPTIONS
-from tokennorm.research.study.figures import arm_difference, final_values, plot_curves, plot_summary
+from tokennorm.research.study.figures import METRICS, arm_difference, final_values, plot_curves, plot_summary
 from tokennorm.research.study.plan import ARMS, BASELINE, Run, Stage, Study
 from tokennorm.research.study.results import Records
 from tokennorm.research.study.statistics import Difference, paired_difference, summarise
@@ -40,7 +40,8 @@ one."""
 def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> list[Path]:
     """Writes `PAGE.md` and `STAGE.png` of the finished runs, and `summary.png` if the study's config has findings.
 
-    The figure of a stage is drawn unless its records lack the epochs before the last. Those of `INSIDE` are not drawn.
+    The figure of a stage is drawn if it has several seeds and its records have the epochs before the last. Those of
+    `INSIDE` are not drawn.
 
     Returns:
         The files, the page first.
@@ -59,12 +60,15 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
         if not any(study.home(Run(name, *key)) == name for key in finished):
             left.append(name)
             continue
-        lines += [f'## {name}: {stage.metric}', '']
-        lines += [*_table(study, stage, finished), '', *_differences(study, stage, finished), '']
-        lines += [f'![{stage.metric} against epochs: mean and range of each arm]({name}.png)', '']
-        if any(len(record['curve']) > 1 or record['epochs'] == 1 for record in finished.values()):
-            paths.append(folder / f'{name}.png')
-            plot_curves(paths[-1], records[name], stage.metric)
+        metric = METRICS.get(stage.metric, stage.metric)
+        lines += [f'## {stage.title or name}', '', f'Stage `{name}`, {metric}:', '']
+        lines += [*_table(study, stage, finished), '']
+        if len(stage.seeds or study.seeds) > 1:
+            lines += [*_differences(study, stage, finished), '']
+            lines += [f'![{metric} against epochs: mean and range of each arm]({name}.png)', '']
+            if any(len(record['curve']) > 1 or record['epochs'] == 1 for record in finished.values()):
+                paths.append(folder / f'{name}.png')
+                plot_curves(paths[-1], records[name], stage.metric)
         lines += _corrupted(stage, finished)
     if left:
         lines += [f'Not run: {", ".join(left)}.', '']
@@ -101,15 +105,14 @@ def _status(study: Study, records: Mapping[str, Records]) -> list[str]:
 
 def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     seeds = stage.seeds or study.seeds
-    columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters', 'minutes per run']
-    columns += ['processor minutes per run', 'processor time relative to LN']
+    several = len(seeds) > 1
     with_lambda = any('lambda' in record for record in finished.values())
+    columns = ['arm', *(['mean ± deviation'] if several else []), *(f'seed {seed}' for seed in seeds)]
+    columns += [] if several else [f'minus {BASELINE}']
+    columns += ['parameters', 'processor minutes per run', f'processor time relative to {BASELINE}']
     columns += ['learned lambda at the end, least to largest of all heads'] if with_lambda else []
     columns += [f'paper: {stage.paper}'] if stage.paper else []
-    rows = [
-        f'| {" | ".join(columns)} |',
-        '|---' * len(columns) + '|',
-    ]
+    rows = [f'| {" | ".join(columns)} |', '|---' * len(columns) + '|']
     values = final_values(finished, stage.metric)
     left = []
     for arm in stage.arms:
@@ -119,15 +122,17 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
             continue
         summary = summarise([values[arm, seed] for seed in own])
         spread = '' if summary.deviation is None else f' ± {_number(summary.deviation, stage)}'
-        cells = ' | '.join(_number(values[arm, seed], stage) if seed in own else 'not run' for seed in seeds)
-        parameters = next(iter(own.values()))['parameters']
-        minutes = {key: summarise([r[key] / 60 for r in own.values()]).mean for key in ('seconds', 'cpu_seconds')}
-        rows.append(
-            f'| {arm} | {_number(summary.mean, stage)}{spread} | {cells} | {parameters:,} | {minutes["seconds"]:.1f} '
-            f'| {minutes["cpu_seconds"]:.1f} | {_relative_time(finished, arm)} |'
-            + (f' {_lambdas(own.values())} |' if with_lambda else '')
-            + (f' {stage.paper_values.get(arm, "")} |' if stage.paper else '')
-        )
+        cells = [arm, *([_number(summary.mean, stage) + spread] if several else [])]
+        cells += [_number(values[arm, seed], stage) if seed in own else 'not run' for seed in seeds]
+        if not several:
+            difference = arm_difference(values, arm, BASELINE)
+            cells.append('' if difference is None or arm == BASELINE else _number(difference.mean, stage, sign=True))
+        cells.append(f'{next(iter(own.values()))["parameters"]:,}')
+        cells.append(f'{summarise([record["cpu_seconds"] / 60 for record in own.values()]).mean:.1f}')
+        cells.append(_relative_time(finished, arm))
+        cells += [_lambdas(own.values())] if with_lambda else []
+        cells += [str(stage.paper_values.get(arm, ''))] if stage.paper else []
+        rows.append(f'| {" | ".join(cells)} |')
     return [*rows, '', f'Not run: {", ".join(left)}.'] if left else rows
 
 

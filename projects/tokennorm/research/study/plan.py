@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'DTN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='PatchEmbed')),
     'DTN+DPN': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')),
 }
-_STAGE_KEYS = {'config', 'metric', 'options', 'start', 'start_arm', 'arms', 'seeds', 'paper', 'paper_values'}
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class Stage:
         name: Name in the report and in the work directory.
         config: Config file of the training runs.
         metric: Metric of the tables, as the evaluator names it.
+        title: Heading in the report; empty for the name.
         options: Entries of the config to set, as `--cfg-options` does.
         start: The stage whose weights, of the same seed, the backbone is initialized with; None is random.
         start_arm: The arm whose weights all arms are initialized with; None is the arm itself.
@@ -42,6 +42,7 @@ class Stage:
     name: str
     config: Path
     metric: str
+    title: str = ''
     options: Mapping[str, Any] = field(default_factory=dict)
     start: str | None = None
     start_arm: str | None = None
@@ -84,6 +85,7 @@ class Study:
         findings: Conclusions, in Markdown, at the top of the report.
         page: Name of the report without `.md`.
         inside: The stage of the report's figures of LN and DTN from inside the network; empty for none.
+        summary: Stages of the report's first figure; empty for all that have several seeds.
         contrasts: Pairs of arms whose difference the report has, in addition to the differences from LN.
         dry: Every training run has two batches of two images, as a check that it works.
         arms: All arms by name, with the fields of the backbone, or entries of the config, that each of them sets.
@@ -99,6 +101,7 @@ class Study:
     findings: str = ''
     page: str = 'study'
     inside: str = ''
+    summary: tuple[str, ...] = ()
     contrasts: tuple[tuple[str, str], ...] = ()
     dry: bool = False
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: dict(ARMS))
@@ -169,7 +172,7 @@ def load_study(
 
     Args:
         path: A config with `title`, `seeds`, `stages` and optionally `data`, `work_dir`, `arms`, `contrasts`, `page`,
-            `inside`, `findings` and `notes`. The config files of its stages are named relative to it.
+            `summary`, `inside`, `findings` and `notes`. The config files of its stages are named relative to it.
         work_dir: Takes precedence over the config's; the default is work_dirs/study-NAME.
         cfg_options: Entries of the study's config to set.
         dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
@@ -202,6 +205,7 @@ def load_study(
         findings=cfg.get('findings', ''),
         page=cfg.get('page', 'study'),
         inside=cfg.get('inside', ''),
+        summary=tuple(cfg.get('summary', ())),
         contrasts=tuple((one, other) for one, other in cfg.get('contrasts', ())),
         dry=dry,
         arms=arms,
@@ -210,11 +214,11 @@ def load_study(
 
 def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Stage]:
     stages: dict[str, Stage] = {}
+    known = {entry.name for entry in fields(Stage)} - {'name'}
     for name, entry in entries.items():
-        if not {'config', 'metric'} <= set(entry) <= _STAGE_KEYS:
+        if not {'config', 'metric'} <= set(entry) <= known:
             raise ValueError(
-                f'{path}: stages.{name} has {sorted(entry)}, expected some of {sorted(_STAGE_KEYS)}'
-                ' with config and metric'
+                f'{path}: stages.{name} has {sorted(entry)}, expected some of {sorted(known)} with config and metric'
             )
         given = {key: tuple(entry[key]) for key in ('arms', 'seeds') if key in entry}
         stage = Stage(**{**entry, **given, 'name': name, 'config': path.parent / entry['config']})
