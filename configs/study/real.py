@@ -118,6 +118,8 @@ stages = dict(
     pvt_mini_lr_high=dict(title='PVT-mini, three times the learning rate', **pvt, **rates, options=high),
     vit_p16_lr_low=dict(title='ViT, a third of the learning rate', **vit, **rates, options=low),
     vit_p16_lr_high=dict(title='ViT, three times the learning rate', **vit, **rates, options=high),
+    swin_lr_low=dict(title='Swin-mini, a third of the learning rate', **swin, **rates, options=low),
+    swin_lr_high=dict(title='Swin-mini, three times the learning rate', **swin, **rates, options=high),
     bccd=dict(title='Blood cells, from LN weights', config='real/retinanet_bccd.py', **detector),
     nuclei=dict(title='Nuclei, from LN weights', config='real/retinanet_nuclei.py', **detector),
     pvt_mini_pools=dict(title='Pools of DTN, PVT-mini', **pvt, seeds=(0,), arms=('LN', 'DTN', *pools)),
