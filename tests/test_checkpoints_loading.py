@@ -56,9 +56,11 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(RuntimeError, match=r'30 missing: .*mean_logit') as error:
         pretrained(tmp_path / 'ln.pth', token_norm_cfg=dict(type='DTN'), token_norm_stages=4)
     assert 'unexpected' not in str(error.value)
+    assert "init='layer_norm'" in str(error.value)
     torch.save(source.state_dict() | {'extra': torch.ones(1)}, tmp_path / 'extra.pth')
-    with pytest.raises(RuntimeError, match='1 unexpected: extra'):
+    with pytest.raises(RuntimeError, match='1 unexpected: extra') as error:
         pretrained(tmp_path / 'extra.pth')
+    assert "init='layer_norm'" not in str(error.value)
     with pytest.raises(
         RuntimeError, match=r'another shape: stages.0.patch_embed.proj.weight \(\(8, 3, 4, 4\) .* \(8, 1,'
     ):

@@ -1,5 +1,6 @@
 """Exported detectors find what mmdet finds, at sizes that were not traced, and refuse what they cannot do."""
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from mmdet.models.dense_heads import RetinaHead
+from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
 
 from tests.helpers.exporting import (
     CLASSES,
@@ -22,9 +25,11 @@ from tests.helpers.exporting import (
     in_pytorch,
     write,
 )
+from tokennorm.datasets.finding import find_splits
+from tokennorm.export import verify
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.metadata import describe
-from tokennorm.export.runtime import Detector
+from tokennorm.export.runtime import Detections, Detector
 from tokennorm.export.writing import export_detector
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
@@ -146,7 +151,7 @@ def test_unsupported_parts_are_named():
     [
         (['out.tflite'], r'OUT out.tflite must end in .onnx, .pt2, .xml'),
         (['out.pt2', '--verify', '.'], r'--verify needs an .onnx or .xml file'),
-        (['out.onnx', '--verify', 'nowhere'], r'annotations/val.json not found'),
+        (['out.onnx', '--verify', 'nowhere'], r'--verify: nowhere is not a folder'),
     ],
 )
 def test_arguments_that_cannot_work_end_with_one_line(words, message):
@@ -154,3 +159,33 @@ def test_arguments_that_cannot_work_end_with_one_line(words, message):
 
     with pytest.raises(SystemExit, match=message):
         main(['config.py', 'checkpoint.pth', *words])
+
+
+def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypatch):
+    boxes = {'a.jpg': [2.0, 2.0, 12.0, 22.0], 'b.jpg': [5.0, 1.0, 25.0, 21.0]}
+    (tmp_path / 'val2017').mkdir()
+    (tmp_path / 'annotations').mkdir()
+    content = dict(images=[], annotations=[], categories=[dict(id=7, name='cell')])
+    for i, (name, (x1, y1, x2, y2)) in enumerate(boxes.items()):
+        (tmp_path / 'val2017' / name).touch()
+        box = dict(bbox=[x1, y1, x2 - x1, y2 - y1], area=(x2 - x1) * (y2 - y1), iscrowd=0)
+        content['images'].append(dict(id=i, file_name=name, width=32, height=32))
+        content['annotations'].append(dict(id=i + 1, image_id=i, category_id=7, **box))
+    (tmp_path / 'annotations' / 'instances_val2017.json').write_text(json.dumps(content))
+
+    def exported(files):
+        return [Detections(np.array([boxes[f.name]]), np.array([0.9]), np.array([0])) for f in files]
+
+    def in_torch(files, return_datasamples):  # finds nothing on b.jpg
+        found = torch.tensor([boxes[name] for name in [Path(file).name for file in files] if name == 'a.jpg'])
+        n = len(found)
+        instances = InstanceData(bboxes=found.reshape(n, 4), scores=torch.ones(n), labels=torch.zeros(n, dtype=int))
+        return dict(predictions=[DetDataSample(pred_instances=instances)])
+
+    exported.classes, exported.metadata = ['cell'], dict(mask_threshold=None)
+    monkeypatch.setattr(verify, 'Detector', lambda path: exported)
+    split = find_splits(tmp_path, needed=('val',))['val']
+    (result,) = verify.compare(in_torch, Path('detector.onnx'), split)
+    assert (result.kind, result.images, result.equal) == ('bbox', 2, False)
+    assert result.exported == pytest.approx(1.0)
+    assert result.pytorch == pytest.approx(51 / 101)  # of the 101 recalls, those up to 0.5

@@ -375,8 +375,11 @@ ViT-B also have the variants and ImageNet pretraining, and all of these but ViT-
 other combination:
 
 ```bash
-# another normalizer or stem
---cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+# DTN, initialized from the published LayerNorm weights
+--cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.token_norm_cfg.init=layer_norm
+# another normalizer or stem, from random weights
+--cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed \\
+    model.backbone.init_cfg=None
 # LayerNorm in a -dtn-lnstart config
 --cfg-options model.backbone.token_norm_cfg=None
 # Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names

@@ -1,5 +1,6 @@
 """Loads a backbone's checkpoint of any known layout completely or not at all, and reports on each parameter."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -153,10 +154,16 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
 
 
 def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
+    lacks_lambda = re.search('missing: .*_logit', problems)
     return (
         f'{source} does not fit {type(model).__name__}:\n{problems}\n'
         'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
         'pretrain_img_size.'
+        + (
+            " DTN takes LayerNorm weights with token_norm_cfg=dict(type='DTN', init='layer_norm')."
+            if lacks_lambda
+            else ''
+        )
     )
 
 

@@ -13,6 +13,7 @@ from mmengine.utils import track_iter_progress
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.engine.prediction import CocoDetections
 from tokennorm.export.runtime import Detector, coco_annotations
 
@@ -28,7 +29,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both agree to three digits."""
+        """Whether the two differ by less than 0.0005."""
         return abs(self.exported - self.pytorch) < 5e-4
 
     def __str__(self) -> str:
@@ -37,20 +38,20 @@ class Comparison:
         return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
 
 
-def compare(inferencer: DetInferencer, path: Path, folder: Path, split: str = 'val') -> list[Comparison]:
+def compare(inferencer: DetInferencer, path: Path, split: CocoSplit) -> list[Comparison]:
     """Evaluates an exported file and the PyTorch model that it was made from, each from the image files on.
 
     Returns:
         AP of the boxes, and for a detector with masks AP of the masks.
     """
     with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO(str(folder / 'annotations' / f'{split}.json'))
+        truth = COCO(str(split.ann_file))
     detector = Detector(path)
     category_ids = _category_ids(truth, detector.classes)
     exported: list[dict[str, Any]] = []
     pytorch: list[dict[str, Any]] = []
     for image in track_iter_progress(list(truth.imgs.values())):
-        file = _find_image(folder, image['file_name'], split)
+        file = split.image_dir / image['file_name']
         (found,) = detector([file])
         exported += coco_annotations(found, image['id'], category_ids)
         (sample,) = inferencer([str(file)], return_datasamples=True)['predictions']
@@ -84,11 +85,3 @@ def _category_ids(truth: COCO, classes: list[str]) -> list[int]:
     if missing:
         raise ValueError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
     return [ids[name] for name in classes]
-
-
-def _find_image(folder: Path, name: str, split: str) -> Path:
-    places = [folder / 'images' / name, folder / name, folder / split / name, folder / 'images' / split / name]
-    for place in places:
-        if place.is_file():
-            return place
-    raise FileNotFoundError(f'image {name} not found: neither {places[0]} nor {places[1]}')
