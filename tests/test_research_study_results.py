@@ -61,13 +61,13 @@ def test_kept_runs_stay_when_others_are_added(study, tmp_path, monkeypatch):
 
 def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
     study = load_study(ROOT / 'configs' / 'study' / 'real.py', tmp_path / 'runs')
-    for run in [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_norms', 'BN', 0)]:
+    for run in [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_blocks', 'l_dtn 2', 0)]:
         write(study, run, record(run, 'accuracy/top1', 20.0 + run.seed))
-    assert set(read_runs(study)['vit_p16_norms']) == {('LN', 0), ('BN', 0)}
+    assert set(read_runs(study)['vit_p16_blocks']) == {('LN', 0), ('l_dtn 2', 0)}
     keep_results(study, tmp_path / 'results')
-    assert len(json.loads((tmp_path / 'results' / 'vit_p16_norms.json').read_text())) == 1
+    assert len(json.loads((tmp_path / 'results' / 'vit_p16_blocks.json').read_text())) == 1
     found = read_results(study, tmp_path / 'results')
-    assert set(found['vit_p16_norms']) == {('LN', 0), ('BN', 0)}
+    assert set(found['vit_p16_blocks']) == {('LN', 0), ('l_dtn 2', 0)}
     assert set(found['vit_p16']) == {('LN', 0), ('LN', 1), ('LN', 2)}
     page = write_report(study, found, tmp_path / 'docs')[0].read_text()
     assert '\n4 of ' in page

@@ -100,6 +100,7 @@ contrasts = [('LN+DPN eps 1', 'LN+DPN'), ('DTN+DPN eps 1', 'DTN+DPN'), ('LN+DPN 
 four = ('LN', 'LN+DPN', 'DTN', 'DTN+DPN')
 six = (*four, *eps_1)
 three_epochs = {'train_cfg.max_epochs': 3, 'param_scheduler.1.end': 3}
+five_epochs = {'train_cfg.max_epochs': 5, 'param_scheduler.1.end': 5}
 six_epochs = {'train_cfg.max_epochs': 6, 'param_scheduler.1.end': 6}
 width_64 = {'model.backbone.arch.embed_dims': 64, 'model.head.in_channels': 64}
 pvt = dict(config='real/pvt_mini.py', metric='accuracy/top1')
@@ -124,7 +125,13 @@ stages = dict(
     nuclei=dict(title='Nuclei, from LN weights', config='real/retinanet_nuclei.py', **detector),
     pvt_mini_pools=dict(title='Pools of DTN, PVT-mini', **pvt, seeds=(0,), arms=('LN', 'DTN', *pools)),
     pvt_mini_norms=dict(title='Other normalizers, PVT-mini', **pvt, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
-    vit_p16_norms=dict(title='Other normalizers, ViT', **vit, seeds=(0,), arms=('LN', 'DTN', *normalizers)),
+    vit_p16_norms=dict(
+        title='Other normalizers, ViT, 5 epochs',
+        **vit,
+        seeds=(0,),
+        arms=('LN', 'DTN', *normalizers),
+        options=five_epochs,
+    ),
     vit_p16_lambda=dict(
         title='Lambda and P, ViT',
         **vit,
@@ -156,7 +163,11 @@ stages = dict(
     ),
     vit_p16_stem=dict(title='Which norms of the stem, ViT', **vit, seeds=(0,), arms=('LN', 'LN+DPN', *stems)),
     vit_p16_placement=dict(
-        title='LayerNorm before or after attention and MLP, ViT', **vit, seeds=(0,), arms=('LN', *placements)
+        title='LayerNorm before or after attention and MLP, ViT, 5 epochs',
+        **vit,
+        seeds=(0,),
+        arms=('LN', *placements),
+        options=five_epochs,
     ),
     # Earlier runs, shorter, with DTN in torch operations
     pvt_mini_3_epochs=dict(title='PVT-mini, 3 epochs', **pvt, arms=six, options=three_epochs),
