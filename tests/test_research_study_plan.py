@@ -115,7 +115,7 @@ def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one
 
 def test_stages_share_the_runs_that_are_the_same():
     study = STUDIES['real']
-    for stage, arm in (('norms', 'LN'), ('blocks', 'DTN'), ('stem', 'LN+DPN')):
+    for stage, arm in (('lambda', 'LN'), ('blocks', 'DTN'), ('stem', 'LN+DPN')):
         same, first = Run(f'vit_p16_{stage}', arm, 0), Run('vit_p16', arm, 0)
         assert study.folder(same) == study.folder(first)
         assert fingerprint(study.run_config(same)) == fingerprint(study.run_config(first))

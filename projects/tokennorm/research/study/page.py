@@ -109,7 +109,9 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     with_lambda = any('lambda' in record for record in finished.values())
     columns = ['arm', *(['mean ± deviation'] if several else []), *(f'seed {seed}' for seed in seeds)]
     columns += [] if several else [f'minus {BASELINE}']
-    columns += ['parameters', 'processor minutes per run', f'processor time relative to {BASELINE}']
+    columns += ['parameters']
+    timed = several and len(set(stage.arms) & set(ARMS)) > 1  # other arms are trained at other times
+    columns += ['processor minutes per run', f'relative to {BASELINE}'] if timed else []
     columns += ['learned lambda at the end, least to largest of all heads'] if with_lambda else []
     columns += [f'paper: {stage.paper}'] if stage.paper else []
     rows = [f'| {" | ".join(columns)} |', '|---' * len(columns) + '|']
@@ -128,8 +130,9 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
             difference = arm_difference(values, arm, BASELINE)
             cells.append('' if difference is None or arm == BASELINE else _number(difference.mean, stage, sign=True))
         cells.append(f'{next(iter(own.values()))["parameters"]:,}')
-        cells.append(f'{summarise([record["cpu_seconds"] / 60 for record in own.values()]).mean:.1f}')
-        cells.append(_relative_time(finished, arm))
+        minutes = summarise([record['cpu_seconds'] / 60 for record in own.values()]).mean
+        if timed:
+            cells += [f'{minutes:.1f}', _relative_time(finished, arm)] if arm in ARMS else ['', '']
         cells += [_lambdas(own.values())] if with_lambda else []
         cells += [str(stage.paper_values.get(arm, ''))] if stage.paper else []
         rows.append(f'| {" | ".join(cells)} |')
