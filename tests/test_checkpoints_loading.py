@@ -61,6 +61,11 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(RuntimeError, match='1 unexpected: extra') as error:
         pretrained(tmp_path / 'extra.pth')
     assert "init='layer_norm'" not in str(error.value)
+    with_dtn = small_pvt(token_norm_cfg=dict(type='DTN'))
+    torch.save(with_dtn.state_dict(), tmp_path / 'dtn.pth')
+    with pytest.raises(RuntimeError, match=r'unexpected: .*mean_logit') as error:
+        pretrained(tmp_path / 'dtn.pth')
+    assert "init='layer_norm'" not in str(error.value)
     with pytest.raises(
         RuntimeError, match=r'another shape: stages.0.patch_embed.proj.weight \(\(8, 3, 4, 4\) .* \(8, 1,'
     ):

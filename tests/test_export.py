@@ -154,9 +154,12 @@ def test_unsupported_parts_are_named():
         (['out.onnx', '--verify', 'nowhere'], r'--verify: nowhere is not a folder'),
     ],
 )
-def test_arguments_that_cannot_work_end_with_one_line(words, message):
+def test_arguments_that_cannot_work_end_with_one_line(words, message, tmp_path, monkeypatch):
     from tokennorm.cli.export import main
 
+    monkeypatch.chdir(tmp_path)
+    for name in ('config.py', 'checkpoint.pth'):
+        Path(name).touch()
     with pytest.raises(SystemExit, match=message):
         main(['config.py', 'checkpoint.pth', *words])
 
@@ -174,9 +177,11 @@ def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypa
     (tmp_path / 'annotations' / 'instances_val2017.json').write_text(json.dumps(content))
 
     def exported(files):
+        assert all(file.is_file() for file in files)
         return [Detections(np.array([boxes[f.name]]), np.array([0.9]), np.array([0])) for f in files]
 
     def in_torch(files, return_datasamples):  # finds nothing on b.jpg
+        assert all(Path(file).is_file() for file in files)
         found = torch.tensor([boxes[name] for name in [Path(file).name for file in files] if name == 'a.jpg'])
         n = len(found)
         instances = InstanceData(bboxes=found.reshape(n, 4), scores=torch.ones(n), labels=torch.zeros(n, dtype=int))

@@ -119,7 +119,7 @@ def test_runs_that_are_not_finished_count_nowhere(study):
     assert 'Not run: LN+DPN, DTN+DPN.' in text
     assert row(text, 'DTN - LN')[1:] == ['+1.00', '+1.00', '1', 'unknown from one pair']
     assert 'mean over both stems' not in text
-    assert 'Not run: retinanet.' in text
+    assert 'Not run: `retinanet`.' in text
     assert '## retinanet' not in text
 
 

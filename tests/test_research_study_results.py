@@ -5,6 +5,7 @@ import re
 import runpy
 from pathlib import Path
 
+import cv2
 import pytest
 
 from tests.test_research_study_page import AP, record, write
@@ -105,6 +106,16 @@ def test_the_summary_figure_is_that_of_a_study_with_findings(study, tmp_path):
     assert (page.name, summary.name) == ('other.md', 'summary.png')
     assert summary.stat().st_size > 10_000
     assert 'DTN helps.\n\n![' in page.read_text()
+
+
+def test_the_summary_figure_has_the_stages_that_are_named(study, tmp_path):
+    widths = []
+    for stages in ((), ('retinanet',), ('retinanet', 'pretrain')):
+        named = load_study(study.config, study.work_dir, dict(findings='DTN helps.', summary=stages))
+        widths.append(cv2.imread(str(write_report(named, read_runs(named), tmp_path)[1])).shape[1])
+    assert widths[0] == widths[2] > widths[1]
+    with pytest.raises(ValueError, match=r"summary names \['none'\], expected some of"):
+        load_study(study.config, study.work_dir, dict(summary=('none',)))
 
 
 def test_unusable_results_are_named(study, tmp_path):

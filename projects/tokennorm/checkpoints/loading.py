@@ -1,6 +1,5 @@
 """Loads a backbone's checkpoint of any known layout completely or not at all, and reports on each parameter."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -128,7 +127,11 @@ def load_pretrained(
     needed = {key: value for key, value in expected.items() if key in filled or key not in optional}
     if problems := misfit(needed, filled):
         counts = ', '.join(f'{len(getattr(report, kind))} {kind}' for kind in ('matched', 'converted', 'resized'))
-        raise CheckpointError(f'{_does_not_fit(model, checkpoint, problems)}\nOf the others, {author}: {counts}.')
+        hint = ''
+        if any(key.endswith('_logit') for key in needed.keys() - filled.keys()):
+            hint = "For DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm').\n"
+        message = _does_not_fit(model, checkpoint, problems)
+        raise CheckpointError(f'{message}\n{hint}Of the others, {author}: {counts}.')
     if len(report.missing) == len(expected):
         raise CheckpointError(f'{checkpoint} fills no parameter of {report.model}')
     model.load_state_dict(filled, strict=not optional)
@@ -154,16 +157,10 @@ def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> No
 
 
 def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
-    lacks_lambda = re.search('missing: .*_logit', problems)
     return (
         f'{source} does not fit {type(model).__name__}:\n{problems}\n'
         'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
         'pretrain_img_size.'
-        + (
-            " DTN takes LayerNorm weights with token_norm_cfg=dict(type='DTN', init='layer_norm')."
-            if lacks_lambda
-            else ''
-        )
     )
 
 

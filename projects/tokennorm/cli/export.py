@@ -80,10 +80,11 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
-    with exit_on(OSError, ValueError, where='--verify: '):
-        split = args.verify and find_splits(args.verify, needed=(args.split,))[args.split]
     with exit_on(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
     with exit_on(ValueError, where='OUT: '):
         make_output_dir(args.out.parent)
-    return split
+    if args.verify is None:
+        return None
+    with exit_on(OSError, ValueError, where='--verify: '):
+        return find_splits(args.verify, needed=(args.split,))[args.split]

@@ -33,6 +33,8 @@ def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str])
         for name in classes:
             with suppress(FileExistsError):
                 (folder / split / name).symlink_to((source / split / name).resolve(), target_is_directory=True)
+            if not (folder / split / name).is_dir():
+                raise ValueError(f'{folder / split / name} links to a folder that does not exist; remove {folder}')
         more = sorted(set(subfolders(folder / split)) - set(classes))
         if more:
             raise ValueError(f'{folder / split} also has other classes ({shorten(more)}); remove that folder')

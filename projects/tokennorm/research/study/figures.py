@@ -51,9 +51,9 @@ def plot_curves(path: Path, records: Records, metric: str) -> None:
 def plot_summary(path: Path, study: Study, records: Mapping[str, Records]) -> None:
     """Writes one panel per stage of `study.summary`: each arm minus LN, a dot per seed, the mean, its 95% interval."""
     found = {}
-    several = [name for name, stage in study.stages.items() if len(stage.seeds or study.seeds) > 1]
-    for name in study.summary or several:
-        stage = study.stages[name]
+    for name, stage in study.stages.items():
+        if name not in study.summary if study.summary else len(stage.seeds or study.seeds) < 2:
+            continue
         values = final_values(records[name], stage.metric)
         differences = {arm: arm_difference(values, arm, BASELINE) for arm in stage.arms if arm != BASELINE}
         if any(differences.values()):

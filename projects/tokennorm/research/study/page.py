@@ -30,11 +30,11 @@ seeds is itself uncertain. With so few pairs a 95% t interval is wide. An interv
 shows no difference, not that there is none. The intervals are not corrected for the number of comparisons: of twenty
 intervals without any effect, one excludes 0 by chance. The intervals are those of scipy's paired t test
 (`scipy.stats.ttest_rel`). They cover the variation between seeds, not the choice of the data."""
-_EQUAL = """The arms differ in `token_norm_cfg` and `stem_cfg` of the backbone and in nothing else. LN has an eps of
-1e-6, DTN has its own of 1e-5. For the same seed all arms have the same order of images, the same random numbers for
-augmentation, and the same initial values of every parameter and buffer that they share by name and shape. DPN's
-projection has another shape and its own initial values. The result of a run is that of its last epoch, not of its best
-one."""
+_EQUAL = """The four main arms differ in `token_norm_cfg` and `stem_cfg` of the backbone and in nothing else; other
+arms also in what their names say. LN has an eps of 1e-6, DTN has its own of 1e-5. For the same seed all arms have the
+same order of images, the same random numbers for augmentation, and the same initial values of every parameter and
+buffer that they share by name and shape. DPN's projection has another shape and its own initial values. The result of
+a run is that of its last epoch, not of its best one."""
 
 
 def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> list[Path]:
@@ -71,7 +71,7 @@ def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> 
                 plot_curves(paths[-1], records[name], stage.metric)
         lines += _corrupted(stage, finished)
     if left:
-        lines += [f'Not run: {", ".join(left)}.', '']
+        lines += [f'Not run: {", ".join(f"`{name}`" for name in left)}.', '']
     lines += ['## Reading the figures', '', _LIMITS.format(seeds=len(study.seeds)), '']
     lines += ['## Conditions', '', _EQUAL, '', study.notes, '', *_conditions(study, records)]
     if any(record['finished'] for record in records.get(study.inside, {}).values()):
@@ -111,7 +111,7 @@ def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
     columns += [] if several else [f'minus {BASELINE}']
     columns += ['parameters']
     timed = several and len(set(stage.arms) & set(ARMS)) > 1  # other arms are trained at other times
-    columns += ['processor minutes per run', f'relative to {BASELINE}'] if timed else []
+    columns += ['processor minutes per run', f'processor time relative to {BASELINE}'] if timed else []
     columns += ['learned lambda at the end, least to largest of all heads'] if with_lambda else []
     columns += [f'paper: {stage.paper}'] if stage.paper else []
     rows = [f'| {" | ".join(columns)} |', '|---' * len(columns) + '|']
@@ -242,7 +242,7 @@ def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
     versions = sorted({', '.join(f'{key} {value}' for key, value in record['versions'].items()) for record in every})
     lines += [
         f'- Machine: {"; ".join(machines)}. Minutes depend on what else ran there. Processor minutes are those of the '
-        'training process only.',
+        'training process only. They varied by up to a third between equal runs.',
         f'- Versions: {"; ".join(versions)}.',
         f'- To repeat the runs: `python tools/study.py {_place(study.config)}`.',
     ]

@@ -193,6 +193,8 @@ def load_study(
     if not seeds or len(set(seeds)) != len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise ValueError(f'{path}: seeds={list(seeds)} must be different integers, none of them negative')
     arms = {**ARMS, **{name: dict(fields) for name, fields in cfg.get('arms', {}).items()}}
+    if unknown := set(cfg.get('summary', ())) - set(cfg.stages):
+        raise ValueError(f'{path}: summary names {sorted(unknown)}, expected some of {list(cfg.stages)}')
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / f'study-{path.stem}')
     return Study(
         config=path,
