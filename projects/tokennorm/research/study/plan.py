@@ -12,7 +12,7 @@ from mmengine.config import Config
 
 BASELINE = 'LN'
 # The fields of the backbone that an arm sets in every config of the study, and nothing else. A study's config may add
-# arms. A field with a dot in its name is an entry of the whole config.
+# arms. A field with a dot in its name is an entry of the whole config, and `allow_missing` one of the `init_cfg`.
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'LN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbed')),
     'LN+DPN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbed')),
@@ -136,7 +136,9 @@ class Study:
         stage = self.stages[run.stage]
         cfg = deepcopy(_read_config(stage.config))
         cfg.merge_from_dict(dict(stage.options))
-        for key, value in self.arms[run.arm].items():
+        arm = dict(self.arms[run.arm])
+        allow_missing = arm.pop('allow_missing', None)
+        for key, value in arm.items():
             if '.' in key:
                 cfg.merge_from_dict({key: value})
             else:
@@ -154,6 +156,8 @@ class Study:
             cfg.model.backbone.init_cfg = None
         else:
             cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(self.folder(before) / 'weights.pth'))
+            if allow_missing:
+                cfg.model.backbone.init_cfg['allow_missing'] = allow_missing
         return cfg
 
 
