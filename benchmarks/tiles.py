@@ -22,10 +22,10 @@ from pycocotools.coco import COCO
 
 from tokennorm.checkpoints import find_checkpoint
 from tokennorm.datasets.image_files import read_image
-from tokennorm.engine.prediction import CocoDetections, build_inferencer
 from tokennorm.engine.runner import read_config, use_options
-from tokennorm.engine.tiles import detect_in_tiles
 from tokennorm.export.verify import average_precision
+from tokennorm.inference.prediction import CocoDetections, build_inferencer
+from tokennorm.inference.tiles import detect_in_tiles
 
 
 def stitch(images: list[np.ndarray], side: int) -> list[np.ndarray]:

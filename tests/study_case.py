@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from experiments.study.plan import Study, load_study
+
 from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
-from tokennorm.research.study.plan import Study, load_study
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
 STUDY = """

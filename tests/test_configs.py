@@ -21,7 +21,7 @@ from tests.helpers.cases import slow
 from tokennorm.engine.runner.model_checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
-TESTED_ELSEWHERE = ('study', 'listops', 'dino', 'segmentation')
+TESTED_ELSEWHERE = ('segmentation',)
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]

@@ -10,9 +10,9 @@ from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.registry import DefaultScope
 from pycocotools import mask as run_lengths
 
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.engine import coco_metric
 from tokennorm.engine.coco_metric import CocoMetric
-from tokennorm.engine.detections import Detections
 from tokennorm.registry import METRICS
 
 SIDE = 128

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as run_lengths
 
-from tokennorm.engine.detections import Detections
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.evaluation import (
     DEFAULT_THRESHOLD,
     Evaluation,

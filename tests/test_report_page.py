@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 
-from tests.test_engine_scalars import write_scalars
 from tests.test_report_evaluation import CLASSES, make_truth, noisy
-from tokennorm.engine.detections import Detections
+from tests.test_report_scalars import write_scalars
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.evaluation import evaluate
 from tokennorm.report.gallery import Gallery, surroundings
 from tokennorm.report.page import Source, format_points, write_report

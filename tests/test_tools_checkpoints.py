@@ -17,7 +17,7 @@ from tests.test_checkpoints_reading import assert_same
 from tests.test_tools import CONFIG, ROOT, options, tool
 from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
-from tokennorm.engine.scalars import read_scalars
+from tokennorm.report.scalars import read_scalars
 
 data, trained, without_report = test_tools.data, test_tools.trained, test_tools.without_report  # fixtures
 

@@ -13,9 +13,9 @@ import mmdet
 
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.engine.check_env import require_mmcv_ops
-from tokennorm.engine.flops import count_attention_and_norms
+from tokennorm.environment import require_mmcv_ops
 from tokennorm.messages import exit_on
+from tools.flops import count_attention_and_norms
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(flops='get_flops', log_plots='analyze_logs')

@@ -62,4 +62,4 @@ else
 fi
 
 printf 'TORCH_INDEX=%s\nMMCV_INDEX=%s\n' "$TORCH_INDEX" "$MMCV_INDEX" >"$memory"
-[ "$(installed)" = "$before" ] || "$VENV/bin/python" -m tokennorm.engine.check_env
+[ "$(installed)" = "$before" ] || "$VENV/bin/python" -m tokennorm.cli.check_env

@@ -12,7 +12,7 @@ from tokennorm.config_paths import config
 from tokennorm.version import __version__
 
 _LAZY = dict(
-    Detector='tokennorm.engine.detector',
+    Detector='tokennorm.inference.detector',
     replace_norms='tokennorm.replace',
     replace_stem='tokennorm.replace',
     train='tokennorm.engine.training',

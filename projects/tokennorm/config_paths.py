@@ -7,7 +7,7 @@ from pathlib import Path
 from tokennorm.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
-_PARTS = ('_base_', 'study')  # folders with files that are not whole configs
+_PARTS = ('_base_',)  # folders with files that are not whole configs
 
 
 def config(name: str | Path) -> str:

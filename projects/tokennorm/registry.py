@@ -30,8 +30,6 @@ MODELS = upstream.Registry(
         'tokennorm.backbones',
         'tokennorm.necks',
         'tokennorm.data_preprocessors',
-        'tokennorm.research.listops.classifier',
-        'tokennorm.research.self_supervision.dino',
     ],
 )
 DATASETS = upstream.Registry(
@@ -40,16 +38,13 @@ DATASETS = upstream.Registry(
     scope='tokennorm',
     locations=[
         'tokennorm.datasets.shard_dataset',
-        'tokennorm.research.robustness.class_folders',
-        'tokennorm.research.listops.dataset',
-        'tokennorm.research.self_supervision.images',
     ],
 )
 HOOKS = upstream.Registry(
     'hook',
     parent=upstream.HOOKS,
     scope='tokennorm',
-    locations=['tokennorm.engine.hooks', 'tokennorm.report.hook'],
+    locations=['tokennorm.engine.hooks', 'tokennorm.report.hook', 'tokennorm.report.lambda_hook'],
 )
 OPTIM_WRAPPER_CONSTRUCTORS = upstream.Registry(
     'optimizer wrapper constructor',

@@ -102,7 +102,7 @@ def main(argv: list[str]) -> None:
     import cv2
     import torch
 
-    from tokennorm.research.analysis.figures import FIGURES
+    from tokennorm.analysis.figures import FIGURES
 
     with exit_on(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():

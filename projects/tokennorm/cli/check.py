@@ -77,7 +77,7 @@ def read_detector(config: str) -> 'tuple[Config, bool]':
 
 def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int | None) -> None:
     """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
-    from tokennorm.engine.anchor_fit import anchor_fit
+    from tokennorm.datasets.anchor_fit import anchor_fit
     from tokennorm.engine.runner.data import choose_image_size
 
     with exit_on(ValueError):

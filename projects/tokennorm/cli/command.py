@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokennorm.engine.check_env import PACKAGES, require_mmcv_ops
+from tokennorm.environment import PACKAGES, require_mmcv_ops
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'

@@ -43,10 +43,10 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     split = _check(args)
     from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.engine.prediction import open_detector
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.metadata import describe
     from tokennorm.export.writing import check_packages, export_detector
+    from tokennorm.inference.prediction import open_detector
 
     with exit_on(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix)

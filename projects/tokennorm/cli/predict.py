@@ -73,10 +73,10 @@ def main(argv: list[str]) -> None:
     inferencer = open_model(args)
     from mmengine.utils import ProgressBar
 
-    from tokennorm.engine.input_images import open_sources
     from tokennorm.engine.output_dir import make_output_dir
-    from tokennorm.engine.prediction import CocoDetections, draw_detections
-    from tokennorm.engine.tracking import Tracker, draw_tracks
+    from tokennorm.inference.input_images import open_sources
+    from tokennorm.inference.prediction import CocoDetections, draw_detections
+    from tokennorm.inference.tracking import Tracker, draw_tracks
 
     with exit_on(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)
@@ -126,7 +126,7 @@ def main(argv: list[str]) -> None:
 
 def check_arguments(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
-    from tokennorm.engine.input_images import check_sources, is_video
+    from tokennorm.inference.input_images import check_sources, is_video
 
     with exit_on(ValueError):
         check_sources(args.path)
@@ -142,7 +142,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace) -> 'list[DetDataSample]':
     """Returns the detections on each image, on its tiles if the arguments say so."""
-    from tokennorm.engine.tiles import detect_in_tiles
+    from tokennorm.inference.tiles import detect_in_tiles
 
     if args.tiles is not None:
         return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
@@ -154,7 +154,7 @@ def open_model(args: argparse.Namespace) -> 'DetInferencer':
     import torch
 
     from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.engine.prediction import open_detector
+    from tokennorm.inference.prediction import open_detector
 
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')

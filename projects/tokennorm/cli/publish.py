@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
         content = read_checkpoint(source)
         published = for_publication(content, source)
         if args.hf is not None:
-            from tokennorm.engine.model_card import write_hub_folder
+            from tokennorm.export.model_card import write_hub_folder
 
             files = write_hub_folder(args.hf, published, Path(source), args.license, args.dataset)
             written = files[0].stat().st_size

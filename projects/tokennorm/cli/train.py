@@ -6,7 +6,7 @@ import os
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_training
 from tokennorm.engine.arguments import add_runner_arguments
-from tokennorm.engine.check_env import available_cores
+from tokennorm.environment import available_cores
 from tokennorm.messages import exit_on
 
 

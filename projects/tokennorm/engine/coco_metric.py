@@ -8,7 +8,7 @@ import numpy as np
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
-from tokennorm.engine.detections import Detections
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.registry import METRICS
 
 try:

@@ -8,10 +8,10 @@ import torch
 from mmdet.utils import get_test_pipeline_cfg
 from mmengine.config import Config
 
-from tokennorm.engine.prediction import CocoDetections
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.runtime import FORMAT
+from tokennorm.inference.prediction import CocoDetections
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 

@@ -14,8 +14,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.engine.prediction import CocoDetections
 from tokennorm.export.runtime import Detector, coco_annotations
+from tokennorm.inference.prediction import CocoDetections
 
 
 @dataclass(frozen=True)

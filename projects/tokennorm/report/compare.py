@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.engine.detections import Detections
-from tokennorm.engine.scalars import Curve, read_scalars
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report import figures
 from tokennorm.report.evaluation import run_hotcoco, select_categories
 from tokennorm.report.page import IOU_TYPES, render
+from tokennorm.report.scalars import Curve, read_scalars
 
 CONFIDENCE = 0.95
 

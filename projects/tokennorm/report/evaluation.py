@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.engine.coco_metric import hotcoco_evaluation, summarize
-from tokennorm.engine.detections import Detections
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right

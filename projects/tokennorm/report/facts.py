@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.engine.check_env import version_of
+from tokennorm.environment import version_of
 from tokennorm.version import __version__
 
 PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')

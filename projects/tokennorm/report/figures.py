@@ -10,8 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tokennorm.engine.scalars import Curve
 from tokennorm.report.evaluation import TIDE, Evaluation
+from tokennorm.report.scalars import Curve
 
 COLOURS = ('#2563eb', '#ea580c', '#059669', '#9333ea', '#dc2626', '#0891b2', '#ca8a04', '#64748b')
 BLUES = LinearSegmentedColormap.from_list('depth', ('#bfdbfe', '#1e3a8a'))

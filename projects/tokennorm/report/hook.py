@@ -13,9 +13,9 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.structures import InstanceData
 
 from tokennorm.datasets.drawing import tile
-from tokennorm.engine.scalars import Curve, read_scalars
 from tokennorm.registry import HOOKS
 from tokennorm.report.from_runner import report_on
+from tokennorm.report.scalars import Curve, read_scalars
 
 NUM_IMAGES = 8  # in predictions.png
 SCORE_THR = 0.5  # detections with a lower score are not drawn there

@@ -12,14 +12,14 @@ from typing import Any
 import jinja2
 from mmengine.config import Config
 
-from tokennorm.engine.anchor_fit import anchor_fit, anchor_sizes
-from tokennorm.engine.detections import Detections
-from tokennorm.engine.lambdas import PREFIX
-from tokennorm.engine.scalars import Curve, read_scalars
+from tokennorm.datasets.anchor_fit import anchor_fit, anchor_sizes
+from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report import figures
 from tokennorm.report.evaluation import SUMMARY, TIDE, Evaluation, evaluate, select_categories
 from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.gallery import Gallery
+from tokennorm.report.lambdas import PREFIX
+from tokennorm.report.scalars import Curve, read_scalars
 from tokennorm.version import __version__
 
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}

@@ -3,7 +3,6 @@
 from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.early_stopping import EarlyStoppingHook
-from tokennorm.engine.hooks.lambda_hook import LambdaHook
 from tokennorm.engine.hooks.non_finite import NonFiniteHook
 
-__all__ = ['CheckpointHook', 'DataErrorHook', 'EarlyStoppingHook', 'LambdaHook', 'NonFiniteHook']
+__all__ = ['CheckpointHook', 'DataErrorHook', 'EarlyStoppingHook', 'NonFiniteHook']

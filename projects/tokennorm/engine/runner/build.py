@@ -11,7 +11,6 @@ from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in, trained_meta
 from tokennorm.datasets.coco.checks import check_classes, check_config_data
-from tokennorm.engine.check_env import require_mmcv_ops
 from tokennorm.engine.distributed import is_first_process, start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.output_dir import make_output_dir
@@ -19,6 +18,7 @@ from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resum
 from tokennorm.engine.runner.build_errors import build_errors
 from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
 from tokennorm.engine.runner.summary import Runner
+from tokennorm.environment import require_mmcv_ops
 from tokennorm.messages import exit_on
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.checks import innermost_datasets
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.coco.own_data import learns_masks, use_coco_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder
-from tokennorm.engine.anchor_fit import anchor_fit
 from tokennorm.engine.distributed import is_first_process, print_once
 from tokennorm.engine.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.messages import exit_on

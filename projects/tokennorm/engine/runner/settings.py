@@ -9,7 +9,7 @@ from mmengine.config import Config
 from tokennorm.datasets.coco.checks import evaluators
 from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.engine.argument_checks import LOGGERS
-from tokennorm.engine.check_env import available_cores
+from tokennorm.environment import available_cores
 from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least

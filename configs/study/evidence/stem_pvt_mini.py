@@ -1,5 +1,0 @@
-"""pvt_mini of the earlier study, on 40 classes, with stems that have patch statistics."""
-
-_base_ = '../real/pvt_mini.py'
-
-custom_imports = dict(imports=['tokennorm.research.study.local_norm'])

@@ -1,5 +1,0 @@
-"""vit of the earlier study, on 40 classes, with stems that have patch statistics."""
-
-_base_ = '../real/vit.py'
-
-custom_imports = dict(imports=['tokennorm.research.study.local_norm'])

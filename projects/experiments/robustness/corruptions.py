@@ -1,0 +1,81 @@
+"""Corruptions of ImageNet-C (Hendrycks & Dietterich, 2019), computed on the fly by the imagecorruptions package.
+
+The package has the corruptions of Michaelis et al., 2019, for images of any size from 32 x 32. The published files of
+ImageNet-C have other elastic transforms, and were saved as JPEG.
+"""
+
+import zlib
+from typing import Any
+
+import imagecorruptions
+import numpy as np
+
+from experiments.robustness.names import CORRUPTIONS, SEVERITIES
+
+SMALLEST = 32  # side in pixels
+_OWN_SEED = ('impulse_noise', 'glass_blur')  # have their own generator; the others use numpy's global one
+
+
+class CorruptionError(ValueError):
+    """An image cannot be corrupted."""
+
+
+def corrupt(image: np.ndarray, corruption: str, severity: int, seed: int) -> np.ndarray:
+    """Returns a corrupted copy of an image, the same for the same seed. numpy's global generator does not change.
+
+    Args:
+        image: (H, W, 3) uint8 BGR, as mmcv reads it, at least 32 x 32.
+        corruption: One of `CORRUPTIONS`.
+        severity: 1 to 5.
+        seed: Below 2 ** 32.
+
+    Returns:
+        (H, W, 3) uint8 BGR.
+    """
+    if corruption not in CORRUPTIONS:
+        raise ValueError(f'corruption={corruption!r} must be one of {", ".join(CORRUPTIONS)}')
+    if severity not in SEVERITIES:
+        raise ValueError(f'severity={severity} must be 1, 2, 3, 4 or 5')
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise CorruptionError(f'image of {image.dtype} {image.shape} must be of uint8 (H, W, 3) to be corrupted')
+    if min(image.shape[:2]) < SMALLEST:
+        height, width = image.shape[:2]
+        raise CorruptionError(f'image of {width} x {height} pixels: corruptions need at least {SMALLEST} x {SMALLEST}')
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        rgb = imagecorruptions.corrupt(
+            np.ascontiguousarray(image[..., ::-1]),
+            severity,
+            corruption,
+            **(dict(seed=seed) if corruption in _OWN_SEED else {}),
+        )
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    return np.ascontiguousarray(rgb[..., ::-1])
+
+
+def image_seed(path: str, corruption: str, severity: int) -> int:
+    """Returns the seed of an image under a corruption and severity, from the last folder and the name of its path."""
+    name = '/'.join(path.replace('\\', '/').split('/')[-2:])
+    return zlib.crc32(f'{name} {corruption} {severity}'.encode())
+
+
+class CorruptImage:
+    """Step of a data pipeline that corrupts `img`, with a seed from its `img_path`.
+
+    Attributes:
+        cell: A corruption and its severity; None leaves images unchanged.
+    """
+
+    def __init__(self) -> None:
+        self.cell: tuple[str, int] | None = None
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        if self.cell is not None:
+            path = results['img_path']
+            try:
+                results['img'] = corrupt(results['img'], *self.cell, seed=image_seed(path, *self.cell))
+            except CorruptionError as error:
+                raise CorruptionError(f'{path}: {error}') from None
+        return results

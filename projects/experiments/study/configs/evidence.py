@@ -1,0 +1,110 @@
+"""The study on the papers' own path: pretraining with a norm, then a detector with the same norm; and its controls.
+
+This plan was written before the first run. Data below one folder, `data` or that of `--data-from`:
+
+- `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
+- `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
+- `raccoon/images/` and `raccoon/annotations/{train,val}.json`: https://github.com/datitran/raccoon_dataset, 150 and 49
+  images, in COCO format. MIT licence.
+
+    python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2 --minutes 60
+    python tools/evidence_scores.py projects/experiments/study/configs/evidence.py
+
+Questions, in the order in which they are paid for:
+
+A. Classification, PVT-mini: LN, DTN, DTN with 20 times the learning rate for lambda and P, LN + a depthwise 3 x 3
+   convolution that is zero at initialization (`local`). Seeds 10, 11, 12.
+B. Detection from A's weights of the same seed: RetinaNet on bccd (scored once, on its 72 test images) and raccoon,
+   Mask R-CNN on nuclei. Arms `X` are initialized with weights of X; `LN -> X` with those of LN; `random` with none.
+C. Dual PatchNorm and patch statistics: Swin-mini, PVT-mini, ViT; 40 classes; seeds 10, 11.
+D. A with Swin-mini.
+
+Primary comparisons, tested with Holm's correction over the five of them:
+
+1. DTN - LN, PVT-mini, top-1 (A)
+2. local - LN, PVT-mini, top-1 (A)
+3. DTN - local, PVT-mini, top-1 (A)
+4. DTN - LN, bccd, box AP, each from its own weights (B)
+5. DTN - LN, nuclei, mask AP, each from its own weights (B)
+
+All others are secondary. The last epoch counts. Intervals are of seeds and images together: a bootstrap that draws
+seeds and images. Decision: `local` becomes a normalizer of the package if 2 holds and its mean in B is not below LN's;
+`DualPatchEmbed(statistics=True)` is added if DPN + statistics beats the plain stem in both pyramids in each seed.
+If 4 or 5 holds, the advice is to pretrain with DTN, otherwise to use LN.
+
+Learning rates: 5e-4, 1e-3 and 2e-3 with LN and with DTN, seed 100, 2 epochs with a schedule of their own. Each arm uses
+the best rate of its family: LN's for LN and local, DTN's for both DTN arms.
+"""
+
+title = 'Pretrain with a norm, then detect with it'
+page = 'evidence'
+seeds = (10, 11, 12, 100)
+trained = (10, 11, 12)
+
+custom_keys = 'optim_wrapper.paramwise_cfg.custom_keys'
+stem = dict(stem_cfg=dict(type='PatchEmbed'))
+ln = dict(token_norm_cfg=dict(type='LN', eps=1e-6), **stem)
+fast = dict(lr_mult=20.0, decay_mult=0.0)
+local = dict(
+    token_norm_cfg=dict(type='LocalLayerNorm', eps=1e-6), **stem, **{custom_keys: {'.depthwise': dict(lr_mult=20.0)}}
+)
+arms = {
+    'DTN 20x': dict(token_norm_cfg=dict(type='DTN'), **stem)
+    | {custom_keys: {'.mean_logit': fast, '.var_logit': fast, '.position': fast}},
+    'local': local,
+    'LN -> local': local | dict(allow_missing=['*.depthwise']),
+    'LN -> DTN 0.5': dict(token_norm_cfg=dict(type='DTN', init=0.5, eps=1e-6), **stem),
+    'random': ln,
+    'plain+statistics': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbedWithStatistics')),
+    'DPN+statistics': dict(
+        token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbedWithStatistics')
+    ),
+}
+contrasts = [('DTN', 'local'), ('DTN 20x', 'DTN'), ('DPN+statistics', 'LN+DPN')]
+
+
+def rate(lr, **options):
+    """Options of a learning rate."""
+    return {'optim_wrapper.optimizer.lr': lr, **options}
+
+
+two_epochs = {'train_cfg.max_epochs': 2, 'param_scheduler.1.end': 2}
+top1 = dict(metric='accuracy/top1')
+pvt = dict(config='evidence/pvt_mini.py', **top1)
+swin = dict(config='evidence/swin.py', **top1)
+trial = dict(arms=('LN', 'DTN'), seeds=(100,))
+classifier = dict(seeds=trained, arms=('LN', 'DTN', 'local', 'DTN 20x'))
+box = dict(metric='coco/bbox_mAP', seeds=trained)
+mask = dict(metric='coco/segm_mAP', seeds=trained)
+own = dict(start='pvt_mini', arms=('LN', 'DTN', 'local'))
+from_ln = dict(start='pvt_mini', start_arm='LN', arms=('LN -> local', 'LN -> DTN 0.5'))
+random = dict(arms=('random',))
+stems = dict(arms=('LN', 'plain+statistics', 'LN+DPN', 'DPN+statistics'), seeds=(10, 11), **top1)
+bccd = dict(config='evidence/retinanet_bccd.py', **box)
+raccoon = dict(config='evidence/retinanet_raccoon.py', **box)
+nuclei = dict(config='evidence/mask-rcnn_nuclei.py', **mask)
+stages = dict(
+    pvt_mini_5e4=dict(title='PVT-mini, 2 epochs, 5e-4', **pvt, **trial, options=rate(5e-4, **two_epochs)),
+    pvt_mini_1e3=dict(title='PVT-mini, 2 epochs, 1e-3', **pvt, **trial, options=rate(1e-3, **two_epochs)),
+    pvt_mini_2e3=dict(title='PVT-mini, 2 epochs, 2e-3', **pvt, **trial, options=rate(2e-3, **two_epochs)),
+    pvt_mini=dict(title='PVT-mini, 200 classes', **pvt, **classifier),
+    bccd_own=dict(title='Blood cells, from weights of the same norm', **bccd, **own),
+    bccd_ln=dict(title='Blood cells, from LN weights', **bccd, **from_ln),
+    bccd_random=dict(title='Blood cells, from random weights', **bccd, **random),
+    nuclei_own=dict(title='Nuclei, from weights of the same norm', **nuclei, **own),
+    nuclei_ln=dict(title='Nuclei, from LN weights', **nuclei, **from_ln),
+    nuclei_random=dict(title='Nuclei, from random weights', **nuclei, **random),
+    raccoon_own=dict(title='Raccoons, from weights of the same norm', **raccoon, **own),
+    raccoon_ln=dict(title='Raccoons, from LN weights', **raccoon, **from_ln),
+    raccoon_random=dict(title='Raccoons, from random weights', **raccoon, **random),
+    stem_swin=dict(title='Stems, Swin-mini, 4 x 4', config='evidence/stem_swin.py', **stems),
+    stem_pvt_mini=dict(title='Stems, PVT-mini, 4 x 4', config='evidence/stem_pvt_mini.py', **stems),
+    stem_vit_p8=dict(
+        title='Stems, ViT, 8 x 8', config='evidence/stem_vit.py', **stems, options={'model.backbone.patch_size': 8}
+    ),
+    stem_vit_p16=dict(title='Stems, ViT, 16 x 16', config='evidence/stem_vit.py', **stems),
+    swin_5e4=dict(title='Swin-mini, 2 epochs, 5e-4', **swin, **trial, options=rate(5e-4, **two_epochs)),
+    swin_1e3=dict(title='Swin-mini, 2 epochs, 1e-3', **swin, **trial, options=rate(1e-3, **two_epochs)),
+    swin_2e3=dict(title='Swin-mini, 2 epochs, 2e-3', **swin, **trial, options=rate(2e-3, **two_epochs)),
+    swin=dict(title='Swin-mini, 200 classes', **swin, **classifier),
+)

@@ -1,0 +1,5 @@
+"""vit of the earlier study, on 40 classes, with stems that have patch statistics."""
+
+_base_ = '../real/vit.py'
+
+custom_imports = dict(imports=['experiments.study.local_norm'])

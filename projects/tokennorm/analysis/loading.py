@@ -1,0 +1,108 @@
+"""Opens a backbone from a config and a checkpoint, and its input images."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.registry import DATASETS, MODELS, init_default_scope
+from torch import Tensor, nn
+
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
+from tokennorm.engine.runner.config import read_config, use_options
+from tokennorm.environment import require_mmcv_ops
+from tokennorm.inference.input_images import list_images
+
+
+@dataclass
+class Image:
+    """An image after the config's test pipeline.
+
+    Attributes:
+        name: Its file name.
+        pixels: (H, W, 3) uint8 RGB, resized as for the model.
+        data: The input of the data preprocessor: `inputs` and `data_samples`, lists of one.
+    """
+
+    name: str
+    pixels: np.ndarray
+    data: dict[str, Any]
+
+
+def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Config:
+    """Reads the config of a detector or a classifier, and makes its scope the default scope."""
+    cfg = read_config(path)
+    use_options(cfg, options)
+    scope = cfg.get('default_scope')
+    if scope not in ('mmdet', 'mmpretrain') or 'backbone' not in cfg.get('model', {}):
+        raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
+    if scope == 'mmdet':
+        require_mmcv_ops()
+    init_default_scope(scope)
+    return cfg
+
+
+def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
+    """Builds the backbone of a config in eval mode, with the weights of a checkpoint.
+
+    The checkpoint may be a training run's, with any classes, or a published one. Without one the backbone is
+    initialized at random from seed 0.
+    """
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(0)
+    init_cfg = None if checkpoint is None else dict(type='Pretrained', checkpoint=checkpoint)
+    backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))
+    if init_cfg is not None:
+        backbone.init_cfg = init_cfg
+        backbone.init_weights()
+    backbone.eval()  # some upstream backbones return None
+    return backbone
+
+
+def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
+    """Reads `count` images, evenly spaced, of a folder, a file or the config's validation data."""
+    init_default_scope(cfg.default_scope)
+    dataset_cfg = cfg.val_dataloader.dataset
+    if folder is None:
+        try:
+            dataset = DATASETS.build(dataset_cfg)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"the config's validation data is not found ({error.filename or error}); name images with --images"
+            ) from None
+        source, size = dataset.__getitem__, len(dataset)
+    else:
+        if not folder.exists():
+            raise FileNotFoundError(f'{folder} not found')
+        names = [folder.name] if folder.is_file() else list_images(folder, leave_out=folder / 'work_dirs')
+        folder = folder.parent if folder.is_file() else folder
+        if not names:
+            raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+        pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
+        size = len(names)
+
+        def source(i: int) -> dict[str, Any]:
+            if read_image(folder / names[i]) is None:
+                raise ValueError(f'{folder / names[i]} cannot be read')
+            return pipeline(dict(img_path=str(folder / names[i]), img_id=i))
+
+    samples = [source(int(i)) for i in np.linspace(0, size - 1, min(count, size))]
+    return [_image(sample) for sample in samples]
+
+
+def _image(sample: dict[str, Any]) -> Image:
+    pixels = sample['inputs'].permute(1, 2, 0).numpy()[..., ::-1]
+    name = Path(sample['data_samples'].img_path).name
+    return Image(name, pixels, dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']]))
+
+
+def prepare(cfg: Config, image: Image) -> Tensor:
+    """Returns the backbone's input for an image, from the config's data preprocessor, (1, 3, H, W)."""
+    init_default_scope(cfg.default_scope)
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor')
+    if cfg.default_scope == 'mmpretrain':
+        preprocessor = dict(type='ClsDataPreprocessor') | dict(preprocessor or {})
+    return MODELS.build(preprocessor)(image.data, training=False)['inputs']

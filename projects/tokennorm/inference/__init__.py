@@ -1,0 +1,1 @@
+"""Detection with trained models: images, folders, videos, tiles, tracking. It imports no training."""

@@ -1,1 +1,0 @@
-"""Analysis, robustness and the study: what reproduces and extends the papers' experiments."""

@@ -1,0 +1,208 @@
+"""`tools/look_inside.py` from the command line: every figure, on detectors and classifiers, and errors that say what to
+do."""
+
+import json
+import runpy
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+
+from tests.helpers.cases import fast_first, slow
+from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
+from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.padding import image_sizes_of
+
+ROOT = Path(__file__).resolve().parents[1]
+DEMO = ROOT / 'configs' / 'demo'
+CONFIG, CONTROL = (str(DEMO / f'retinanet_pvt-mini{norm}_fpn_shapes.py') for norm in ('-dtn-dpn', ''))
+VIT = dict(type='tokennorm.ViT', arch=dict(embed_dims=32, depth=4, num_heads=4, mlp_ratio=2), patch_size=8)
+SWIN = dict(embed_dims=(16, 32), depths=(2, 2), num_heads=(1, 2), mlp_ratios=(2, 2))
+PVT_V2 = dict(SWIN, sr_ratios=(4, 1))
+CLASSIFIERS = {
+    'vit': dict(VIT, out_type='cls_token', token_norm_cfg=dict(type='DTN'), l_dtn=2),
+    'deit': dict(VIT, out_type='cls_token'),
+    'swin': dict(type='tokennorm.Swin', arch=SWIN, window_size=3, out_type='avg_featmap'),
+    'pvt_v2': dict(type='tokennorm.PVTv2', arch=PVT_V2, token_norm_cfg=dict(type='DTN')),
+    'rms': dict(type='tokennorm.PVTv2', arch=PVT_V2, token_norm_cfg=dict(type='RMSNorm')),
+    'resnet': dict(type='ResNet', depth=18),
+}
+
+
+def look_inside(*arguments):
+    runpy.run_path(str(ROOT / 'tools' / 'look_inside.py'))['main']([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=1, num_val=3, image_size=64)
+
+
+@pytest.fixture(scope='module')
+def images(data):
+    return data / 'images' / 'val'
+
+
+@pytest.fixture(scope='module')
+def checkpoints(tmp_path_factory):
+    """Checkpoints of the demo's detector and its control, with random weights, in the layout of a training run."""
+    folder = tmp_path_factory.mktemp('checkpoints')
+    for name, config in (('dtn', CONFIG), ('ln', CONTROL)):
+        backbone = open_backbone(open_config(Path(config)), None)
+        torch.manual_seed(1)
+        state_dict = {
+            f'backbone.{key}': value + 0.1 * torch.randn(value.shape) for key, value in backbone.state_dict().items()
+        }
+        torch.save(dict(state_dict=state_dict, meta=dict()), folder / f'{name}.pth')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def classifiers(tmp_path_factory, images):
+    """Configs of mmpretrain."""
+    folder = tmp_path_factory.mktemp('classifiers')
+    for name, backbone in CLASSIFIERS.items():
+        pipeline = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(48, 48)), dict(type='PackInputs')]
+        Config(
+            dict(
+                default_scope='mmpretrain',
+                data_preprocessor=dict(num_classes=2, mean=[120.0] * 3, std=[60.0] * 3, to_rgb=True),
+                model=dict(type='ImageClassifier', backbone=backbone),
+                val_dataloader=dict(
+                    dataset=dict(type='CustomDataset', data_root=str(images), with_label=False, pipeline=pipeline)
+                ),
+            )
+        ).dump(folder / f'{name}.py')
+    return folder
+
+
+def check_picture(path, min_colours=50):
+    picture = cv2.imread(str(path))
+    assert min(picture.shape[:2]) > 250
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > min_colours
+
+
+FIGURES = ('magnitude', 'attention-distance', 'variation', 'directions')
+
+
+@pytest.mark.parametrize('figure', fast_first(FIGURES, 'directions'))
+def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, capsys):
+    out = tmp_path / 'deep' / f'{figure}.png'
+    look_inside(
+        figure, CONFIG, checkpoints / 'dtn.pth', '--against', CONTROL, checkpoints / 'ln.pth', '--num-images', 2,
+        '--out', out, '--cfg-options', f'val_dataloader.dataset.data_root={data}',
+    )  # fmt: skip
+    check_picture(out)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == str(out)
+    if figure == 'attention-distance':
+        assert f'{Path(CONFIG).stem}: mean attention distance of each head, in tokens, on 2 images' in printed
+        places = grid_places(32, 32).view(1, -1, 2), reduced_places(32, 32, 8)  # of images of 128 x 128
+        uniform = attention_distance(torch.full((1, 1, 1024, 16), 1 / 16), *places).mean()
+        assert f'\n  stages.0.blocks.0 (stride 4, uniform {uniform:.2f}): ' in printed
+
+
+@pytest.mark.parametrize(
+    ('name', 'figure'),
+    [
+        *(('vit', name) for name in FIGURES[:3]),
+        *((name, 'attention-distance') for name in ('swin', 'pvt_v2')),
+        *(slow('vit', 'directions'), slow('deit', 'attention-distance')),
+    ],
+)
+def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    look_inside(figure, classifiers / f'{name}.py', '--images', images, '--num-images', 1)
+    check_picture(tmp_path / 'work_dirs' / 'analysis' / f'{name}_{figure}.png')
+
+
+@pytest.mark.parametrize('figure', ['lambda', 'positions'])
+def test_what_needs_no_images(figure, checkpoints, tmp_path):
+    few = ['--layers', 1, 5] if figure == 'positions' else []
+    look_inside(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')
+    check_picture(tmp_path / 'a.png', min_colours=20)
+
+
+def test_lambda_of_a_training(tmp_path):
+    folder = tmp_path / 'work' / '20260101' / 'vis_data'
+    folder.mkdir(parents=True)
+    entries = [
+        {f'lambda/stages.{i}.norm1.{kind}.{which}': 0.5 + (step + i) / 40 for kind in ('mean', 'var') for i in range(3)
+         for which in ('mean', 'min', 'max')} | dict(step=step)
+        for step in range(3)
+    ]  # fmt: skip
+    (folder / 'scalars.json').write_text(''.join(json.dumps(entry) + '\n' for entry in entries))
+    look_inside('lambda', tmp_path / 'work', '--out', tmp_path / 'a.png')
+    check_picture(tmp_path / 'a.png')
+    with pytest.raises(SystemExit, match=r'error: .*vis_data has no lambda in .*tokennorm.LambdaHook'):
+        look_inside('lambda', folder, '--out', tmp_path / 'b.png')
+
+
+def test_the_backbone_gets_the_weights_and_images_that_the_detector_gets(data, images, checkpoints):
+    """Resized and normalized as in testing, at the size of the image, padded to whole strides and noted so."""
+    cfg = open_config(Path(CONFIG), {'val_dataloader.dataset.pipeline.1.scale': (80, 80)})
+    backbone = open_backbone(cfg, str(checkpoints / 'dtn.pth'))
+    saved = torch.load(checkpoints / 'dtn.pth')['state_dict']
+    assert all(torch.equal(value, saved[f'backbone.{key}']) for key, value in backbone.state_dict().items())
+    found = open_images(cfg, images, 2)
+    assert [image.name for image in found] == ['000001.jpg', '000003.jpg']
+    assert found[0].pixels.shape == (80, 80, 3)
+    inputs = prepare(cfg, found[0])
+    assert inputs.shape == (1, 3, 96, 96)
+    assert image_sizes_of(inputs).tolist() == [[80, 80]]
+    mean, std = (torch.tensor(cfg.model.data_preprocessor[key])[:, None, None] for key in ('mean', 'std'))
+    torch.testing.assert_close(
+        inputs[0, :, :80, :80] * std + mean, torch.from_numpy(found[0].pixels.copy()).permute(2, 0, 1).float()
+    )
+
+
+def test_without_a_checkpoint_it_is_the_start_of_a_training():
+    init_default_scope('mmdet')
+    cfg = open_config(Path(CONFIG), {'model.backbone.init_cfg': dict(type='Pretrained', checkpoint='none.pth')})
+    one, other = open_backbone(cfg, None), open_backbone(cfg, None)
+    norm = one.stages[2].blocks[0].norm1
+    assert norm.position[:, 0].tolist() == [-1.0] * 4
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'broken').mkdir()
+    (tmp_path / 'broken' / 'a.jpg').write_bytes(b'no image')
+    dtn, ln = checkpoints / 'dtn.pth', checkpoints / 'ln.pth'
+    for arguments, message in [
+        (('lambda', CONTROL, ln), 'retinanet_pvt-mini_fpn_shapes has no DTN'),
+        (('positions', CONTROL, ln), 'has no DTN'),
+        (('positions', CONFIG), 'positions needs a checkpoint'),
+        (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
+        (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
+        (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth not found'),
+        (('magnitude', 'none.py', '--images', images), 'none.py'),
+        (('magnitude', CONFIG, dtn, '--images', 'empty'), 'empty has no images'),
+        (('magnitude', CONFIG, dtn, '--images', 'nowhere'), 'nowhere not found'),
+        (('magnitude', CONFIG, dtn, '--images', 'broken'), 'a.jpg cannot be read'),
+        (('magnitude', CONFIG, dtn), r'data/shapes/annotations/val.json\); name images with --images'),
+        (
+            ('magnitude', CONFIG, dtn, '--images', images, '--cfg-options', 'modle.neck=1'),
+            r'the config has no modle \(did you mean model\?\)',
+        ),
+        (
+            ('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'),
+            '--layers 0 5: must be between 0 and 4',
+        ),
+        (('magnitude', CONFIG, dtn, '--images', images, '--num-images', '0'), '--num-images 0 must be at least 1'),
+        (('magnitude', CONFIG, dtn, '--out', 'a.jpg'), '--out a.jpg must end in .png'),
+        (('magnitude', CONFIG, dtn, '--against', 'a', 'b', 'c'), '--against takes a config and a checkpoint'),
+        (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known; LN, IN'),
+        (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),
+        (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'is not a detector or classifier config'),
+    ]:
+        with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):
+            look_inside(*arguments)
+    assert not (tmp_path / 'work_dirs').exists()

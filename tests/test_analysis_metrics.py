@@ -1,0 +1,138 @@
+"""The measures of the DTN paper's figures against numbers worked out by hand, numpy, and the normalizers themselves."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.reference import relative_positions
+from tokennorm.analysis.metrics import (
+    mean_cosine,
+    mean_of,
+    principal_components,
+    relative_distance,
+    relative_spread,
+    token_magnitudes,
+    variation_coefficient,
+)
+from tokennorm.analysis.position_weights import TOKEN, row_of_p
+from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm, RMSNorm
+from tokennorm.report.lambdas import ratio_scalars, ratios_of
+
+
+def test_magnitudes_are_norms_of_each_heads_channels():
+    tokens = torch.tensor([[[3.0, 4.0, 0.0, 2.0], [6.0, 8.0, 0.0, -2.0]]])  # 1 x 2 tokens of 2 heads
+    maps = token_magnitudes(tokens, 2)
+    assert maps.tolist() == [[[5.0, 10.0]], [[2.0, 2.0]]]
+    torch.testing.assert_close(relative_spread(maps), torch.tensor([2.5 / 7.5, 0.0]))
+
+
+def test_variation_coefficient():
+    """|(2 - 1) / 2| and |(-1 - 1) / -1|; a channel that is zero is left out."""
+    tokens, mean = torch.tensor([[2.0, -1.0, 0.0]]), torch.tensor([1.0, 1.0, 1.0])
+    torch.testing.assert_close(variation_coefficient(tokens, mean), torch.tensor([math.sqrt(0.25 + 4)]))
+    torch.testing.assert_close(relative_distance(tokens, mean), torch.tensor([math.sqrt(6 / 5)]))
+    assert variation_coefficient(tokens, tokens).item() == 0
+
+
+NORMS = {
+    'layer norm': lambda: LayerNorm(12),
+    'instance norm': lambda: InstanceNorm(12),
+    'batch norm': lambda: BatchNorm(12),
+    'dtn': lambda: DTN(12, 4),
+    'dtn pooled': lambda: DTN(12, 4, pool=2),
+    'dtn published': lambda: DTN(12, 4, form='published'),
+    'dtn only var': lambda: DTN(12, 4, only_var=True),
+}
+
+
+@pytest.mark.parametrize('name', NORMS)
+def test_means_are_what_norms_take_off(name):
+    """Read from the norm itself: with weight 1 and bias 0 it returns (x - mu) / sqrt(sigma^2 + eps), and under an eps
+    of 1e12 the rest of the root does not count. The published form divides by eps beforehand: there, signs."""
+    torch.manual_seed(0)
+    norm = NORMS[name]().double().eval()
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    if name == 'batch norm':
+        torch.nn.init.normal_(norm.bn.running_mean)
+    x = 3 + torch.randn(5, 7, 12, dtype=torch.float64)
+    inner = norm.bn if name == 'batch norm' else norm
+    inner.weight.data.fill_(1)
+    inner.bias.data.zero_()
+    mean = mean_of(norm, x)
+    if name == 'dtn published':
+        assert torch.equal(norm(x[None])[0].sign(), (x - mean).sign())
+        return
+    inner.eps = 1e12
+    torch.testing.assert_close(norm(x[None])[0] * 1e6, (x - mean).expand_as(x), rtol=1e-6, atol=1e-9)
+
+
+def test_the_published_mean_is_that_of_the_divided_tokens_in_the_units_of_the_tokens():
+    torch.manual_seed(0)
+    norm = DTN(12, 4, form='published').double()
+    torch.nn.init.normal_(norm.mean_logit)
+    x = 3 + torch.randn(5, 7, 12, dtype=torch.float64)
+    heads = x.view(5, 7, 4, 3)
+    scale = (heads.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt().expand(heads.shape).reshape(x.shape)
+    paper = DTN(12, 4).double()
+    paper.load_state_dict(norm.state_dict())
+    torch.testing.assert_close(mean_of(norm, x), mean_of(paper, x / scale) * scale)
+
+
+def test_norms_without_a_known_mean_are_refused():
+    with pytest.raises(ValueError, match='the mean of RMSNorm is not known; LN, IN'):
+        mean_of(RMSNorm(4), torch.ones(2, 2, 4))
+
+
+def test_principal_components_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    tokens = rng.normal(size=(40, 6)) @ rng.normal(size=(6, 6)) + 5
+    centred = tokens - tokens.mean(0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    points, shares = principal_components(torch.from_numpy(tokens))
+    assert points.shape == (40, 2)
+    np.testing.assert_allclose(points.abs().numpy(), np.abs(left * sizes)[:, :2], rtol=1e-9)
+    np.testing.assert_allclose(shares, (sizes**2 / (sizes**2).sum())[:2])
+    # The sign does not depend on that of the tokens' order.
+    again, _ = principal_components(torch.from_numpy(tokens[::-1].copy()))
+    np.testing.assert_allclose(again.flip(0), points, rtol=1e-9)
+
+
+def test_first_component_lies_along_a_line():
+    tokens = torch.tensor([0.0, 1.0, 5.0])[:, None] * torch.tensor([3.0, 4.0])
+    points, shares = principal_components(tokens)
+    torch.testing.assert_close(points[:, 0], torch.tensor([-10.0, -5.0, 15.0]))
+    torch.testing.assert_close(shares, torch.tensor([1.0, 0.0]))
+
+
+def test_mean_cosine():
+    """Of the pairs of (1, 0), (2, 0) and (0, 3) one is parallel and two are at right angles."""
+    assert mean_cosine(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])) == pytest.approx(1 / 3)
+
+
+def test_rows_of_p_are_those_of_the_reference():
+    position = torch.tensor([[-1.0, 1.0, -0.5], [-0.2, 0.0, 0.7], [0.01, -0.3, 0.1]])
+    rows = row_of_p(position, grid=(5, 8), token=(3, 6))
+    expected = (relative_positions(5, 8) @ position.double().T).softmax(dim=1)[3 * 8 + 6]  # (T, N)
+    torch.testing.assert_close(rows, expected.T.reshape(3, 5, 8))
+    assert TOKEN[0] * 14 + TOKEN[1] == 91  # the paper's token
+    norm = DTN(8, 4)
+    assert row_of_p(norm.position)[:, 6, 7].tolist() == pytest.approx([row_of_p(norm.position).amax().item()] * 4)
+
+
+def test_ratios_are_sigmoids_of_the_logits():
+    norm = DTN(8, 2)
+    norm.mean_logit.data = torch.tensor([0.0, math.log(3)])
+    norm.var_logit.data = torch.tensor([-math.log(4), math.log(4)])
+    torch.testing.assert_close(ratios_of(norm), dict(mean=torch.tensor([0.5, 0.75]), var=torch.tensor([0.2, 0.8])))
+    scalars = ratio_scalars(torch.nn.Sequential(norm, DTN(8, 2, only_var=True), LayerNorm(8)))
+    assert len(scalars) == 9
+    expected = {'mean': (0.625, 0.5, 0.75), 'var': (0.5, 0.2, 0.8)}
+    for kind, values in expected.items():
+        for statistic, value in zip(('mean', 'min', 'max'), values, strict=True):
+            assert scalars[f'lambda/0.{kind}.{statistic}'] == pytest.approx(value)
+    assert [name for name in scalars if name.startswith('lambda/1.')] == [
+        f'lambda/1.var.{statistic}' for statistic in ('mean', 'min', 'max')
+    ]

@@ -1,0 +1,587 @@
+"""Corruptions, what errors under them come to, and the tool on a toy classifier and a toy detector."""
+
+import json
+import math
+import runpy
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import cv2
+import imagecorruptions
+import numpy as np
+import pytest
+import torch
+from experiments.robustness import corruptions as corruptions_module
+from experiments.robustness.baselines import alexnet_baseline
+from experiments.robustness.class_folders import class_labels, restrict_answers, use_trained_classes
+from experiments.robustness.corruptions import (
+    CORRUPTIONS,
+    SEVERITIES,
+    CorruptImage,
+    CorruptionError,
+    corrupt,
+    image_seed,
+)
+from experiments.robustness.evaluation import CorruptedTest, choose_images
+from experiments.robustness.mce import (
+    ALEXNET_ERRORS,
+    corruption_errors,
+    mean_performance,
+    relative_corruption_errors,
+    relative_performance,
+)
+from experiments.robustness.results import CLEAN, Results, digest
+from imagecorruptions import corruptions as library
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import Config
+from mmengine.model import BaseModel
+from mmengine.structures import InstanceData
+from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
+from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
+from torch import nn
+
+from tests.helpers.cases import slow
+from tokennorm.datasets import make_shapes_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+DRAWN_BY_CHANCE = {
+    *('gaussian_noise', 'shot_noise', 'impulse_noise', 'glass_blur', 'motion_blur'),
+    *('snow', 'frost', 'fog', 'elastic_transform'),
+}
+
+
+def picture(height=48, width=64):
+    """Coloured cells, (height, width, 3) uint8."""
+    cells = np.random.default_rng(0).integers(0, 256, (-(-height // 8), -(-width // 8), 3), dtype=np.uint8)
+    return np.ascontiguousarray(cells.repeat(8, 0).repeat(8, 1)[:height, :width])
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request, monkeypatch):
+    """Compiling the loop of glass_blur takes longer than all other tests of corruptions: one slow test does."""
+    if 'glass_blur' not in request.node.name:
+        name = '_shuffle_pixels_njit_glass_blur'
+        monkeypatch.setattr(library, name, getattr(library, name).py_func)
+
+
+class TestCorruptions:
+    def test_they_are_the_fifteen_of_the_benchmark_in_its_order(self):
+        assert list(CORRUPTIONS) == imagecorruptions.get_corruption_names('common')
+
+    @pytest.mark.parametrize('corruption', [slow(c) if c == 'glass_blur' else c for c in CORRUPTIONS])
+    def test_a_seed_says_everything(self, corruption):
+        """Whatever numpy's global generator is at, and whatever was drawn before; that generator is left alone."""
+        image = picture()
+        np.random.seed(1)  # noqa: NPY002
+        first = corrupt(image, corruption, 3, seed=5)
+        np.random.seed(2)  # noqa: NPY002
+        state = np.random.get_state()[1].copy()  # noqa: NPY002
+        assert np.array_equal(first, corrupt(image, corruption, 3, seed=5))
+        assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+        other = corrupt(image, corruption, 3, seed=6)
+        assert np.array_equal(first, other) == (corruption not in DRAWN_BY_CHANCE)
+        assert first.shape == image.shape
+        assert first.dtype == np.uint8
+        assert not np.array_equal(first, image)
+        assert np.array_equal(image, picture()), 'the image itself was changed'
+
+    @pytest.mark.parametrize('corruption', ['snow', 'frost', 'jpeg_compression'])
+    def test_the_library_is_given_rgb(self, corruption):
+        """These three treat the colours differently, so that swapped channels would show."""
+        bgr = picture()
+        np.random.seed(5)  # noqa: NPY002
+        of_rgb = imagecorruptions.corrupt(np.ascontiguousarray(bgr[..., ::-1]), 3, corruption)
+        np.random.seed(5)  # noqa: NPY002
+        of_bgr = imagecorruptions.corrupt(bgr, 3, corruption)
+        assert np.array_equal(corrupt(bgr, corruption, 3, seed=5), of_rgb[..., ::-1])
+        assert not np.array_equal(of_bgr, of_rgb[..., ::-1])
+
+    def test_frost_is_cold(self):
+        """Its pictures are bluer than they are red: on grey, blue comes out ahead in BGR."""
+        grey = np.full((64, 64, 3), 100, np.uint8)
+        blue, _, red = np.mean([corrupt(grey, 'frost', 5, seed).mean((0, 1)) for seed in range(12)], axis=0)
+        assert blue > red + 3
+
+    @pytest.mark.parametrize('size', [(32, 32), (33, 47), (48, 48), (64, 64)])
+    def test_small_images(self, size):
+        for corruption in CORRUPTIONS:
+            for severity in (1, 5):
+                assert corrupt(picture(*size), corruption, severity, seed=0).shape == (*size, 3)
+
+    def test_severities_grow(self):
+        image = picture(64, 64).astype(int)
+        for corruption in ('gaussian_noise', 'defocus_blur', 'contrast'):
+            errors = [np.abs(corrupt(image.astype(np.uint8), corruption, s, 0) - image).mean() for s in SEVERITIES]
+            assert errors == sorted(errors)
+            assert errors[0] > 1
+
+    def test_what_cannot_be_corrupted(self):
+        with pytest.raises(CorruptionError, match=r'31 x 40 pixels: corruptions need at least 32 x 32'):
+            corrupt(picture(40, 31), 'fog', 1, 0)
+        with pytest.raises(CorruptionError, match=r'float32 \(48, 64, 3\) must be of uint8'):
+            corrupt(picture().astype(np.float32), 'fog', 1, 0)
+        with pytest.raises(CorruptionError, match=r'uint8 \(48, 64\)'):
+            corrupt(picture()[..., 0], 'fog', 1, 0)
+        with pytest.raises(ValueError, match=r"corruption='rain' must be one of gaussian_noise"):
+            corrupt(picture(), 'rain', 1, 0)
+        with pytest.raises(ValueError, match=r'severity=6'):
+            corrupt(picture(), 'fog', 6, 0)
+
+    def test_seeds_are_those_of_image_corruption_and_severity(self):
+        seed = image_seed('/data/imagenet/val/n01440764/1.JPEG', 'fog', 3)
+        assert seed == image_seed('D:\\val\\n01440764\\1.JPEG', 'fog', 3), 'where the data lies does not matter'
+        others = [('n01440764/2.JPEG', 'fog', 3), ('x/1.JPEG', 'fog', 3), ('n01440764/1.JPEG', 'snow', 3)]
+        others.append(('n01440764/1.JPEG', 'fog', 4))
+        assert len({seed, *(image_seed(*other) for other in others)}) == 5
+        assert seed == 1858648563, 'figures of different versions would be of different images'
+
+    def test_the_step_of_a_pipeline(self):
+        step = CorruptImage()
+        assert np.array_equal(step(dict(img=picture(), img_path='a/b.png'))['img'], picture())
+        step.cell = ('shot_noise', 2)
+        expected = corrupt(picture(), 'shot_noise', 2, image_seed('a/b.png', 'shot_noise', 2))
+        assert np.array_equal(step(dict(img=picture(), img_path='a/b.png'))['img'], expected)
+        with pytest.raises(CorruptionError, match=r'a/b.png: image of 20 x 20 pixels'):
+            step(dict(img=picture(20, 20), img_path='a/b.png'))
+
+
+class TestMeasures:
+    errors = dict(fog={1: 20.0, 3: 40.0}, snow={1: 30.0, 3: 90.0})
+    baseline = dict(fog={1: 50.0, 2: 1.0, 3: 70.0}, snow={1: 80.0, 2: 1.0, 3: 80.0})
+
+    def test_corruption_error_is_a_ratio_of_sums(self):
+        assert corruption_errors(self.errors, self.baseline) == dict(fog=100 * 60 / 120, snow=100 * 120 / 160)
+
+    def test_relative_corruption_error_takes_the_clean_errors_off(self):
+        relative = relative_corruption_errors(self.errors, 10.0, self.baseline, 40.0)
+        assert relative == dict(fog=100 * (10 + 30) / (10 + 30), snow=100 * (20 + 80) / (40 + 40))
+
+    def test_ratios_to_nothing_are_nan(self):
+        assert math.isnan(corruption_errors(self.errors, dict(fog={1: 0, 3: 0}, snow={1: 1, 3: 1}))['fog'])
+        assert math.isnan(relative_corruption_errors(self.errors, 10.0, self.baseline, 60.0)['fog'])
+        assert math.isnan(relative_performance(self.errors, 0.0))
+
+    def test_mean_performance_under_corruption(self):
+        assert mean_performance(self.errors) == (30 + 60) / 2
+        assert mean_performance(dict(fog={1: 10.0}, snow={1: 20.0, 2: 40.0})) == (10 + 30) / 2
+        assert relative_performance(self.errors, 60.0) == 75
+
+    def test_alexnet_is_the_published_one(self):
+        published = [88.6, 89.4, 92.3, 82.0, 82.6, 78.6, 79.8, 86.7, 82.7, 81.9, 56.5, 85.3, 64.6, 71.8, 60.7]
+        for corruption, expected in zip(CORRUPTIONS, published, strict=True):
+            by_severity = ALEXNET_ERRORS[corruption]
+            assert tuple(by_severity) == SEVERITIES
+            assert abs(sum(by_severity.values()) / 5 - expected) <= 0.0501, corruption
+        assert list(corruption_errors(ALEXNET_ERRORS, ALEXNET_ERRORS).values()) == pytest.approx([100] * 15)
+
+    def test_a_published_row_of_resnet_50(self):
+        """CE of 80, ..., 77 (paper, Table 6) is of errors divided by AlexNet's: their mean is the published 76.7."""
+        row = [80, 82, 83, 75, 89, 78, 80, 78, 75, 66, 57, 71, 85, 77, 77]
+        errors = {
+            c: {s: ce / 100 * e for s, e in ALEXNET_ERRORS[c].items()} for c, ce in zip(CORRUPTIONS, row, strict=True)
+        }
+        ces = corruption_errors(errors, ALEXNET_ERRORS)
+        assert list(ces.values()) == pytest.approx(row)
+        assert sum(ces.values()) / 15 == pytest.approx(76.7, abs=0.2)
+
+
+class TestResults:
+    settings = dict(checkpoint='a.pth', images=3, weights='1', model='2', pipeline='3', data='4', library='5')
+
+    def test_each_cell_is_written_at_once(self, tmp_path):
+        path = tmp_path / 'new' / 'r.json'
+        results = Results.resume(path, self.settings)
+        results.add(CLEAN, {'accuracy/top1': torch.tensor(75.0).item(), 'words': 'x'})
+        results.add(('fog', 2), {'accuracy/top1': 50.0})
+        again = Results.resume(path, dict(self.settings, checkpoint='elsewhere/a.pth'))
+        assert CLEAN in again
+        assert ('fog', 2) in again
+        assert ('fog', 3) not in again
+        assert again.table([('fog', 2)], 'accuracy/top1') == dict(fog={2: 50.0})
+        assert [file.name for file in path.parent.iterdir()] == ['r.json']
+
+    @pytest.mark.parametrize('name', ['weights', 'model', 'pipeline', 'data', 'library'])
+    def test_results_of_something_else_are_not_gone_on_from(self, name, tmp_path):
+        path = tmp_path / 'r.json'
+        Results(path, self.settings).write()
+        with pytest.raises(ValueError, match=rf'other {name} \(a.pth, 3 images\).*--out'):
+            Results.resume(path, dict(self.settings, **{name: 'x'}))
+
+    def test_another_kind_of_file(self, tmp_path):
+        (tmp_path / 'r.json').write_text('{"images": []}')
+        with pytest.raises(ValueError, match=r'r.json is not a results file'):
+            Results.resume(tmp_path / 'r.json', self.settings)
+
+    def test_digests_change_with_every_value(self):
+        weights = dict(a=torch.zeros(2), b=torch.tensor(1, dtype=torch.bfloat16))
+        same = dict(b=torch.tensor(1, dtype=torch.bfloat16), a=torch.zeros(2))
+        assert digest(weights) == digest(same)
+        assert digest(weights) != digest(dict(weights, a=torch.tensor([0.0, 1e-6])))
+        assert digest([1], 'x') != digest([2], 'x')
+
+
+class TestClasses:
+    def test_labels_are_places_among_the_classes(self):
+        assert class_labels(['c', 'a'], ['a', 'b', 'c'], '--data x') == dict(c=2, a=0)
+
+    def test_imagenet_goes_by_wordnet_ids_and_by_names(self):
+        """Three of ImageNet-R's folders, and their labels in the order of ImageNet's ids."""
+        ids = class_labels(['n01443537', 'n02102318', 'n12267677'], IMAGENET_CATEGORIES, '--data x')
+        assert ids == dict(n01443537=1, n02102318=219, n12267677=988)
+        names = {name: list(IMAGENET_CATEGORIES)[label] for name, label in ids.items()}
+        assert names == dict(
+            n01443537='goldfish, Carassius auratus',
+            n02102318='cocker spaniel, English cocker spaniel, cocker',
+            n12267677='acorn',
+        )
+        assert class_labels(['acorn'], IMAGENET_CATEGORIES, '--data x') == dict(acorn=988)
+
+    def test_names_that_say_nothing(self):
+        with pytest.raises(ValueError, match=r'--data x: d not among the 3 classes of the checkpoint: a, b, c$'):
+            class_labels(['a', 'd'], ['a', 'b', 'c'], '--data x')
+        with pytest.raises(ValueError, match=r'--classes x: crane is the name of several'):
+            class_labels(['crane'], IMAGENET_CATEGORIES, '--classes x')
+        with pytest.raises(ValueError, match=r'n01440764 not among the 2'):
+            class_labels(['n01440764'], ['a', 'b'], '--data x')
+
+    def test_a_config_gets_the_classes_of_the_checkpoint(self, tmp_path):
+        for name in ('val/cat', 'val/dog'):
+            (tmp_path / name).mkdir(parents=True)
+        dataset = dict(type='mmpretrain.ImageNet', pipeline=['steps'])
+        cfg = Config(dict(model=dict(head=dict(num_classes=10)), test_dataloader=dict(dataset=dataset)))
+        (tmp_path / 'names').write_text('dog\n')
+        assert use_trained_classes(cfg, ['ant', 'dog', 'cat'], tmp_path, tmp_path / 'names') == [1]
+        assert cfg.model.head.num_classes == 3
+        assert cfg.test_evaluator.topk == (1,)
+        made = dict(data_root=str(tmp_path / 'val'), labels=dict(cat=2, dog=1), classes=['ant', 'dog', 'cat'])
+        assert cfg.test_dataloader.dataset == dict(made, type='tokennorm.ClassFolders', pipeline=['steps'])
+        with pytest.raises(ValueError, match="the checkpoint has no class names, and its classes are not ImageNet's"):
+            use_trained_classes(cfg, None, tmp_path, None)
+
+    def test_only_the_subset_answers(self):
+        head = nn.Linear(3, 4)
+        logits = head(torch.ones(2, 3))
+        restrict_answers(head, [2, 0])
+        restricted = head(torch.ones(2, 3))
+        assert torch.equal(restricted[:, [0, 2]], logits[:, [0, 2]])
+        assert restricted[:, [1, 3]].eq(-torch.inf).all()
+
+
+def test_alexnet_says_what_it_is_of():
+    assert len(alexnet_baseline(1000, False, (224, 224), 50_000).notes) == 1
+    notes = ' '.join(alexnet_baseline(1000, False, (160, 192), 500).notes)
+    assert 'images of 192 x 160' in notes
+    assert '500 images' in notes
+    for num_classes, subset in ((100, False), (1000, True)):
+        with pytest.raises(ValueError, match=r"ImageNet's 1000 classes.*--baseline FILE"):
+            alexnet_baseline(num_classes, subset, (224, 224), 50_000)
+
+
+# ---- the tool ----
+
+
+@MMPRETRAIN_MODELS.register_module(force=True)
+class MeanColour(nn.Module):
+    """(B, 3, H, W) -> the mean of each channel, (B, 3): with the identity as its head, the brightest is the answer."""
+
+    def forward(self, x):
+        return (x.mean((2, 3)),)
+
+
+@MMDET_MODELS.register_module(force=True)
+class SeesInTheLight(BaseModel):
+    """Finds exactly what is there, on images that are not black."""
+
+    def __init__(self, data_preprocessor):
+        super().__init__(data_preprocessor)
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs, data_samples, mode):
+        for image, sample in zip(inputs, data_samples, strict=True):
+            found = InstanceData(bboxes=sample.gt_instances.bboxes, labels=sample.gt_instances.labels)
+            found.scores = torch.ones(len(found.labels))
+            sample.pred_instances = found[found.scores > (0 if image.any() else 1)]
+        return data_samples
+
+
+CLASSIFIER = """
+default_scope = 'mmpretrain'
+model = dict(
+    type='ImageClassifier',
+    backbone=dict(type='MeanColour'),
+    head=dict(type='LinearClsHead', num_classes=3, in_channels=3),
+    data_preprocessor=dict(mean=[0, 0, 0], std=[1, 1, 1], to_rgb=True),
+)
+test_dataloader = dict(
+    batch_size=2, num_workers=1, persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='CustomDataset', data_root='{data}', serialize_data=False,
+        pipeline=[dict(type='LoadImageFromFile'), dict(type='CenterCrop', crop_size=40), dict(type='PackInputs')],
+    ),
+)
+test_evaluator = dict(type='Accuracy', topk=(1, 5))
+test_cfg = dict()
+"""
+DETECTOR = """
+_base_ = '{base}'
+default_scope = 'mmdet'
+model = dict(type='SeesInTheLight', data_preprocessor=dict(type='DetDataPreprocessor'))
+train_dataloader = val_dataloader = val_evaluator = None
+test_dataloader = dict(dataset=dict(data_root='{data}', serialize_data=False))
+test_evaluator = dict(ann_file='{data}/annotations/val.json')
+test_cfg = dict(type='TestLoop')
+"""
+COLOURS = dict(blue=(190, 90, 80), green=(120, 150, 60), red=(60, 130, 160))  # BGR
+
+
+@pytest.fixture(autouse=True)
+def quick_start(monkeypatch):
+    """mmengine asks compilers for their versions whenever a runner is built, for a second."""
+    monkeypatch.setattr('mmengine.runner.runner.collect_env', dict)
+
+
+@pytest.fixture(scope='module')
+def colours(tmp_path_factory):
+    """Two images of each colour in DIR/val; green is what red's and blue's have next to most."""
+    root = tmp_path_factory.mktemp('colours')
+    for name, colour in COLOURS.items():
+        (root / 'val' / name).mkdir(parents=True)
+        for i in range(2):
+            cv2.imwrite(str(root / 'val' / name / f'{i}.png'), np.full((48, 48 + i, 3), colour, np.uint8))
+    return root
+
+
+@pytest.fixture(scope='module')
+def classifier(colours, tmp_path_factory):
+    """A config, and a checkpoint that answers with the brightest channel of RGB."""
+    folder = tmp_path_factory.mktemp('classifier')
+    (folder / 'toy_classifier.py').write_text(CLASSIFIER.format(data=colours / 'val'))
+    weights = {'head.fc.weight': torch.eye(3).flip(0), 'head.fc.bias': torch.zeros(3)}  # blue, green, red of RGB
+    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLOURS)))), folder / 'toy.pth')
+    return [str(folder / 'toy_classifier.py'), str(folder / 'toy.pth')]
+
+
+def run(arguments, tmp_path):
+    main = runpy.run_path(str(ROOT / 'tools' / 'robustness.py'))['main']
+    main([*map(str, arguments[:2]), '--workers', '0', '--work-dir', str(tmp_path / 'work'), *map(str, arguments[2:])])
+
+
+def swap_red_and_blue(image, corruption, severity, seed):
+    """Severities from 3 on take blue for red and red for blue; green stays."""
+    return np.ascontiguousarray(image[..., ::-1]) if severity >= 3 else image
+
+
+@pytest.fixture
+def swapped(monkeypatch):
+    monkeypatch.setattr(corruptions_module, 'corrupt', swap_red_and_blue)
+
+
+FOG_AND_SNOW = ['--corruptions', 'fog', 'snow']
+
+
+def test_errors_of_a_classifier(classifier, swapped, tmp_path, capsys):
+    run([*classifier, *FOG_AND_SNOW, '--severities', 1, 3, 5, '--out', tmp_path / 'r.json'], tmp_path)
+    results = json.loads((tmp_path / 'r.json').read_text())
+    assert results['summary']['clean_error'] == 0
+    assert results['summary']['errors'] == pytest.approx(dict(snow=100 * 4 / 9, fog=100 * 4 / 9))
+    assert 'mCE' not in results['summary']
+    assert results['cells']['fog 3']['accuracy/top1'] == pytest.approx(100 / 3)
+    printed = capsys.readouterr().out
+    assert 'mean error under corruption 44.44, not divided by any baseline' in printed
+    assert 'means over 2 of the 15 corruptions and severities 1, 3, 5 only' in printed
+
+
+def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsys):
+    """A baseline that says red to everything is wrong on 4 of 6 images, clean or not."""
+    base = tmp_path / 'base.pth'
+    weights = {'head.fc.weight': torch.zeros(3, 3), 'head.fc.bias': torch.tensor([0.0, 0.0, 1.0])}
+    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLOURS)))), base)
+    run([classifier[0], base, *FOG_AND_SNOW, '--out', tmp_path / 'base.json'], tmp_path)
+    arguments = [*classifier, *FOG_AND_SNOW, '--baseline', tmp_path / 'base.json', '--out', tmp_path / 'r.json']
+    run(arguments, tmp_path)
+    summary = json.loads((tmp_path / 'r.json').read_text())['summary']
+    assert summary['mCE'] == pytest.approx(100 * (3 * 4) / (5 * 4))
+    assert summary['CE'] == pytest.approx(dict(fog=60, snow=60))
+    assert summary['relative_mCE'] is None, 'corruption adds nothing to the errors of the baseline'
+    assert str(base) in summary['baseline']
+    printed = capsys.readouterr().out
+    assert f'mCE 60.0, relative mCE -; 100 is {base}' in printed
+    with pytest.raises(SystemExit, match=r'base.json lacks 5 results \(frost 1.*--out'):
+        run([*arguments, '--corruptions', 'frost'], tmp_path)
+    with pytest.raises(SystemExit, match=r'base.json has other data'):
+        run([*arguments, '--images', 3, '--out', tmp_path / 'fewer.json'], tmp_path)
+    with pytest.raises(
+        SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, the model has 3"
+    ):
+        run([*arguments, '--baseline', 'alexnet'], tmp_path)
+
+
+def test_images_are_taken_evenly_from_those_of_the_subset(classifier):
+    """Of two images of each class, in the order of the classes."""
+    for number, subset, expected in ((3, None, [0, 2, 5]), (None, [0, 2], [0, 1, 4, 5]), (2, [0, 2], [0, 5])):
+        cfg = Config.fromfile(classifier[0])
+        choose_images(cfg, number, subset)
+        assert cfg.test_dataloader.dataset.indices == expected
+
+
+@pytest.mark.parametrize(
+    ('indices', 'subset', 'expected'),
+    [
+        ([5, 3, 1, 0], None, [5, 3, 0]),
+        ([4, 1, 3], [0, 2], [4, 1]),
+        (-4, None, [2, 3, 5]),
+        (2, None, [0, 1]),
+    ],
+)
+def test_of_a_dataset_with_indices_the_images_that_they_name_are_taken(classifier, indices, subset, expected):
+    cfg = Config.fromfile(classifier[0])
+    cfg.test_dataloader.dataset.indices = indices
+    choose_images(cfg, 3, subset)
+    assert cfg.test_dataloader.dataset.indices == expected
+
+
+def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
+    """After an interruption within the third cell; what was done is not done again."""
+    evaluated = []
+    original = CorruptedTest.run
+
+    def counted(self, cell):
+        if len(evaluated) == 2:
+            raise KeyboardInterrupt
+        evaluated.append(cell)
+        return original(self, cell)
+
+    monkeypatch.setattr(CorruptedTest, 'run', counted)
+    with pytest.raises(SystemExit, match=r'Interrupted. The same command resumes'):
+        run([*classifier, *FOG_AND_SNOW, '--severities', 1, 3], tmp_path)
+    monkeypatch.setattr(CorruptedTest, 'run', lambda self, cell: evaluated.append(cell) or original(self, cell))
+    run([*classifier, *FOG_AND_SNOW, '--severities', 1, 3], tmp_path)
+    assert evaluated == [CLEAN, ('snow', 1), ('snow', 3), ('fog', 1), ('fog', 3)]
+    run([*classifier, '--corruptions', 'none'], tmp_path)
+    assert len(evaluated) == 5
+    with pytest.raises(SystemExit, match=r'robustness.json has results of other data'):
+        run([*classifier, *FOG_AND_SNOW, '--images', 2], tmp_path)
+
+
+def test_a_subset_of_the_classes(classifier, colours, tmp_path, capsys):
+    """An image that is most of all blue and next red is red where blue is no answer."""
+    data = tmp_path / 'r'
+    for name, colour in dict(green=COLOURS['green'], red=(200, 110, 120)).items():
+        (data / name).mkdir(parents=True)
+        cv2.imwrite(str(data / name / '0.png'), np.full((48, 48, 3), colour, np.uint8))
+    (data / 'README.txt').write_text('no class')
+    names = tmp_path / 'names.txt'
+    names.write_text('red\nblue\n')
+    settings = {}
+    for case, arguments in dict(
+        all=['--data', data],
+        subset=['--data', data, '--classes', data],
+        file=['--data', colours, '--classes', names],
+    ).items():
+        run([*classifier, *arguments, '--corruptions', 'none', '--out', tmp_path / f'{case}.json'], tmp_path)
+        file = json.loads((tmp_path / f'{case}.json').read_text())
+        settings[case] = [file['summary']['clean_error'], file['settings']['images'], file['settings']['classes']]
+    assert settings == dict(all=[50, 2, 3], subset=[0, 2, '2 of 3'], file=[0, 4, '2 of 3'])
+    assert f'{data} has 2 of 3 classes; --classes {data} restricts' in capsys.readouterr().out
+    names.write_text('n01440764')
+    with pytest.raises(SystemExit, match=r'--classes .*: n01440764 not among the 3 classes'):
+        run([*classifier, '--classes', names], tmp_path)
+
+
+def test_the_real_corruptions_twice(classifier, tmp_path):
+    """All 15 at one severity, through the worker processes too: the same figures; and their sheet."""
+    for name, workers in (('a', 0), ('b', 1)):
+        arguments = ['--severities', 5, '--workers', workers, '--out', tmp_path / f'{name}.json', '--images', 3]
+        arguments += ['--show-dir', tmp_path / 'show'] if name == 'a' else ['--corruptions', 'fog', 'impulse_noise']
+        run([*classifier, *arguments], tmp_path)
+    a, b = (json.loads((tmp_path / f'{name}.json').read_text()) for name in 'ab')
+    assert len(a['cells']) == 16
+    assert {name: a['cells'][name] for name in b['cells']} == b['cells']
+    sheet = cv2.imread(str(tmp_path / 'show' / 'severity_5.png'))
+    assert sheet.shape == (4 * (240 + 20 + 6), 4 * (240 + 6), 3)
+
+
+def test_classifiers_are_corrupted_at_their_size_and_detectors_as_they_are_read(
+    classifier, detector, tmp_path, monkeypatch
+):
+    sizes = []
+    monkeypatch.setattr(corruptions_module, 'corrupt', lambda image, *_, **__: sizes.append(image.shape[:2]) or image)
+    run([*classifier, '--corruptions', 'fog', '--severities', 1, '--images', 1], tmp_path / 'c')
+    run([*detector, '--corruptions', 'fog', '--severities', 1, '--images', 1], tmp_path / 'd')
+    assert sizes == [(40, 40), (64, 64)]
+
+
+def test_images_too_small_stop_with_their_name(classifier, tmp_path):
+    for name in COLOURS:
+        (tmp_path / 'tiny' / name).mkdir(parents=True)
+        cv2.imwrite(str(tmp_path / 'tiny' / name / 'a.png'), np.zeros((20, 20, 3), np.uint8))
+    for workers in (0, 1):
+        with pytest.raises(SystemExit, match=r'^error: .*tiny/blue/a.png.*: image of 20 x 20 pixels'):
+            run([*classifier, '--data', tmp_path / 'tiny', '--corruptions', 'fog', '--workers', workers], tmp_path)
+
+
+@pytest.fixture(scope='module')
+def detector(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('detector')
+    data = make_shapes_dataset(folder / 'shapes', num_train=1, num_val=4, image_size=64)
+    base = ROOT / 'configs' / '_base_' / 'datasets' / 'shapes_detection.py'
+    (folder / 'toy_detector.py').write_text(DETECTOR.format(base=base, data=data))
+    torch.save(dict(state_dict=dict(weight=torch.zeros(1))), folder / 'toy.pth')
+    return [str(folder / 'toy_detector.py'), str(folder / 'toy.pth')]
+
+
+def test_runs_within_one_second(classifier, detector, tmp_path, monkeypatch):
+    """mmengine names a runner's scope by file and second, and takes no notice of one whose name it has seen."""
+    monkeypatch.setattr('mmengine.runner.runner.time', SimpleNamespace(**(vars(time) | dict(time=lambda: 0.0))))
+    for number, model in enumerate([classifier, detector, classifier]):
+        run([*model, '--corruptions', 'none'], tmp_path / str(number))
+        assert (tmp_path / str(number) / 'work' / 'robustness.json').is_file()
+
+
+@pytest.mark.parametrize('images', [[], ['--images', 2]], ids=['all', 'two'])
+def test_mean_performance_of_a_detector(images, detector, tmp_path, monkeypatch, capsys):
+    """It finds all or, on images that are black, nothing; images that are left out do not count as missed."""
+    dark_from = dict(fog=3, snow=5)
+    monkeypatch.setattr(
+        corruptions_module,
+        'corrupt',
+        lambda image, corruption, severity, seed: image * np.uint8(severity < dark_from[corruption]),
+    )
+    run([*detector, *FOG_AND_SNOW, *images], tmp_path)
+    file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())
+    assert file['settings']['images'] == (2 if images else 4)
+    assert file['summary']['bbox'] == dict(
+        clean_AP=100, mPC=pytest.approx(60), rPC=pytest.approx(60), AP=dict(snow=80, fog=40)
+    )
+    assert 'mPC 60.00 bbox AP, rPC 60.0 % of clean' in capsys.readouterr().out
+
+
+def test_a_work_folder_stands_for_its_latest_checkpoint(detector, tmp_path):
+    shutil.copy(detector[1], tmp_path / 'epoch_2.pth')
+    run([detector[0], tmp_path, '--corruptions', 'none'], tmp_path)
+    file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())
+    assert file['settings']['checkpoint'] == str(tmp_path / 'epoch_2.pth')
+
+
+def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_path):
+    with pytest.raises(SystemExit, match=r'--baseline is for classifiers'):
+        run([*detector, '--baseline', 'alexnet'], tmp_path)
+    with pytest.raises(SystemExit, match=r'none.pth not found'):
+        run([classifier[0], 'none.pth'], tmp_path)
+    with pytest.raises(SystemExit, match=r'none.txt not found; it must be a folder'):
+        run([*classifier, '--classes', 'none.txt'], tmp_path)
+    (tmp_path / 'other.py').write_text("model = dict(type='Something')")
+    with pytest.raises(SystemExit, match=r'not an ImageClassifier, and its test_evaluator \[\]'):
+        run([tmp_path / 'other.py', classifier[1]], tmp_path)
+    (tmp_path / 'empty' / 'red').mkdir(parents=True)
+    with pytest.raises(SystemExit, match=r'empty has no images \(.jpg,'):
+        run([*classifier, '--data', tmp_path / 'empty'], tmp_path)
+    torch.save(dict(state_dict={'head.fc.weight': torch.eye(3)}), tmp_path / 'half.pth')
+    with pytest.raises(SystemExit, match=r'does not fit'):
+        run([classifier[0], tmp_path / 'half.pth'], tmp_path)
+    for wrong in (['--images', 0], ['--out', 'r.txt'], ['--corruptions', 'none', 'fog'], ['--severities', 6]):
+        with pytest.raises(SystemExit, match='2'):
+            run([*classifier, *wrong], tmp_path)

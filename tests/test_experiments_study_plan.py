@@ -1,0 +1,159 @@
+"""A study's config: the arms of a stage differ in two fields, and errors in the config are named."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from experiments.study.plan import Run, load_study
+from experiments.study.records import fingerprint
+from mmengine import Config
+from torch import nn
+
+from tokennorm.datasets import SHAPE_CLASSES
+from tokennorm.registry import MODELS
+
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
+STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'real')}
+STAGES = [(name, stage) for name, study in STUDIES.items() for stage in study.stages]
+
+
+def flatten(node, name=''):
+    if isinstance(node, dict):
+        return {k: v for key, value in node.items() for k, v in flatten(value, f'{name}.{key}').items()}
+    return {name: node}
+
+
+@pytest.mark.parametrize(('name', 'stage'), STAGES)
+def test_arms_differ_in_their_own_fields_and_the_folder_only(name, stage):
+    study = STUDIES[name]
+    for arm in study.stages[stage].arms:
+        of_arm, of_ln = (flatten(study.run_config(Run(stage, which, 1)).to_dict()) for which in (arm, 'LN'))
+        different = {key for key in of_arm | of_ln if of_arm.get(key) != of_ln.get(key)}
+        different -= {'.work_dir', '.model.backbone.init_cfg.checkpoint'}
+        fields = {key if '.' in key else f'model.backbone.{key}' for key in study.arms[arm]}
+        assert all(key[1:].startswith(tuple(fields)) for key in different), arm
+        assert different or arm == 'LN'
+
+
+def test_arms_set_the_norm_the_stem_and_the_learning_rate_of_lambda():
+    study = STUDIES['real']
+    cfg = study.run_config(Run('bccd', 'DTN from LN, lambda 50x', 1))
+    assert cfg.model.backbone.token_norm_cfg == dict(type='DTN', init='layer_norm')
+    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert keys.mean_logit.lr_mult == keys.var_logit.lr_mult == 50.0
+    assert keys.mean_logit.decay_mult == 0.0
+    cfg = study.run_config(Run('vit_p16_placement', 'LN post, pre+post', 0))
+    assert cfg.model.backbone.norm_placement == ('post', 'pre+post')
+    assert cfg.model.backbone.token_norm_cfg == dict(type='LN', eps=1e-6)
+    assert study.run_config(Run('vit_p16_blocks', 'l_dtn 2', 0)).model.backbone.l_dtn == 2
+
+
+def test_a_stage_has_options_and_seeds_of_its_own():
+    study = STUDIES['real']
+    assert study.run_config(Run('pvt_mini_lr_high', 'LN', 0)).optim_wrapper.optimizer.lr == 1.5e-3
+    assert study.run_config(Run('vit_p8', 'LN', 0)).model.backbone.patch_size == 8
+    cfg = study.run_config(Run('pvt_mini_6_epochs', 'LN', 0))
+    assert cfg.train_cfg.max_epochs == cfg.param_scheduler[1].end == 6
+    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini_lr_high'} == {0}
+    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini'} == {0, 1, 2}
+
+
+@pytest.mark.parametrize('name', STUDIES)
+def test_the_backbones_have_the_norm_and_stem_of_each_arm(name):
+    study = STUDIES[name]
+    for run in {(study.stages[run.stage].config, run.arm): run for run in study.runs()}.values():
+        cfg = study.run_config(run).model.backbone
+        with torch.device('meta'):
+            modules = list(MODELS.build(cfg).modules())
+        kinds = {type(module).__name__ for module in modules}
+        fields = study.arms[run.arm]
+        has_dtn = fields['token_norm_cfg']['type'] == 'DTN' and fields.get('l_dtn') != 0
+        assert ('DTN' in kinds, fields['stem_cfg']['type'] in kinds) == (has_dtn, True)
+        patch_norms = [getattr(module, 'patch_norm', None) for module in modules]
+        eps = {norm.eps for norm in patch_norms if isinstance(norm, nn.LayerNorm)}
+        assert eps <= ({1.0} if 'eps 1' in run.arm else {1e-6})
+
+
+@pytest.mark.parametrize(('name', 'stage'), STAGES)
+def test_heads_count_the_classes_of_the_data(name, stage):
+    cfg = Config.fromfile(STUDIES[name].stages[stage].config)
+    counts = {v for key, v in flatten(cfg.model.to_dict()).items() if key.endswith('num_classes')}
+    metainfo = cfg.train_dataloader.dataset.get('metainfo')
+    classes = len(metainfo['classes']) if metainfo else dict(cpu=len(SHAPE_CLASSES), real=40)[name]
+    assert counts == {classes}
+    if cfg.model.type == 'ImageClassifier':
+        assert cfg.data_preprocessor.num_classes == classes
+
+
+def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining():
+    study = STUDIES['cpu']
+    runs = list(study.runs())
+    assert len(set(runs)) == len(runs) == 2 * 4 * 3
+    run = Run('retinanet', 'DTN+DPN', 2)
+    assert study.before(run) == Run('pretrain', 'DTN+DPN', 2)
+    assert runs.index(study.before(run)) < runs.index(run)
+    cfg = study.run_config(run)
+    assert cfg.model.backbone.init_cfg.checkpoint == 'work_dirs/study-cpu/pretrain/dtn-dpn/seed2/weights.pth'
+    assert cfg.randomness == dict(seed=2)
+    assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
+
+
+def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one():
+    study = STUDIES['real']
+    assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {
+        'LN',
+        'DTN from LN',
+        'DTN from LN, lambda 10x',
+        'DTN from LN, lambda 50x',
+        'DTN from LN, lambda 0.9',
+        'DTN from LN, lambda 0.5',
+    }
+    for arm in ('LN', 'DTN from LN'):
+        assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
+    assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')
+
+
+def test_stages_share_the_runs_that_are_the_same():
+    study = STUDIES['real']
+    for stage, arm in (('lambda', 'LN'), ('blocks', 'DTN'), ('stem', 'LN+DPN')):
+        same, first = Run(f'vit_p16_{stage}', arm, 0), Run('vit_p16', arm, 0)
+        assert study.folder(same) == study.folder(first)
+        assert fingerprint(study.run_config(same)) == fingerprint(study.run_config(first))
+    for stage in study.stages.values():
+        assert len({study.folder(Run(stage.name, arm, 0)) for arm in stage.arms}) == len(stage.arms)
+    others = ('vit_p16', 'vit_p8', 'vit_p16_lr_low', 'vit_p16_3_epochs', 'pvt_mini', 'bccd')
+    assert len({study.folder(Run(stage, 'LN', seed)) for stage in others for seed in (0, 1)}) == 2 * len(others)
+
+
+def test_a_dry_run_is_two_batches_of_one_seed():
+    study = load_study(CONFIGS / 'cpu.py', 'elsewhere', dry=True)
+    assert {run.seed for run in study.runs()} == {0}
+    cfg = study.run_config(Run('retinanet', 'LN', 0))
+    assert cfg.train_cfg.max_epochs == 1
+    assert cfg.train_dataloader.dataset.indices == 2 * cfg.train_dataloader.batch_size
+    assert cfg.work_dir == str(Path('elsewhere/dry-run/retinanet/ln/seed0'))
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(seeds=[0, 0]), 'different integers'),
+        (dict(seeds=[-1]), 'different integers'),
+        ({'stages.pretrain.epochs': 3}, 'stages.pretrain has'),
+        ({'stages.pretrain.start': 'retinanet'}, 'must be an earlier stage'),
+        ({'stages.pretrain.arms': ['BN']}, r"stages.pretrain names the arms \['BN'\], expected some of \['LN'"),
+        ({'stages.pretrain.arms': ['LN']}, r"stages.pretrain does not train the arms \['DTN', .* retinanet needs"),
+    ],
+)
+def test_what_a_config_says_wrongly_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        load_study(CONFIGS / 'cpu.py', cfg_options=change)
+
+
+def test_configs_that_are_not_there_or_no_studies(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'none\.py was not found'):
+        load_study(tmp_path / 'none.py')
+    with pytest.raises(FileNotFoundError, match=r'stages\.pretrain\.config'):
+        load_study(CONFIGS / 'cpu.py', cfg_options={'stages.pretrain.config': 'none.py'})
+    with pytest.raises(ValueError, match='not the config of a study: it lacks seeds, stages, title'):
+        load_study(CONFIGS / 'cpu' / 'retinanet_pvt-mini_fpn_shapes.py')

@@ -1,0 +1,110 @@
+"""`Detector` gives mmdet's detections for every kind of image, and `tokennorm.train` returns what training left."""
+
+import argparse
+
+import cv2
+import numpy as np
+import pytest
+from mmdet.apis import DetInferencer
+from PIL import Image
+
+import tokennorm
+from tests.test_tools import CONFIG, options
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine.arguments import ConfigOptions
+from tokennorm.inference.detector import Detections
+
+
+def as_dict(words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
+    return parser.parse_args(['--cfg-options', *words]).cfg_options
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+
+
+@pytest.fixture(scope='module')
+def result(data, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('tokennorm.report.hook.ReportHook.after_train', lambda self, runner: None)  # for time
+        return tokennorm.train(CONFIG, work_dir=tmp_path_factory.mktemp('work'), cfg_options=as_dict(options(data)))
+
+
+@pytest.fixture(scope='module')
+def detector(result):
+    return tokennorm.Detector(CONFIG, result.work_dir, device='cpu')
+
+
+def test_training_returns_metrics_and_checkpoint(result):
+    assert 0 <= result.metrics['coco/bbox_mAP'] <= 1
+    assert result.checkpoint.is_file()
+    assert result.checkpoint.parent == result.work_dir
+
+
+def test_detections_are_those_of_mmdet(data, result, detector):
+    path = next((data / 'images' / 'val').iterdir())
+    detector._inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=8)  # after one epoch all scores are low
+    found = detector(path, score_threshold=0.0)
+    assert len(found) == 8
+    inferencer = DetInferencer(
+        CONFIG, str(next(result.work_dir.glob('epoch_*.pth'))), device='cpu', show_progress=False
+    )
+    inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=8)
+    (expected,) = inferencer(str(path))['predictions']
+    np.testing.assert_allclose(found.boxes, expected['bboxes'], atol=1e-3)
+    np.testing.assert_allclose(found.scores, expected['scores'], atol=1e-5)
+    assert found.labels.tolist() == expected['labels']
+    assert found.class_names == [detector.classes[label] for label in expected['labels']]
+    assert found.masks is None
+    middle = float(np.median(found.scores))
+    above = detector(path, score_threshold=middle)
+    assert len(above) == (found.scores >= middle).sum() < len(found)
+    np.testing.assert_array_equal(above.boxes, found.boxes[found.scores >= middle])
+
+
+def test_paths_arrays_and_pil_images_give_the_same(data, detector, tmp_path):
+    path = tmp_path / 'image.png'
+    array = cv2.imread(str(next((data / 'images' / 'val').iterdir())))
+    cv2.imwrite(str(path), array)
+    found = detector([str(path), path, array, Image.open(path)], score_threshold=0.0, batch_size=2)
+    assert len(found) == 4
+    for other in found[1:]:
+        np.testing.assert_allclose(other.boxes, found[0].boxes, atol=1e-3)
+        np.testing.assert_allclose(other.scores, found[0].scores, atol=1e-5)
+    assert detector([]) == []
+
+
+def test_bad_images_and_arguments_are_named(detector, tmp_path):
+    (tmp_path / 'a.jpg').write_bytes(b'no image')
+    for image, message in [
+        (tmp_path / 'none.jpg', r'image .*none.jpg not found'),
+        (tmp_path / 'a.jpg', r'image .*a.jpg cannot be decoded'),
+        (np.zeros((4, 4, 3)), r'shape \(4, 4, 3\) and float64 must be \(H, W, 3\) or \(H, W\) and uint8'),
+        (3, r'must be a path, an array or a PIL image, not int'),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            detector(image)
+    with pytest.raises(ValueError, match=r'score_threshold=2 must be between 0 and 1'):
+        detector(tmp_path / 'a.jpg', score_threshold=2)
+    with pytest.raises(ValueError, match=r'config none not found'):
+        tokennorm.Detector('none', 'x.pth')
+    with pytest.raises(RuntimeError, match=r'config none not found'):
+        tokennorm.train('none')
+
+
+def test_detections_of_supervision():
+    supervision = pytest.importorskip('supervision')
+    found = Detections(
+        boxes=np.array([[1, 2, 3, 4]], np.float32),
+        scores=np.array([0.5], np.float32),
+        labels=np.array([1]),
+        class_names=['star'],
+        masks=np.ones((1, 5, 6), bool),
+    ).to_supervision()
+    assert isinstance(found, supervision.Detections)
+    assert found.xyxy.tolist() == [[1, 2, 3, 4]]
+    assert found.data['class_name'].tolist() == ['star']
+    assert found.mask.shape == (1, 5, 6)

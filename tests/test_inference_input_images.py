@@ -1,0 +1,110 @@
+"""Images, videos and streams that `predict` reads, and inputs that it refuses."""
+
+import cv2
+import numpy as np
+import pytest
+
+from tokennorm.inference.input_images import check_sources, open_sources
+
+
+def gray(value):
+    return np.full((48, 64, 3), value, np.uint8)
+
+
+def write_video(path):
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'mp4v'), 6, (64, 48))
+    for i in range(10):
+        video.write(gray(20 * i))
+    video.release()
+    return str(path)
+
+
+def names_and_levels(source):
+    return [(name, round(float(image.mean()) / 20)) for name, image in source.images]
+
+
+def test_every_third_frame_of_a_video(tmp_path):
+    source = open_sources([write_video(tmp_path / 'v.mp4')], tmp_path / 'out', every=3)
+    assert (source.count, source.frame_rate) == (4, 2)
+    assert names_and_levels(source) == [('v/000000', 0), ('v/000003', 3), ('v/000006', 6), ('v/000009', 9)]
+
+
+def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
+    for i, name in enumerate(['a/1.png', 'b/1.png', 'b/c/2.JPG', 'out/vis/3.png']):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), gray(20 * i))
+    (tmp_path / 'b' / 'empty.png').write_bytes(b'')
+    files = open_sources([str(tmp_path / 'b' / '1.png'), str(tmp_path / 'a' / '1.png')], tmp_path / 'out')
+    assert (files.count, files.frame_rate) == (2, None)
+    assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
+    files = open_sources([str(tmp_path / 'b/1.png'), str(tmp_path / 'b/../a/1.png')], tmp_path / 'out')
+    assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
+    folder = open_sources([str(tmp_path)], tmp_path / 'out')
+    assert open_sources([str(tmp_path / 'b')], tmp_path).count == 3  # in the output folder, not in its drawings
+    assert [(name, image is None) for name, image in folder.images] == [
+        ('a/1.png', False),
+        ('b/1.png', False),
+        ('b/c/2.JPG', False),
+        ('b/empty.png', True),
+    ]
+
+
+class Camera:
+    """Three frames from webcam 1 and from a video file, whose header promises ten."""
+
+    def __init__(self, source):
+        self.left = 3 if source == 1 or str(source).endswith('.avi') else 0
+        self.expected = 0 if source == 1 else 10
+
+    def isOpened(self):
+        return self.left > 0
+
+    def get(self, what):
+        return self.expected if what == cv2.CAP_PROP_FRAME_COUNT else 0.0
+
+    def grab(self):
+        self.left -= 1
+        return self.left >= 0
+
+    def retrieve(self):
+        return True, gray(20 * self.left)
+
+    def release(self):
+        pass
+
+
+def test_a_webcam_is_read_until_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(cv2, 'VideoCapture', Camera)
+    source = open_sources(['1'], tmp_path / 'out')
+    assert (source.count, source.frame_rate) == (0, 25)
+    assert names_and_levels(source) == [('frame/000000', 2), ('frame/000001', 1), ('frame/000002', 0)]
+    with pytest.raises(ValueError, match='webcam 0 cannot be opened'):
+        open_sources(['0'], tmp_path / 'out')
+    with pytest.raises(ValueError, match='stream rtsp://camera/1 cannot be opened'):
+        open_sources(['rtsp://camera/1'], tmp_path / 'out')
+
+
+def test_a_video_that_ends_early_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cv2, 'VideoCapture', Camera)
+    (tmp_path / 'v.avi').touch()
+    source = open_sources([str(tmp_path / 'v.avi')], tmp_path / 'out', every=2)
+    assert source.count == 5
+    assert names_and_levels(source) == [('v/000000', 2), ('v/000002', 0)]
+    assert 'warning: v: the video ends after 3 of 10 frames' in capsys.readouterr().err
+
+
+def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
+    (tmp_path / 'notes.txt').write_text('text')
+    cases = {
+        ('https://a.org/x.jpg',): 'is a web address; download the file first',
+        ('none.jpg',): 'none.jpg not found',
+        (str(tmp_path / 'notes.txt'), str(tmp_path / 'notes.txt')): 'several inputs must be image files',
+        (str(tmp_path), 'rtsp://camera'): 'several inputs must be image files',
+    }
+    for sources, message in cases.items():
+        with pytest.raises(ValueError, match=message):
+            check_sources(sources)
+    with pytest.raises(ValueError, match=r'has no images'):
+        open_sources([str(tmp_path)], tmp_path / 'out')
+    with pytest.raises(ValueError, match=r'notes.txt is neither a readable video nor an image'):
+        open_sources([str(tmp_path / 'notes.txt')], tmp_path / 'out')

@@ -1,0 +1,143 @@
+"""lambda in every visualization backend, and not in the way of what else reads the logs."""
+
+import json
+import runpy
+from pathlib import Path
+
+import mmdet
+import pytest
+import torch
+from mmengine.evaluator import BaseMetric
+from mmengine.model import BaseModel
+from mmengine.runner import Runner
+
+from tokennorm.norms import DTN
+from tokennorm.report.lambda_hook import LambdaHook
+from tokennorm.report.lambdas import read_ratio_curves
+from tokennorm.report.scalars import read_scalars
+
+
+class Toy(BaseModel):
+    """Learns to return zeros, two norms deep."""
+
+    def __init__(self, norms) -> None:
+        super().__init__()
+        self.norms = norms
+
+    def forward(self, inputs, mode):
+        loss = self.norms(torch.stack(inputs)).square().mean() + sum(p.sum() for p in self.parameters() if p.ndim == 1)
+        return dict(loss=loss) if mode == 'loss' else [loss]
+
+
+class Score(BaseMetric):
+    def process(self, data_batch, data_samples):
+        self.results.append(1.0)
+
+    def compute_metrics(self, results):
+        return dict(score=1.0)
+
+
+def train(work_dir, norms, backends=('LocalVisBackend',), epochs=3):
+    """Epochs of 4 iterations."""
+    inputs = [dict(inputs=torch.randn(3, 3, 4))] * 4
+    loader = dict(dataset=inputs, batch_size=1, sampler=dict(type='DefaultSampler', shuffle=False))
+    runner = Runner(
+        model=Toy(norms),
+        work_dir=str(work_dir),
+        train_dataloader=loader,
+        val_dataloader=loader,
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+        val_cfg=dict(),
+        val_evaluator=[Score(prefix='coco')],
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=2)),
+        custom_hooks=[LambdaHook(interval=5)],
+        visualizer=dict(type='Visualizer', vis_backends=[dict(type=name) for name in backends], name=work_dir.name),
+        experiment_name=work_dir.name,
+    )
+    runner.train()
+    return runner
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    work_dir = tmp_path_factory.mktemp('lambda')
+    return work_dir, train(work_dir, torch.nn.Sequential(DTN(4, 2), DTN(4, 1, only_var=True)))
+
+
+def lines(work_dir):
+    (path,) = work_dir.glob('*/vis_data/scalars.json')
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_layer_is_logged_from_start_to_end(trained):
+    work_dir, runner = trained
+    curves = read_ratio_curves(work_dir)
+    assert list(curves) == [
+        *(f'norms.0.{kind}.{statistic}' for kind in ('mean', 'var') for statistic in ('mean', 'min', 'max')),
+        *(f'norms.1.var.{statistic}' for statistic in ('mean', 'min', 'max')),
+    ]
+    assert all(list(curve) == [0, 5, 10, 12] for curve in curves.values())
+    ratios = runner.model.norms[0].mean_logit.sigmoid()
+    for statistic in ('mean', 'min', 'max'):
+        curve = curves[f'norms.0.mean.{statistic}']
+        assert curve[0] == 0.5
+        assert curve[12] == pytest.approx(getattr(ratios, statistic)().item())
+    assert curves['norms.0.mean.mean'][5] < 0.5, 'lambda was not trained'
+
+
+def test_a_resumed_training_goes_on_in_the_same_curves(trained, tmp_path):
+    for i, entries in enumerate(([(0, 0.5), (5, 0.4), (10, 0.3)], [(10, 0.2), (15, 0.1)])):
+        folder = tmp_path / str(i) / 'vis_data'
+        folder.mkdir(parents=True)
+        text = ''.join(json.dumps({'lambda/a.var.min': value, 'step': step}) + '\n' for step, value in entries)
+        (folder / 'scalars.json').write_text(text + '{"lambda/a.va')
+    assert read_ratio_curves(tmp_path) == {'a.var.min': {0: 0.5, 5: 0.4, 10: 0.2, 15: 0.1}}
+
+
+def test_log_lines_and_the_curves_of_the_report_are_as_without_it(trained):
+    work_dir, _ = trained
+    (log,) = work_dir.glob('*/*.log')
+    assert 'lambda/' not in log.read_text()
+    scalars = read_scalars(work_dir)
+    assert list(scalars['loss']) == [2, 4, 6, 8, 10, 12]
+    assert scalars['coco/score'] == {1: 1.0, 2: 1.0, 3: 1.0}
+
+
+def test_the_analysis_of_mmdet_reads_the_same_losses(trained):
+    """With our lines and without: the steps and losses of each epoch."""
+    work_dir, _ = trained
+    path = Path(mmdet.__file__).parent / '.mim' / 'tools' / 'analysis_tools' / 'analyze_logs.py'
+    load = runpy.run_path(str(path))['load_json_logs']
+    (with_ours,) = work_dir.glob('*/vis_data/scalars.json')
+    (without,) = (file for file in with_ours.parent.glob('*.json') if file.name != 'scalars.json')
+    assert 'lambda/' not in without.read_text()
+    (ours,), (plain,) = load([str(with_ours)]), load([str(without)])
+    assert {epoch: (log['step'], log['loss']) for epoch, log in ours.items()} == {
+        epoch: (log['step'], log['loss']) for epoch, log in plain.items()
+    }
+    assert ours[1]['norms.0.mean.mean'][0] == 0.5
+
+
+def test_a_model_without_dtn_is_left_alone(tmp_path):
+    train(tmp_path / 'plain', torch.nn.LayerNorm(4), epochs=1)
+    assert read_ratio_curves(tmp_path / 'plain') == {}
+    assert [entry['step'] for entry in lines(tmp_path / 'plain')] == [2, 4, 1]
+
+
+def test_tensorboard_gets_them(tmp_path):
+    pytest.importorskip('tensorboard')
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(tmp_path / 'board', torch.nn.Sequential(DTN(4, 2)), backends=('LocalVisBackend', 'TensorboardVisBackend'))
+    events = EventAccumulator(str(next(tmp_path.glob('board/*/vis_data'))))
+    events.Reload()
+    tags = events.Tags()['scalars']
+    assert {'loss', 'coco/score', 'lambda/norms.0.mean.mean', 'lambda/norms.0.var.max'} <= set(tags)
+    curve = read_ratio_curves(tmp_path / 'board')['norms.0.var.max']
+    assert {e.step: e.value for e in events.Scalars('lambda/norms.0.var.max')} == pytest.approx(curve)
+
+
+def test_interval():
+    with pytest.raises(ValueError, match='LambdaHook: interval=0 must be at least 1'):
+        LambdaHook(interval=0)
