@@ -5,6 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 
+class UserError(RuntimeError):
+    """An error that the user can fix. Its text says what is wrong, what was expected and what to do.
+
+    The command line prints it in one line and exits.
+    """
+
+
 @contextmanager
 def exit_on(*kinds: type[Exception], where: str = '') -> Iterator[None]:
     """Ends the program with one line for errors of these kinds; `where` precedes the error's own text."""
