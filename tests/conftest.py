@@ -18,20 +18,7 @@ if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter then, which has to be known before anything imports Triton.
     os.environ.setdefault('TRITON_INTERPRET', '1')
 
-# Relative to the largest entry of the expected tensor.
-TOLERANCE = {
-    'forward': {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 4e-3, torch.float16: 5e-4},
-    'backward': {torch.float64: 1e-9, torch.float32: 1e-4},
-}
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
-
-
-def assert_near(name, actual, expected, kind='forward', dtype=torch.float32):
-    """Largest difference, relative to the largest expected entry, within the table's tolerance."""
-    assert actual.shape == expected.shape, f'{name}: {tuple(actual.shape)} is not {tuple(expected.shape)}'
-    scale = expected.abs().max().clamp(min=1e-30).double()
-    error = ((actual.double() - expected.double()).abs().max() / scale).item()
-    assert error <= TOLERANCE[kind][dtype], f'{name}: relative error {error:.2e}'
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -99,7 +86,8 @@ def demo_data(tmp_path_factory):
 @pytest.fixture(scope='session')
 def demo_trained(demo_data, tmp_path_factory):
     """The work directory of one epoch on them, for several modules: nothing writes to it."""
-    from tests.test_tools import CONFIG, options, tool
+    from tests.helpers.commands import tool
+    from tests.helpers.trained import CONFIG, options
 
     work_dir = tmp_path_factory.mktemp('work')
     tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(demo_data)])

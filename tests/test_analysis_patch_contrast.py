@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.analysis.patch_contrast import between_means, contrast, main, patches_of
 from tokennorm.layers import DualPatchEmbed
 

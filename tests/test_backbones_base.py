@@ -5,23 +5,13 @@ import torch
 from mmengine.registry import MODELS
 from torch import nn
 
-from tests.conftest import assert_near
-from tokennorm.backbones import PVT, PVTv2, Swin
+from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.compare import assert_near
+from tokennorm.backbones import PVT, Swin
 from tokennorm.layers import block as layers
 from tokennorm.norms import DTN, BatchNorm, LayerNorm
 
-ARCH = dict(embed_dims=[8, 16, 24], depths=[2, 2, 1], num_heads=[1, 2, 4], mlp_ratios=[2, 2, 1])
-SR_RATIOS = dict(sr_ratios=[4, 2, 1])
-BACKBONES = {
-    PVT: dict(arch=ARCH | SR_RATIOS, pretrain_img_size=64),
-    PVTv2: dict(arch=ARCH | SR_RATIOS),
-    Swin: dict(arch=ARCH, window_size=4),
-}
 of_every_backbone = pytest.mark.parametrize('cls', BACKBONES)
-
-
-def build(cls, **kwargs):
-    return cls(**{**BACKBONES[cls], 'drop_path_rate': 0.0, **kwargs})
 
 
 @of_every_backbone

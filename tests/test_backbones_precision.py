@@ -2,18 +2,16 @@
 
 import pytest
 import torch
-from mmdet.structures import DetDataSample
-from mmdet.structures.mask import BitmapMasks
 from mmdet.utils import register_all_modules
 from mmengine import DefaultScope
 from mmengine.hub import get_config
 from mmengine.registry import MODELS
-from mmengine.structures import InstanceData
 from torch import nn
 
+from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.cases import slow
-from tests.test_backbones_base import BACKBONES, build
-from tests.test_backbones_pvt import ARCH
+from tests.helpers.pvt import ARCH
+from tests.helpers.samples import sample_with_two_objects
 
 # Largest difference of a map, relative to its largest entry: some units in the last place of each.
 TOLERANCE = {'bfloat16': 3e-2, 'float16': 4e-3}
@@ -64,19 +62,6 @@ def test_off_it_is_left_to_the_caller(cls):
     assert dtypes == {torch.bfloat16}
     with pytest.raises(ValueError, match="autocast_dtype='bf16' must be 'bfloat16', 'float16' or None"):
         build(cls, autocast_dtype='bf16')
-
-
-def sample_with_two_objects():
-    masks = torch.zeros(2, 96, 128, dtype=torch.uint8)
-    masks[0, 8:60, 10:70], masks[1, 30:90, 64:120] = 1, 1
-    sample = DetDataSample(metainfo=dict(img_shape=(96, 128), batch_input_shape=(96, 128), pad_shape=(96, 128)))
-    sample.gt_instances = InstanceData(
-        bboxes=torch.tensor([[10.0, 8, 70, 60], [64, 30, 120, 90]]),
-        labels=torch.tensor([1, 5]),
-        masks=BitmapMasks(masks.numpy(), 96, 128),
-    )
-    sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
-    return sample
 
 
 @pytest.mark.parametrize(

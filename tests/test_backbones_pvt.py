@@ -13,7 +13,8 @@ from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
+from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
@@ -21,14 +22,6 @@ from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.layers import block as layers
 from tokennorm.layers.drop_path import DropPath
 from tokennorm.norms import DTN, LayerNorm
-
-ARCH = dict(
-    embed_dims=[8, 16, 40, 64],
-    depths=[2, 1, 1, 1],
-    num_heads=[1, 2, 5, 8],
-    mlp_ratios=[4, 4, 2, 2],
-    sr_ratios=[8, 4, 2, 1],
-)
 
 
 def test_the_dtn_authors_variants_have_more_heads_of_the_same_parameters():
@@ -43,28 +36,6 @@ def test_the_dtn_authors_variants_have_more_heads_of_the_same_parameters():
     assert shapes[0] == shapes[1]
     centred = PVT('tiny-dtn', token_norm_cfg=dict(type='DTN')).stages[0].blocks[0].norm1.position
     assert centred.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
-
-
-def small_pvt(**kwargs):
-    return PVT(**{**dict(arch=ARCH, pretrain_img_size=224, drop_path_rate=0.0), **kwargs})
-
-
-def published_layout(model):
-    """The model's state dict under the PVT authors' names, with what a classifier has beside it."""
-    renamed = {}
-    for key, value in model.state_dict().items():
-        _, stage, kind, *rest = key.split('.')
-        kind = 'block' if kind == 'blocks' else kind
-        renamed['.'.join([f'{kind}{int(stage) + 1}', *rest])] = value
-    renamed['pos_embed4'] = torch.cat([torch.randn(1, 1, 64), renamed['pos_embed4']], dim=1)
-    extra = {
-        'cls_token': (1, 1, 64),
-        'norm.weight': (64,),
-        'norm.bias': (64,),
-        'head.weight': (10, 64),
-        'head.bias': (10,),
-    }
-    return renamed | {key: torch.randn(shape) for key, shape in extra.items()}
 
 
 def mmdets_twin(ours):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tests.helpers.weights import randomise
 from tests.reference import attention_written_out
 from tokennorm.backbones.vit_attention import Attention, WindowAttention

@@ -7,8 +7,9 @@ import torch
 from mmengine import Config
 from mmengine.runner import save_checkpoint
 
-from tests.test_backbones_pvt import ARCH, randomise
-from tests.test_configs import ROOT
+from tests.helpers.configs import ROOT
+from tests.helpers.pvt import ARCH
+from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import check_start

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from tests.test_backbones_pvt import ARCH, published_layout, randomise
-from tests.test_padding import SWIN, VIT
+from tests.helpers.padded_models import SWIN, VIT
+from tests.helpers.pvt import ARCH, published_layout
+from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from tests.test_backbones_pvt import randomise, small_pvt
-from tests.test_checkpoints_loading import assert_same_weights, pretrained
+from tests.helpers.checkpoints import assert_same_weights, pretrained
+from tests.helpers.pvt import small_pvt
+from tests.helpers.weights import randomise
 from tokennorm.checkpoints import find_checkpoint, read_state_dict
 from tokennorm.checkpoints.writing import to_bytes
 

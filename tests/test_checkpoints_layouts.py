@@ -6,15 +6,14 @@ from mmdet.models.backbones.pvt import PyramidVisionTransformer as MMDetPVT
 from mmpretrain.models.backbones import SwinTransformer as MMPretrainSwin
 from torch import nn
 
-from tests import test_backbones_pvt as pvt
-from tests import test_backbones_pvt_v2 as pvt_v2
-from tests import test_backbones_swin as swin
-from tests import test_backbones_vit as vit
-from tests.conftest import assert_near
+from tests.helpers import pvt as pvt
+from tests.helpers import pvt_v2 as pvt_v2
+from tests.helpers import swin as swin
+from tests.helpers import vit as vit
+from tests.helpers.compare import assert_near
+from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError, load_pretrained
-
-randomise = pvt.randomise
 
 
 def run(model, image):

@@ -5,20 +5,11 @@ import pytest
 import torch
 from mmengine.logging import HistoryBuffer
 
-from tests.test_backbones_pvt import ARCH, published_layout, randomise, small_pvt
+from tests.helpers.checkpoints import assert_same_weights, pretrained
+from tests.helpers.pvt import ARCH, published_layout, small_pvt
+from tests.helpers.weights import randomise
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt, load_pretrained, read_state_dict
-
-
-def pretrained(path, **kwargs):
-    model = PVT(ARCH, init_cfg=dict(type='Pretrained', checkpoint=str(path)), **kwargs)
-    model.init_weights()
-    return model
-
-
-def assert_same_weights(actual, expected):
-    for key, value in expected.state_dict().items():
-        assert torch.equal(actual.state_dict()[key], value), key
 
 
 @pytest.mark.parametrize('wrapper', [None, 'state_dict', 'model'])

@@ -14,8 +14,9 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengines
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from tests.test_backbones_pvt import published_layout, randomise, small_pvt
-from tests.test_checkpoints_loading import assert_same_weights, pretrained
+from tests.helpers.checkpoints import assert_same, assert_same_weights, pretrained
+from tests.helpers.pvt import published_layout, small_pvt
+from tests.helpers.weights import randomise
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe_checkpoint, newest_checkpoint
@@ -91,24 +92,6 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         with pytest.raises(ConnectionError, match=r"a b.pth could not be fetched: URL can't contain control"):
             read_state_dict(f'{address}/a b.pth')
         server.shutdown()
-
-
-def assert_same(name, actual, expected):
-    assert type(actual) is type(expected), name
-    if isinstance(expected, dict):
-        assert list(actual) == list(expected), name
-        for key in expected:
-            assert_same(f'{name}.{key}', actual[key], expected[key])
-    elif isinstance(expected, list | tuple):
-        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
-            assert_same(f'{name}.{i}', one, other)
-    elif isinstance(expected, np.ndarray):
-        assert actual.dtype == expected.dtype, name
-        np.testing.assert_array_equal(actual, expected, name)
-    elif isinstance(expected, torch.Tensor):
-        assert torch.equal(actual, expected), name
-    else:
-        assert actual == expected, name
 
 
 def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):

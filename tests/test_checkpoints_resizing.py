@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from timm.layers.pos_embed_rel import resize_rel_pos_bias_table_simple
 
-from tests.conftest import assert_near
-from tests.test_backbones_pvt import published_layout, randomise, small_pvt
-from tests.test_backbones_swin import mmdets_model, small_swin
+from tests.helpers.compare import assert_near
+from tests.helpers.pvt import published_layout, small_pvt
+from tests.helpers.swin import mmdets_model, small_swin
+from tests.helpers.weights import randomise
 from tokennorm.checkpoints import CheckpointError, load_pretrained, resize_bias_table, resize_positions
 
 

@@ -11,8 +11,9 @@ import torch
 from mmengine.runner import checkpoint as loaders
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from tests.test_backbones_pvt import randomise, small_pvt
-from tests.test_checkpoints_loading import assert_same_weights, pretrained
+from tests.helpers.checkpoints import assert_same_weights, pretrained
+from tests.helpers.pvt import small_pvt
+from tests.helpers.weights import randomise
 from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict, trained_classes
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.backbones import PVT
 
 pytestmark = pytest.mark.slow

@@ -4,12 +4,8 @@ import argparse
 import ast
 import re
 import shlex
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 
-import mmdet.utils
-import mmpretrain.utils
 import pytest
 import torch
 from mmengine import Config, DefaultScope
@@ -18,9 +14,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 from tests.helpers.cases import slow
-from tokennorm.engine.runner.model_checks import check_neck, check_strides
+from tests.helpers.configs import ROOT, build_model, resolve
 
-ROOT = Path(__file__).resolve().parents[1] / 'configs'
 TESTED_ELSEWHERE = ('segmentation',)
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
@@ -57,21 +52,6 @@ FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table')
 
 def name_of(path):
     return str(path.relative_to(ROOT))
-
-
-@cache
-def resolve(path):
-    return Config.fromfile(path)
-
-
-def build_model(cfg):
-    mmdet.utils.register_all_modules(init_default_scope=False)
-    mmpretrain.utils.register_all_modules(init_default_scope=False)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(deepcopy(cfg.model))
-    check_neck(model, cfg.model.get('neck'))
-    check_strides(model)
-    return model
 
 
 def flatten(node, name=''):

@@ -5,8 +5,6 @@ import io
 import json
 import re
 import shutil
-import struct
-import zlib
 
 import cv2
 import mmcv
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.coco_files import edit
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
@@ -35,15 +34,6 @@ def inspect(root):
     return inspect_splits(find_coco_splits(root))
 
 
-def edit(root, split, change):
-    """Applies `change` to the content of an annotation file."""
-    path = root / 'annotations' / f'{split}.json'
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    return content
-
-
 def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     found = inspect(data)
     assert (found.errors, found.warnings) == ([], [])
@@ -54,17 +44,6 @@ def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     disks = sum(a['category_id'] == content['categories'][0]['id'] for a in content['annotations'])
     assert f'| disk | {disks} |' in found.table
     assert found.mask_errors == []
-
-
-def png_of_size(width, height):
-    """A PNG whose header says so, with an end and next to no pixels."""
-
-    def chunk(kind, content):
-        return struct.pack('>I', len(content)) + kind + content + struct.pack('>I', zlib.crc32(kind + content))
-
-    header = struct.pack('>IIBBBBB', width, height, 8, 0, 0, 0, 0)
-    body = chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b'')
-    return b'\x89PNG\r\n\x1a\n' + body
 
 
 def first(content):

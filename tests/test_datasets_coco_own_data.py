@@ -8,8 +8,8 @@ import torch
 from mmdet.evaluation import CocoMetric
 from mmengine import Config
 
-from tests.test_configs import ROOT
-from tests.test_datasets_coco_inspection import edit
+from tests.helpers.coco_files import edit
+from tests.helpers.configs import ROOT
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits

@@ -9,36 +9,20 @@ import pytest
 import yaml
 from mmengine.config import Config
 
-from tests.test_configs import ROOT
+from tests.helpers.configs import ROOT
+from tests.helpers.folders import NAMES, write_voc, write_yolo
 from tokennorm.cli.check import main as check
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.runner.data import use_data_folder
 
-NAMES = ['disk', 'square', 'triangle', 'star']
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
     return tmp_path / 'cache'
-
-
-@pytest.fixture(scope='module')
-def coco(tmp_path_factory):
-    """With a pentagon in each box, which touches its sides, in place of the run lengths."""
-    root = make_shapes_dataset(tmp_path_factory.mktemp('coco') / 'shapes', num_train=8, num_val=4, image_size=64)
-    for path in (root / 'annotations').iterdir():
-        content = json.loads(path.read_text())
-        for a in content['annotations']:
-            x, y, w, h = a['bbox']
-            corners = [(0.5, 0), (1, 0.4), (0.7, 1), (0.2, 1), (0, 0.5)]
-            a['segmentation'] = [[v for i, j in corners for v in (x + i * w, y + j * h)]]
-        path.write_text(json.dumps(content))
-    return root
 
 
 def by_image(split):
@@ -69,69 +53,6 @@ def assert_same_objects(actual, expected, with_masks=True):
             if with_masks:
                 assert len(other[2]) == 1
                 assert other[2][0] == pytest.approx(polygons[0], abs=0.01)
-
-
-def images_and_objects(split):
-    names = {category['id']: category['name'] for category in split.content['categories']}
-    for image in split.content['images']:
-        objects = [a for a in split.content['annotations'] if a['image_id'] == image['id']]
-        yield image, [(names[a['category_id']], a) for a in objects]
-
-
-def write_yolo(coco, root, with_polygons=False, images='images/{}', **extra):
-    """The same dataset in YOLO's format; images without objects have no label file."""
-    for split in find_coco_splits(coco).values():
-        folder = root / images.format(split.name)
-        shutil.copytree(split.image_dir, folder)
-        for image, objects in images_and_objects(split):
-            width, height = image['width'], image['height']
-            lines = []
-            for name, a in objects:
-                x, y, w, h = a['bbox']
-                numbers = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
-                if with_polygons:
-                    numbers = [v / (width, height)[i % 2] for i, v in enumerate(a['segmentation'][0])]
-                lines.append(' '.join(map(str, [NAMES.index(name), *numbers])))
-            path = folder.parents[len(images.split('/')) - 1] / images.format(split.name).replace('images', 'labels')
-            if lines:
-                path.mkdir(parents=True, exist_ok=True)
-                (path / image['file_name']).with_suffix('.txt').write_text('\n'.join(lines) + '\n')
-    content = dict(train=images.format('train'), val=images.format('val'), names=NAMES) | extra
-    (root / 'data.yaml').write_text(yaml.safe_dump(content))
-    return root
-
-
-def write_voc(coco, root, image_sets=True):
-    for split in find_coco_splits(coco).values():
-        xml_dir = root / ('Annotations' if image_sets else split.name)
-        image_dir = root / ('JPEGImages' if image_sets else split.name)
-        for folder in (xml_dir, image_dir):
-            folder.mkdir(parents=True, exist_ok=True)
-        stems = []
-        for image, objects in images_and_objects(split):
-            stem = f'{split.name}_{image["file_name"].rpartition(".")[0]}'
-            stems.append(stem)
-            shutil.copy(split.image_dir / image['file_name'], image_dir / f'{stem}.jpg')
-            nodes = ''
-            for name, a in objects:
-                x, y, w, h = a['bbox']
-                corners = a['segmentation'][0]
-                polygon = ''.join(
-                    f'<{"xy"[i % 2]}{i // 2 + 1}>{v + 1}</{"xy"[i % 2]}{i // 2 + 1}>' for i, v in enumerate(corners)
-                )
-                nodes += (
-                    f'<object><name>{name}</name><difficult>{a["iscrowd"]}</difficult><polygon>{polygon}</polygon>'
-                    f'<bndbox><xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox>'
-                    '</object>'
-                )
-            size = f'<size><width>{image["width"]}</width><height>{image["height"]}</height><depth>3</depth></size>'
-            (xml_dir / f'{stem}.xml').write_text(
-                f'<annotation><filename>{stem}.jpg</filename>{size}{nodes}</annotation>'
-            )
-        if image_sets:
-            (root / 'ImageSets' / 'Main').mkdir(parents=True, exist_ok=True)
-            (root / 'ImageSets' / 'Main' / f'{split.name}.txt').write_text('\n'.join(stems) + '\n')
-    return root
 
 
 @pytest.mark.parametrize('with_polygons', [False, True])

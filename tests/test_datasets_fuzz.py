@@ -16,15 +16,14 @@ from mmdet.registry import DATASETS
 from mmdet.utils import register_all_modules
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from pycocotools import mask as coco_masks
 
+from tests.helpers.coco_files import HEIGHT, WIDTH, sound_content
 from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.coco.own_data import use_coco_splits
 from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 
-HEIGHT, WIDTH = 24, 32
 VALUES = [
     None, True, False, 0, 1, -1, 2, 3, 0.5, -0.0, 24, 32, 1e-9, 1e9, -1e9, 1e300, 2**31, 2**63, -(2**63), 10**30,
     10**400, float('nan'), float('inf'), float('-inf'), '', 'a', '1', 'cat', 'dog', '\0', '\ud800', 'x' * 5000, '/',
@@ -34,26 +33,6 @@ VALUES = [
     dict(size=[HEIGHT, WIDTH], counts=[10**9, -(10**9) + HEIGHT * WIDTH]), dict(size=[HEIGHT, WIDTH], counts='PPPPPP'),
     dict(size=[10**6, 10**6], counts=[10**12]), dict(size=[HEIGHT], counts='a'), dict(counts='a'),
 ]  # fmt: skip
-
-
-def sound_content(num_images):
-    """Boxes, polygons, run lengths of both kinds, a crowd, and an image without objects."""
-    bitmap = np.zeros((HEIGHT, WIDTH), np.uint8, order='F')
-    bitmap[4:9, 6:20] = 1
-    packed = coco_masks.encode(bitmap)['counts'].decode()
-    masks = [
-        [[2, 2, 12, 2, 12, 9, 2, 9]],
-        [[2, 2, 12, 2, 12, 9], [3, 12, 9, 12, 9, 20, 4, 20]],
-        dict(size=[HEIGHT, WIDTH], counts=packed),
-        dict(size=[HEIGHT, WIDTH], counts=[100, 40, 60, 500, 68]),
-    ]
-    annotations = [
-        dict(id=i + 1, image_id=i % (num_images - 1) + 1, category_id=(3, 7)[i % 2], bbox=[2 + i, 2.5, 9, 8], area=72.0,
-             iscrowd=int(i == 3), segmentation=masks[i % 4])
-        for i in range(8)
-    ]  # fmt: skip
-    images = [dict(id=i + 1, file_name=f'{i}.png', height=HEIGHT, width=WIDTH) for i in range(num_images)]
-    return dict(images=images, annotations=annotations, categories=[dict(id=3, name='cat'), dict(id=7, name='dog')])
 
 
 @pytest.fixture(scope='module')

@@ -16,7 +16,7 @@ from mmpretrain.datasets import CustomDataset
 from torch import distributed as torch_dist
 
 from tests.helpers.commands import tool
-from tests.test_engine_resume_processes import end, in_two_processes, start
+from tests.helpers.processes import end, in_two_processes, start
 from tokennorm.datasets.image_folder import find_image_folder, use_image_folder
 from tokennorm.datasets.shard_dataset import ShardDataset
 from tokennorm.datasets.shards import INDEX, count_classes, write_index, write_shards

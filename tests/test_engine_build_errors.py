@@ -7,7 +7,8 @@ from mmdet.visualization import DetLocalVisualizer
 from mmengine.registry import MODELS
 from torch import nn
 
-from tests.test_tools import CONFIG, options, tool
+from tests.helpers.commands import tool
+from tests.helpers.trained import CONFIG, options
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.runner.build_errors import build_errors
 

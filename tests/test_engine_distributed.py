@@ -14,11 +14,11 @@ from mmengine.config import Config
 from torch import distributed as torch_dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.conftest import assert_near
+from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.cases import slow
-from tests.test_backbones_base import BACKBONES, build
-from tests.test_backbones_timm import CASES as TIMM_CASES
-from tests.test_backbones_vit import ARCH as VIT_ARCH
+from tests.helpers.compare import assert_near
+from tests.helpers.timm_models import CASES as TIMM_CASES
+from tests.helpers.vit import ARCH as VIT_ARCH
 from tokennorm.backbones import TimmBackbone, ViT
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.distributed import start_cpu_processes

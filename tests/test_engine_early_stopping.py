@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmengine.registry import METRICS
 
-from tests import test_engine_resume_state as toys
+from tests.helpers import toy_training as toys
 
 STOP = dict(
     type='tokennorm.EarlyStoppingHook',

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.full_disk import files_of_at_most
-from tests.test_engine_resume_state import EPOCHS, collect_garbage, train  # noqa: F401 - a fixture
+from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.engine.resume.make_resumable import latest_checkpoint
 from tokennorm.engine.runner import train as train_with_messages

@@ -10,8 +10,7 @@ from mmdet.utils import register_all_modules
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from tests.test_datasets_coco_inspection import png_of_size
-from tests.test_datasets_fuzz import HEIGHT, WIDTH, sound_content
+from tests.helpers.coco_files import HEIGHT, WIDTH, png_of_size, sound_content
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.hooks.data_errors import DataError
 

@@ -13,8 +13,8 @@ from mmengine.registry import DATASETS, MODELS
 from torch import nn
 
 from tests.helpers.cases import fast_first
-from tests.test_engine_resume_state import EPOCHS as FOUR_EPOCHS
-from tests.test_engine_resume_state import ITERATIONS, collect_garbage, train  # noqa: F401 - a fixture
+from tests.helpers.toy_training import EPOCHS as FOUR_EPOCHS
+from tests.helpers.toy_training import ITERATIONS, collect_garbage, train  # noqa: F401
 
 EPOCHS = FOUR_EPOCHS | dict(max_epochs=3)
 NUM_IMAGES = 12

@@ -1,15 +1,14 @@
 """Two processes over gloo: each resumes with random numbers of its own, and both stop where one has no finite loss."""
 
-import gc
 import itertools
-import os
 
 import pytest
 import torch
 from torch import distributed as torch_dist
 from torch import multiprocessing
 
-from tests.test_engine_resume_state import EPOCHS, ToyModel, train
+from tests.helpers.processes import end, in_two_processes, start
+from tests.helpers.toy_training import EPOCHS, ToyModel, train
 from tokennorm.engine.distributed import start_cpu_processes
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
@@ -22,23 +21,6 @@ def in_processes(cfg):
     cfg.launcher = 'pytorch'
     cfg.randomness.diff_rank_seed = True
     start_cpu_processes(cfg)
-
-
-def start(rank, folder):
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
-    torch_dist.init_process_group('gloo', store=torch_dist.FileStore(f'{folder}/store', 2), rank=rank, world_size=2)
-
-
-def end():
-    torch_dist.barrier()  # a process whose peer is gone is aborted
-    gc.collect()
-    torch_dist.destroy_process_group()
-
-
-def in_two_processes(function, folder):
-    """Forks of a process that has imported this module only: autograd does not run in a fork of one that has run it."""
-    multiprocessing.start_processes(function, args=(str(folder),), nprocs=2, start_method='forkserver')
 
 
 def train_and_resume(rank, folder):

@@ -1,9 +1,7 @@
 """A resumed training run ends bit for bit like an uninterrupted one, wherever it was stopped; a toy model for speed."""
 
-import gc
 import itertools
 import random
-import warnings
 from functools import partial
 
 import numpy as np
@@ -11,13 +9,16 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
-from mmengine.runner import Runner
-from torch import nn
+from mmengine.registry import DATASETS, HOOKS, METRICS
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from tests.helpers.cases import fast_first
+from tests.helpers.toy_training import (
+    EPOCHS,
+    ITERATIONS,
+    Stop,
+    train,
+)
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
 
@@ -43,19 +44,6 @@ class ToyData(Dataset):
         return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
 
 
-@MODELS.register_module()
-class ToyModel(BaseModel):
-    """Dropout draws from the generator of the process, batch norm has buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
-
-    def forward(self, inputs, mode='tensor'):
-        out = self.net(torch.stack(inputs) if isinstance(inputs, list) else inputs)
-        return dict(loss=out.square().mean()) if mode == 'loss' else [out]
-
-
 @METRICS.register_module()
 class ToyMetric:
     """Better at each validation; draws random numbers, which must not change the training."""
@@ -69,10 +57,6 @@ class ToyMetric:
 
     def evaluate(self, size):
         return dict(acc=float(next(self.values)))
-
-
-class Stop(Exception):
-    """Raised in place of whatever stops a training run early."""
 
 
 @HOOKS.register_module()
@@ -94,10 +78,7 @@ class StopAt(Hook):
             raise Stop
 
 
-EPOCHS = dict(type='EpochBasedTrainLoop', max_epochs=4, val_interval=2)
-ITERATIONS = dict(type='IterBasedTrainLoop', max_iters=14, val_interval=4)
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
-AVERAGE = dict(type='EMAHook', ema_type='ExponentialMovingAverage', momentum=0.1, update_buffers=True)
 CASES = {
     'epochs': dict(train_cfg=EPOCHS),
     'aspect': dict(train_cfg=EPOCHS, batch_sampler=ASPECT, interval=3, by_epoch=False),
@@ -110,84 +91,6 @@ CASES = {
     'finite': dict(train_cfg=ITERATIONS, interval=5, by_epoch=False),
     'averaged': dict(train_cfg=EPOCHS, interval=3, by_epoch=False, average=True, save_best='acc'),
 }
-
-
-def config(
-    work_dir,
-    train_cfg,
-    interval=1,
-    by_epoch=True,
-    sampler='DefaultSampler',
-    batch_sampler=None,
-    workers=0,
-    accumulate=1,
-    save_best=None,
-    max_keep_ckpts=2,
-    wrapper=None,
-    average=False,
-    **stop,
-):
-    loader = dict(dataset=dict(type='mmengine.ToyData'), num_workers=workers, persistent_workers=workers > 0)
-    cfg = Config(
-        dict(
-            default_scope='mmengine',
-            model=dict(type='ToyModel'),
-            train_dataloader=dict(
-                **loader, batch_size=3, sampler=dict(type=sampler, shuffle=True), batch_sampler=batch_sampler
-            ),
-            val_dataloader=dict(**loader, batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False)),
-            val_evaluator=dict(type='ToyMetric'),
-            train_cfg=dict(train_cfg),
-            val_cfg=dict(),
-            optim_wrapper=dict(**wrapper or {}, optimizer=dict(type='AdamW', lr=0.01), accumulative_counts=accumulate),
-            param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
-            default_hooks=dict(
-                checkpoint=dict(
-                    type='CheckpointHook',
-                    interval=interval,
-                    by_epoch=by_epoch,
-                    max_keep_ckpts=max_keep_ckpts,
-                    save_best=save_best,
-                )
-            ),
-            custom_hooks=[dict(type='StopAt', **stop), *([AVERAGE] if average else [])],
-            work_dir=str(work_dir),
-            experiment_name=str(work_dir),
-            randomness=dict(seed=3),
-            log_level='ERROR',
-        )
-    )
-    make_resumable(cfg)
-    return cfg
-
-
-def train(work_dir, resume=False, prepare=None, **settings):
-    """The weights at the end; with a stop, what is on disk is all that is left."""
-    cfg = config(work_dir, **settings)
-    cfg.experiment_name += f'{next(COUNTER)}'
-    if prepare is not None:
-        prepare(cfg)
-    if resume:
-        latest = latest_checkpoint(work_dir)
-        cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        runner = Runner.from_cfg(cfg)
-        try:
-            runner.train()
-        except Stop:
-            return None
-    return runner
-
-
-COUNTER = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def collect_garbage():
-    """Ends the workers of discarded data loaders before the next test."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.parametrize('name', fast_first(CASES, 'epochs', 'accumulating', 'iterations', 'averaged'))

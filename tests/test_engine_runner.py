@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 from torch import nn
 
-from tests import test_engine_resume_state as toys
+from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import trained_classes
 from tokennorm.engine.runner import build_runner
 from tokennorm.engine.runner.build import _check_start_fits, _find_checkpoint_to_resume

@@ -8,7 +8,9 @@ import pytest
 from mmengine.config import Config
 
 import tokennorm
-from tests.test_tools import CONFIG, options, tool, without_report  # noqa: F401 - a fixture
+from tests.helpers.commands import tool
+from tests.helpers.selections import few
+from tests.helpers.trained import CONFIG, options, without_report  # noqa: F401
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.arguments import ConfigOptions
 from tokennorm.engine.runner import settings
@@ -102,13 +104,6 @@ def test_a_training_uses_half_of_the_cores(monkeypatch):
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
     return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=2, image_size=64)
-
-
-def few(**more):
-    """Options that keep a run small, without those that name the data."""
-    return [
-        one for one in options('x', **more) if not re.search(r'data_root|ann_file|max_epochs|val_interval|ckpt', one)
-    ]
 
 
 def as_dict(words):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokennorm.engine import check_env
+from tokennorm import environment as check_env
 
 
 def loader(**faults):

@@ -14,7 +14,7 @@ from mmengine.registry import MODELS, PARAM_SCHEDULERS
 from torch import nn
 
 import tokennorm
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 
 
 @pytest.mark.parametrize(

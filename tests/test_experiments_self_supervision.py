@@ -17,7 +17,7 @@ from mmengine.registry import PARAM_SCHEDULERS
 from PIL import Image
 
 import tokennorm
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.backbones import ViT
 
 pytestmark = pytest.mark.filterwarnings('ignore:`torch.nn.utils.weight_norm` is deprecated')  # lightly's head

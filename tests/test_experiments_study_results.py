@@ -12,7 +12,7 @@ from experiments.study.page import write_report
 from experiments.study.plan import Run, load_study
 from experiments.study.results import keep_results, read_results, read_runs
 
-from tests.test_experiments_study_page import AP, record, write
+from tests.helpers.study_records import AP, record, write
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs' / 'study'

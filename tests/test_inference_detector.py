@@ -9,7 +9,7 @@ from mmdet.apis import DetInferencer
 from PIL import Image
 
 import tokennorm
-from tests.test_tools import CONFIG, options
+from tests.helpers.trained import CONFIG, options
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.arguments import ConfigOptions
 from tokennorm.inference.detector import Detections

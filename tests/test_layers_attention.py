@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.layers.attention import eq6_bias
 from tokennorm.ops.dtn import axis_weights
 

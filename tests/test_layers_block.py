@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.backbones import ViT
 from tokennorm.layers.block import Block
 from tokennorm.norms import LayerNorm

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.backbones import PVT, ViT
 from tokennorm.layers import DualPatchEmbed
 

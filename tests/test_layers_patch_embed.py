@@ -7,7 +7,7 @@ from einops import rearrange
 from mmdet.models.layers import PatchEmbed as MMDetPatchEmbed
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 
 

@@ -6,7 +6,7 @@ import torchvision
 from mmcv.ops import roi_align
 from mmdet.models.necks import FPN
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.necks import SimpleFeaturePyramid
 

@@ -11,8 +11,9 @@ from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
-from tests.conftest import assert_near
-from tests.test_backbones_vit import ARCH, randomise
+from tests.helpers.compare import assert_near
+from tests.helpers.vit import ARCH
+from tests.helpers.weights import randomise
 from tokennorm.necks import SimpleFeaturePyramid
 
 

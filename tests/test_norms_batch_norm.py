@@ -5,7 +5,7 @@ import torch
 from mmengine.model import convert_sync_batchnorm, revert_sync_batchnorm
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tests.reference import channels_first
 from tokennorm.norms import BatchNorm, SyncBatchNorm
 

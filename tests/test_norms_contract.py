@@ -6,33 +6,16 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tests.conftest import assert_near
-from tests.test_backbones_base import BACKBONES, build
+from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.compare import assert_near
+from tests.helpers.norms import NORMS, cfg_of
 from tokennorm import norms
 from tokennorm.builder import build_norm
 
-NORMS = {
-    'LN': norms.LayerNorm,
-    'DTN': norms.DTN,
-    'BN': norms.BatchNorm,
-    'SyncBN': norms.SyncBatchNorm,
-    'IN': norms.InstanceNorm,
-    'GN': norms.GroupNorm,
-    'SN': norms.SwitchableNorm,
-    'ScaleNorm': norms.ScaleNorm,
-    'PowerNorm': norms.PowerNorm,
-    'RMSNorm': norms.RMSNorm,
-    'DyT': norms.DynamicTanh,
-}
-OWN_ARGUMENTS = {'GN': dict(num_groups=4)}
 BASES = dict(IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'BN', 'IN', 'GN', 'SN', 'PowerNorm']
 RUNNING = ['BN', 'SyncBN', 'SN', 'PowerNorm']
 of_every_norm = pytest.mark.parametrize('name', NORMS)
-
-
-def cfg_of(name):
-    return dict(type=name, **OWN_ARGUMENTS.get(name, {}))
 
 
 def statistics_of(model):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn, relative_positions
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN, LayerNorm

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tests.reference import power_norm_step
 from tokennorm.norms import PowerNorm
 

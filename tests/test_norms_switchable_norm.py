@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tests.reference import channels_first, switchable_norm
 from tokennorm.norms import BatchNorm, GroupNorm, InstanceNorm, SwitchableNorm
 

@@ -8,8 +8,8 @@ import torch
 from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 
-from tests.test_backbones_precision import sample_with_two_objects
-from tests.test_configs import ROOT, build_model, resolve
+from tests.helpers.configs import ROOT, build_model, resolve
+from tests.helpers.samples import sample_with_two_objects
 
 DETECTORS = ('retinanet', 'mask-rcnn')
 BACKBONES = ('pvt/{}_pvt-t_fpn', 'pvt_v2/{}_pvtv2-b2_fpn', 'swin/{}_swin-t-p4-w7_fpn', 'vit/{}_vit-s_sfp')

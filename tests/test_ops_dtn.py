@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import assert_near
 from tests.helpers.cases import slow
+from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn
 from tokennorm.ops import dtn_cpu
 from tokennorm.ops.dtn import dtn, eager_dtn

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.conftest import assert_near
+from tests.helpers.compare import assert_near
 from tokennorm.norms import DTN
 from tokennorm.ops import dtn_cpu
 from tokennorm.ops.cache import cache_directory

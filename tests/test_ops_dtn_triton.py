@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.conftest import assert_near
 from tests.helpers.cases import slow
+from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn, relative_positions
 from tokennorm.ops.moments import tokens_inside
 

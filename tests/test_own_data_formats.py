@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from tests.test_datasets_finding import NAMES, write_voc, write_yolo
-from tests.test_engine_settings import few
+from tests.helpers.folders import NAMES, write_voc, write_yolo
+from tests.helpers.selections import few
 from tokennorm.cli.predict import main as predict
 from tokennorm.cli.test import main as evaluate
 from tokennorm.cli.train import main as train

@@ -7,16 +7,16 @@ import torch
 from mmdet.structures import DetDataSample
 from torch import nn
 
-from tests.conftest import assert_near
-from tests.test_backbones_pvt import ARCH, randomise
+from tests.helpers.compare import assert_near
+from tests.helpers.padded_models import SWIN, VIT
+from tests.helpers.pvt import ARCH
+from tests.helpers.weights import randomise
 from tokennorm import padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.padding import image_sizes_of, note_image_sizes, valid_tokens
 from tokennorm.registry import MODELS
 
-SWIN = dict(embed_dims=(16, 32, 64, 128), depths=(1, 1, 1, 1), num_heads=(1, 2, 4, 8), mlp_ratios=(2, 2, 2, 2))
-VIT = dict(embed_dims=36, depth=3, num_heads=4, mlp_ratio=2)
 SIZES = [(96, 64), (64, 128)]  # multiples of 32, so that every stage has whole cells alone as well
 
 

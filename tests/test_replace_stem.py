@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from tests.conftest import assert_near
-from tests.test_replace_norms import MODELS, maps, timm_swin, vit, with_random_norms
+from tests.helpers.compare import assert_near
+from tests.helpers.third_party import MODELS, maps, timm_swin, vit, with_random_norms
 from tokennorm import replace_norms, replace_stem
 from tokennorm.layers import DualPatchEmbed
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.test_report_page import report  # noqa: F401
+from tests.helpers.report import report  # noqa: F401
 
 BROWSER = shutil.which('chromium') or shutil.which('google-chrome')
 PROBE = """

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 
-from tests.test_report_evaluation import make_truth, noisy, perfect
-from tests.test_report_page import CONFIG, Balance
-from tests.test_report_scalars import write_scalars
+from tests.helpers.detections import make_truth, noisy, perfect
+from tests.helpers.report import CONFIG, Balance
+from tests.helpers.scalars import write_scalars
 from tokennorm.cli.compare import main
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.compare import compare, config_changes, read_run

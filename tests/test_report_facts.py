@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 
-from tests.test_report_evaluation import make_truth
+from tests.helpers.detections import make_truth
 from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.figures import pick_confusions
 

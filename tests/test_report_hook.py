@@ -12,7 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.structures import InstanceData
 
-from tests import test_tools
+from tests.helpers import trained as test_tools
 from tokennorm.datasets import CLASSES
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.runner.report import use_report

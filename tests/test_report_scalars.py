@@ -1,15 +1,7 @@
 """Scalars of a work directory: one curve per name, over several starts."""
 
-import json
-
+from tests.helpers.scalars import write_scalars
 from tokennorm.report.scalars import read_scalars
-
-
-def write_scalars(folder, start, entries):
-    path = folder / start / 'vis_data' / 'scalars.json'
-    path.parent.mkdir(parents=True)
-    path.write_text('\n'.join(json.dumps(entry) for entry in entries) + '\n')
-    return path
 
 
 def test_a_resumed_run_is_one_curve(tmp_path):

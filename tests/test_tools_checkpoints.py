@@ -11,10 +11,11 @@ from mmengine import Config
 from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
 
-from tests import test_backbones_swin as swin
-from tests import test_tools
-from tests.test_checkpoints_reading import assert_same
-from tests.test_tools import CONFIG, ROOT, options, tool
+from tests.helpers import swin as swin
+from tests.helpers import trained as test_tools
+from tests.helpers.checkpoints import assert_same
+from tests.helpers.commands import tool
+from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
 from tokennorm.report.scalars import read_scalars

@@ -8,10 +8,10 @@ from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
+from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.cases import slow
-from tests.test_backbones_base import BACKBONES, build
-from tests.test_backbones_vit import small_vit
-from tests.test_norms_contract import NORMS, cfg_of
+from tests.helpers.norms import NORMS, cfg_of
+from tests.helpers.vit import small_vit
 from tokennorm.backbones import PVT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm

@@ -1,0 +1,36 @@
+"""Comparison of weights and checkpoints."""
+
+import numpy as np
+import torch
+
+from tests.helpers.pvt import ARCH
+from tokennorm.backbones import PVT
+
+
+def pretrained(path, **kwargs):
+    model = PVT(ARCH, init_cfg=dict(type='Pretrained', checkpoint=str(path)), **kwargs)
+    model.init_weights()
+    return model
+
+
+def assert_same_weights(actual, expected):
+    for key, value in expected.state_dict().items():
+        assert torch.equal(actual.state_dict()[key], value), key
+
+
+def assert_same(name, actual, expected):
+    assert type(actual) is type(expected), name
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected), name
+        for key in expected:
+            assert_same(f'{name}.{key}', actual[key], expected[key])
+    elif isinstance(expected, list | tuple):
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same(f'{name}.{i}', one, other)
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype, name
+        np.testing.assert_array_equal(actual, expected, name)
+    elif isinstance(expected, torch.Tensor):
+        assert torch.equal(actual, expected), name
+    else:
+        assert actual == expected, name

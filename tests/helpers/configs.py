@@ -1,0 +1,29 @@
+"""Configs of the package, resolved and built."""
+
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+
+import mmdet.utils
+import mmpretrain.utils
+from mmengine import Config, DefaultScope
+from mmengine.registry import MODELS
+
+from tokennorm.engine.runner.model_checks import check_neck, check_strides
+
+ROOT = Path(__file__).resolve().parents[2] / 'configs'
+
+
+@cache
+def resolve(path):
+    return Config.fromfile(path)
+
+
+def build_model(cfg):
+    mmdet.utils.register_all_modules(init_default_scope=False)
+    mmpretrain.utils.register_all_modules(init_default_scope=False)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(deepcopy(cfg.model))
+    check_neck(model, cfg.model.get('neck'))
+    check_strides(model)
+    return model

@@ -1,0 +1,47 @@
+"""Records of study runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from experiments.study.plan import load_study
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CONFIG = ROOT / 'configs' / 'study' / 'cpu.py'
+
+AP = {'LN': (0.30, 0.32, 0.31), 'LN+DPN': (0.31, 0.35, 0.33), 'DTN': (0.30, 0.30, 0.30), 'DTN+DPN': (0.36, 0.37, 0.38)}
+
+
+def record(run, metric, value, **more):
+    """A run of four epochs that was validated at the second and the fourth."""
+    return dict(
+        stage=run.stage,
+        arm=run.arm,
+        seed=run.seed,
+        finished=True,
+        fingerprint='0',
+        epochs=4,
+        batch_size=8,
+        optimizer=dict(type='AdamW', lr=1e-3),
+        curve={'2': {metric: 0.9}, '4': {metric: value}},  # the best epoch is not the last
+        seconds=90.0,
+        cpu_seconds=60.0,
+        pieces=2,
+        machines=['a machine'],
+        versions=dict(python='3.11', torch='2.11'),
+        command='python',
+        parameters=1234567,
+        train_images=400,
+        val_images=150,
+    ) | dict(more)
+
+
+def write(study, run, content):
+    study.folder(run).mkdir(parents=True, exist_ok=True)
+    (study.folder(run) / 'record.json').write_text(json.dumps(content))
+
+
+@pytest.fixture
+def study(tmp_path):
+    return load_study(CONFIG, tmp_path / 'runs')

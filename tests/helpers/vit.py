@@ -1,0 +1,44 @@
+"""Small ViTs, published layouts, and timm's and mmpretrain's models."""
+
+import torch
+from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
+from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+from tests.helpers.weights import randomise
+from tokennorm.backbones import ViT
+
+ARCH = dict(embed_dims=24, depth=4, num_heads=3, mlp_ratio=2)
+
+
+def small_vit(**kwargs):
+    return ViT(**{**dict(arch=ARCH, patch_size=8, pretrain_img_size=32, window_size=3, drop_path_rate=0.0), **kwargs})
+
+
+def classifier(**kwargs):
+    return small_vit(out_type='cls_token', **kwargs)
+
+
+def timms_model(**kwargs):
+    row = dict(embed_dim=24, depth=4, num_heads=3, mlp_ratio=2)
+    return randomise(TimmViT(img_size=32, patch_size=8, num_classes=10, dynamic_img_size=True, **row, **kwargs))
+
+
+def mmpretrains_model():
+    row = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+    return randomise(MMPretrainViT(row, img_size=32, patch_size=8))
+
+
+def dtn_authors_layout(model):
+    """A late class token's state dict under the DTN authors' names: without biases of queries, keys and values."""
+    renamed = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
+    for key, value in model.state_dict().items():
+        if key.endswith('qkv.bias'):
+            continue
+        if key.endswith('.position'):
+            square, dx, dy = value.unbind(-1)
+            renamed[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
+            renamed[key.replace('position', 'pos_proj.bias')] = torch.randn(3)
+        else:
+            key = key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')
+            renamed[key] = value
+    return renamed
