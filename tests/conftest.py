@@ -18,6 +18,9 @@ if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter then, which has to be known before anything imports Triton.
     os.environ.setdefault('TRITON_INTERPRET', '1')
 
+from tests.helpers.report import report  # noqa: F401 - a fixture
+from tests.helpers.trained import without_report  # noqa: F401 - a fixture
+
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
 
 

@@ -17,6 +17,7 @@ from tests.helpers.toy_training import (
     EPOCHS,
     ITERATIONS,
     Stop,
+    collect_garbage,  # noqa: F401 - a fixture
     train,
 )
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable

@@ -10,7 +10,7 @@ from mmengine.config import Config
 import tokennorm
 from tests.helpers.commands import tool
 from tests.helpers.selections import few
-from tests.helpers.trained import CONFIG, options, without_report  # noqa: F401
+from tests.helpers.trained import CONFIG
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.arguments import ConfigOptions
 from tokennorm.engine.runner import settings

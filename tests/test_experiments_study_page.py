@@ -8,10 +8,15 @@ import pytest
 from experiments.robustness.names import CORRUPTIONS
 from experiments.study.figures import value_at
 from experiments.study.page import factor_difference, write_report
-from experiments.study.plan import ARMS, Run
+from experiments.study.plan import ARMS, Run, load_study
 from experiments.study.results import read_runs
 
 from tests.helpers.study_records import AP, CONFIG, ROOT, record, write
+
+
+@pytest.fixture
+def study(tmp_path):
+    return load_study(CONFIG, tmp_path / 'runs')
 
 
 @pytest.fixture

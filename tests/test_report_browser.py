@@ -6,8 +6,6 @@ import subprocess
 
 import pytest
 
-from tests.helpers.report import report  # noqa: F401
-
 BROWSER = shutil.which('chromium') or shutil.which('google-chrome')
 PROBE = """
 <pre id="probe"></pre>
@@ -31,7 +29,7 @@ addEventListener('load', () => {
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason='needs chromium')
 @pytest.mark.parametrize('width', [1200, 500])  # headless Chromium has no narrower window
-def test_the_page_works_in_a_browser(report, tmp_path, width):  # noqa: F811
+def test_the_page_works_in_a_browser(report, tmp_path, width):
     folder, *_ = report
     page = tmp_path / 'page.html'
     start = '<head><script>window.problems = []; onerror = text => window.problems.push(text);</script>'

@@ -12,14 +12,17 @@ import torch
 from mmengine.config import Config
 from mmengine.structures import InstanceData
 
-from tests.helpers import trained as test_tools
 from tokennorm.datasets import CLASSES
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.runner.report import use_report
 from tokennorm.report.hook import ReportHook, enlarge, plot_curves
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
-trained = test_tools.trained  # a fixture
+
+
+@pytest.fixture(scope='module')
+def trained(demo_trained):
+    return demo_trained
 
 
 def test_a_training_run_ends_with_a_report(trained):

@@ -26,6 +26,16 @@ from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.runner import train
 
 
+@pytest.fixture(scope='module')
+def trained(demo_trained):
+    return demo_trained
+
+
+@pytest.fixture(scope='module')
+def data(demo_data):
+    return demo_data
+
+
 def scalars(work_dir):
     lines = [
         line for path in sorted(work_dir.glob('*/vis_data/scalars.json')) for line in path.read_text().splitlines()

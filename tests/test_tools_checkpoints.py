@@ -12,7 +12,6 @@ from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
 
 from tests.helpers import swin as swin
-from tests.helpers import trained as test_tools
 from tests.helpers.checkpoints import assert_same
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
@@ -20,7 +19,15 @@ from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
 from tokennorm.report.scalars import read_scalars
 
-data, trained, without_report = test_tools.data, test_tools.trained, test_tools.without_report  # fixtures
+
+@pytest.fixture(scope='module')
+def data(demo_data):
+    return demo_data
+
+
+@pytest.fixture(scope='module')
+def trained(demo_trained):
+    return demo_trained
 
 
 class Planted:

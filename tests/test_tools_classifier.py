@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.helpers.commands import tool
-from tests.helpers.trained import without_report  # noqa: F401
 from tokennorm.datasets import make_shape_classes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]

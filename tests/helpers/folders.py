@@ -1,29 +1,12 @@
 """Datasets in YOLO and Pascal VOC format."""
 
-import json
 import shutil
 
-import pytest
 import yaml
 
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 
 NAMES = ['disk', 'square', 'triangle', 'star']
-
-
-@pytest.fixture(scope='module')
-def coco(tmp_path_factory):
-    """With a pentagon in each box, which touches its sides, in place of the run lengths."""
-    root = make_shapes_dataset(tmp_path_factory.mktemp('coco') / 'shapes', num_train=8, num_val=4, image_size=64)
-    for path in (root / 'annotations').iterdir():
-        content = json.loads(path.read_text())
-        for a in content['annotations']:
-            x, y, w, h = a['bbox']
-            corners = [(0.5, 0), (1, 0.4), (0.7, 1), (0.2, 1), (0, 0.5)]
-            a['segmentation'] = [[v for i, j in corners for v in (x + i * w, y + j * h)]]
-        path.write_text(json.dumps(content))
-    return root
 
 
 def images_and_objects(split):

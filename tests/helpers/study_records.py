@@ -3,9 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-from experiments.study.plan import load_study
-
 ROOT = Path(__file__).resolve().parents[2]
 
 CONFIG = ROOT / 'configs' / 'study' / 'cpu.py'
@@ -40,8 +37,3 @@ def record(run, metric, value, **more):
 def write(study, run, content):
     study.folder(run).mkdir(parents=True, exist_ok=True)
     (study.folder(run) / 'record.json').write_text(json.dumps(content))
-
-
-@pytest.fixture
-def study(tmp_path):
-    return load_study(CONFIG, tmp_path / 'runs')

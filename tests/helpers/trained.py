@@ -31,16 +31,6 @@ def options(data, **more):
     return [f'{key}={value}' for key, value in (cfg | more).items()]
 
 
-@pytest.fixture(scope='module')
-def data(demo_data):
-    return demo_data
-
-
-@pytest.fixture(scope='module')
-def trained(demo_trained):
-    return demo_trained
-
-
 @pytest.fixture
 def without_report(monkeypatch):
     """For further training runs: curves, predictions and the report take half of the time of a small one."""
