@@ -12,7 +12,7 @@ from tests.helpers.commands import tool
 from tokennorm.datasets import make_shape_classes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIG = str(ROOT / 'configs' / 'study' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py')
+CONFIG = str(ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py')
 CLASSES = ('disk-plain', 'square-stripes', 'star-speckle')
 OPTIONS = ['train_cfg.max_epochs=1', 'train_dataloader.batch_size=4', 'default_hooks.logger.interval=1']
 
