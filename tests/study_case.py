@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from experiments.study.plan import Study, load_study
-
 from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
+CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDY = """
 title = 'A miniature'
 seeds = {seeds}

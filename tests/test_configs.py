@@ -16,6 +16,7 @@ from mmengine.registry import MODELS
 from tests.helpers.cases import slow
 from tests.helpers.configs import ROOT, build_model, resolve
 
+EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
 TESTED_ELSEWHERE = ('segmentation',)
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
@@ -146,9 +147,8 @@ def test_the_documented_option_turns_an_lnstart_config_into_its_baseline(path):
 
 @pytest.mark.parametrize('base', sorted(ROOT.glob('_base_/*/*.py')), ids=name_of)
 def test_what_is_common_is_used(base):
-    assert any(
-        re.search(rf"'[./\w]*{re.escape(base.name)}'", path.read_text()) for path in ROOT.rglob('*.py') if path != base
-    )
+    configs = [*ROOT.rglob('*.py'), *EXPERIMENTS.rglob('*.py')]
+    assert any(re.search(rf"'[./\w]*{re.escape(base.name)}'", path.read_text()) for path in configs if path != base)
 
 
 def pretraining_of(path):

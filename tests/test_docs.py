@@ -104,7 +104,8 @@ def test_links_paths_and_names_exist(page):
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r'\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)', text)]
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
-    files = re.findall(r'\b((?:tools|benchmarks|configs|tests|requirements)/[\w./-]+\.(?:py|sh|yml|txt))', text)
+    folders = 'projects|tools|benchmarks|configs|tests|requirements'
+    files = re.findall(rf'(?<![\w/])((?:{folders})/[\w./-]+\.(?:py|sh|yml|txt))', text)
     assert [name for name in files if not (ROOT / name).exists()] == []
     if page.endswith('changelog.md'):
         return  # names what is gone

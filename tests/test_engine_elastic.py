@@ -17,7 +17,7 @@ from tests.helpers.commands import tool
 from tokennorm.datasets import make_shape_classes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIG = ROOT / 'configs' / 'study' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
+CONFIG = ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
 OPTIONS = [
     'randomness.seed=0',
     'model.backbone.drop_path_rate=0.2',

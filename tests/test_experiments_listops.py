@@ -4,17 +4,20 @@ import random
 from collections import Counter
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
-from experiments.listops.dataset import ListOps, read_examples, write_examples
-from experiments.listops.grammar import DIGITS, OPERATORS, VOCABULARY, Grammar, evaluate, examples
 from mmengine import Config
 from mmengine.registry import MODELS, PARAM_SCHEDULERS
 from torch import nn
 
 import tokennorm
+from experiments.listops.dataset import ListOps, read_examples, write_examples
+from experiments.listops.grammar import DIGITS, OPERATORS, VOCABULARY, Grammar, evaluate, examples
 from tests.helpers.compare import assert_near
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_bad_files(tmp_path, text, message):
     (tmp_path / 'x.tsv').write_text(text)
     with pytest.raises(ValueError, match=message):
         read_examples(tmp_path / 'x.tsv')
-    with pytest.raises(FileNotFoundError, match=r'tools/listops\.py'):
+    with pytest.raises(FileNotFoundError, match=r'listops/make_data\.py'):
         read_examples(tmp_path / 'absent.tsv')
 
 
@@ -207,7 +210,7 @@ def test_bad_arguments():
 
 @cache
 def lra_config():
-    return Config.fromfile(tokennorm.config('listops/listops_1xb32_lra'))
+    return Config.fromfile(ROOT / 'projects' / 'experiments' / 'listops' / 'configs' / 'listops_1xb32_lra.py')
 
 
 def test_learning_rate_is_long_range_arenas():

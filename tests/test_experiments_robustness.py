@@ -13,6 +13,15 @@ import imagecorruptions
 import numpy as np
 import pytest
 import torch
+from imagecorruptions import corruptions as library
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import Config
+from mmengine.model import BaseModel
+from mmengine.structures import InstanceData
+from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
+from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
+from torch import nn
+
 from experiments.robustness import corruptions as corruptions_module
 from experiments.robustness.baselines import alexnet_baseline
 from experiments.robustness.class_folders import class_labels, restrict_answers, use_trained_classes
@@ -33,15 +42,6 @@ from experiments.robustness.mce import (
     relative_performance,
 )
 from experiments.robustness.results import CLEAN, Results, digest
-from imagecorruptions import corruptions as library
-from mmdet.registry import MODELS as MMDET_MODELS
-from mmengine.config import Config
-from mmengine.model import BaseModel
-from mmengine.structures import InstanceData
-from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
-from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
-from torch import nn
-
 from tests.helpers.cases import slow
 from tokennorm.datasets import make_shapes_dataset
 
@@ -365,7 +365,7 @@ def classifier(colours, tmp_path_factory):
 
 
 def run(arguments, tmp_path):
-    main = runpy.run_path(str(ROOT / 'tools' / 'robustness.py'))['main']
+    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'robustness' / 'run.py'))['main']
     main([*map(str, arguments[:2]), '--workers', '0', '--work-dir', str(tmp_path / 'work'), *map(str, arguments[2:])])
 
 

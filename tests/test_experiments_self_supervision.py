@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from experiments.self_supervision.dino import DINO, by_size
-from experiments.self_supervision.evaluation import knn_accuracy, linear_accuracy
-from experiments.self_supervision.images import MEAN, STD, Crops
 from mmengine import Config
 from mmengine.logging import MessageHub
 from mmengine.registry import PARAM_SCHEDULERS
 from PIL import Image
 
 import tokennorm
+from experiments.self_supervision.dino import DINO, by_size
+from experiments.self_supervision.evaluation import knn_accuracy, linear_accuracy
+from experiments.self_supervision.images import MEAN, STD, Crops
 from tests.helpers.compare import assert_near
 from tokennorm.backbones import ViT
 
 pytestmark = pytest.mark.filterwarnings('ignore:`torch.nn.utils.weight_norm` is deprecated')  # lightly's head
-TOOLS = Path(__file__).resolve().parents[1] / 'tools'
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = ROOT / 'projects' / 'experiments' / 'self_supervision'
 ARCH = dict(embed_dims=16, depths=2, num_heads=4, mlp_ratios=2)
 BACKBONE = dict(patch_size=4, pretrain_img_size=16, l_dtn=1, token_norm_cfg=dict(type='DTN'), drop_path_rate=0.0)
 HEAD = dict(out_dims=6, hidden_dims=8, bottleneck_dims=4)
@@ -146,10 +147,10 @@ def test_a_detector_takes_the_weights_of_the_teacher(tmp_path):
 
 
 def test_the_documented_detector_has_the_norms_of_the_pretraining():
-    page = (TOOLS.parent / 'docs' / 'research' / 'self_supervision.md').read_text()
+    page = (ROOT / 'docs' / 'research' / 'self_supervision.md').read_text()
     (snippet,) = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
     exec(snippet, values := {})
-    cfg = Config.fromfile(tokennorm.config('dino/dino_vit-small_8xb64_in1k'))
+    cfg = Config.fromfile(PROJECT / 'configs' / 'dino_vit-small_8xb64_in1k.py')
     cfg.merge_from_dict({'model.backbone.token_norm_cfg.type': 'DTN', 'model.backbone.l_dtn': 10})
     for key in ('type', 'arch', 'token_norm_cfg', 'l_dtn'):
         assert cfg.model.backbone[key] == values['model']['backbone'][key]
@@ -191,7 +192,7 @@ def test_crops(tmp_path):
 
 
 def test_weight_decay_grows_tenfold_where_it_is_not_zero():
-    cfg = Config.fromfile(tokennorm.config('dino/dino_vit-small_8xb64_in1k'))
+    cfg = Config.fromfile(PROJECT / 'configs' / 'dino_vit-small_8xb64_in1k.py')
     groups = [dict(params=[torch.zeros(1, requires_grad=True)], weight_decay=decay) for decay in (0.04, 0.0)]
     optimizer = torch.optim.AdamW(groups)
     growth = cfg.param_scheduler[-1] | dict(convert_to_iter_based=False)
@@ -222,7 +223,7 @@ def test_trains_and_evaluates_with_the_reduced_config(norm, tmp_path, monkeypatc
     words += [f'evaluation.{part}.data_root={tmp_path}' for part in ('bank', 'queries')]
     monkeypatch.setattr(sys, 'argv', words)
     capsys.readouterr()
-    runpy.run_path(str(TOOLS / 'evaluate_features.py'), run_name='__main__')
+    runpy.run_path(str(PROJECT / 'evaluate_features.py'), run_name='__main__')
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == '24 images in the bank, 24 queries'
     assert [row.split(':')[0] for row in rows[1:]] == ['initial weights', str(tmp_path / 'run')]

@@ -7,14 +7,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
+
 from experiments.study.data import prepare_data, take_classes
 from experiments.study.pieces import run_piece
 from experiments.study.plan import Run, load_study
 from experiments.study.records import read_record
-
 from tests.helpers.cases import slow
 
-CONFIG = Path(__file__).resolve().parents[1] / 'configs' / 'study' / 'real.py'
+CONFIG = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs' / 'real.py'
 
 
 def make_source(folder, classes):

@@ -1,6 +1,7 @@
 """The statistics of a study against numbers worked out by hand."""
 
 import pytest
+
 from experiments.study.intervals import paired_difference, summarise
 
 

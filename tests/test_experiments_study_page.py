@@ -5,12 +5,12 @@ import runpy
 
 import cv2
 import pytest
+
 from experiments.robustness.names import CORRUPTIONS
 from experiments.study.figures import value_at
 from experiments.study.page import factor_difference, write_report
 from experiments.study.plan import ARMS, Run, load_study
 from experiments.study.results import read_runs
-
 from tests.helpers.study_records import AP, CONFIG, ROOT, record, write
 
 
@@ -123,7 +123,7 @@ def test_a_detector_that_found_nothing_has_an_ap_of_zero():
 
 
 def test_the_tool_writes_the_report_of_what_is_there(finished, tmp_path, capsys):
-    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'study' / 'run.py'))['main']
     main([str(CONFIG), '--work-dir', str(finished.work_dir), '--report', '--docs', str(tmp_path / 'docs')])
     assert 'study.md' in capsys.readouterr().out
     assert (tmp_path / 'docs' / 'study.md').read_text() == (finished.work_dir / 'study.md').read_text()
@@ -138,6 +138,6 @@ def test_the_tool_writes_the_report_of_what_is_there(finished, tmp_path, capsys)
     ],
 )
 def test_the_tool_says_what_is_wrong(tmp_path, arguments, message):
-    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'study' / 'run.py'))['main']
     with pytest.raises(SystemExit, match=message):
         main([str(CONFIG), '--work-dir', str(tmp_path), *arguments])

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine import DefaultScope
+from mmengine.registry import MODELS
+
 from experiments.robustness.evaluation import CorruptedTest
 from experiments.robustness.names import CORRUPTIONS
 from experiments.study import pieces, plan
@@ -13,9 +16,6 @@ from experiments.study.corrupted import add_corrupted
 from experiments.study.pieces import copy_shared, run_piece, shared_init
 from experiments.study.plan import Run
 from experiments.study.records import is_finished, new_record, read_record, write_record
-from mmengine import DefaultScope
-from mmengine.registry import MODELS
-
 from tests.study_case import make_study
 
 TOOL = Path(__file__).resolve().parents[1] / 'tools' / 'study.py'

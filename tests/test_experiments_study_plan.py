@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from experiments.study.plan import Run, load_study
-from experiments.study.records import fingerprint
 from mmengine import Config
 from torch import nn
 
+from experiments.study.plan import Run, load_study
+from experiments.study.records import fingerprint
 from tokennorm.datasets import SHAPE_CLASSES
 from tokennorm.registry import MODELS
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'study'
+CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'real')}
 STAGES = [(name, stage) for name, study in STUDIES.items() for stage in study.stages]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import cv2
 import pytest
+
 from experiments.study.figures import final_values
 from experiments.study.page import write_report
 from experiments.study.plan import Run, load_study
 from experiments.study.results import keep_results, read_results, read_runs
-
 from tests.helpers.study_records import AP, record, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,7 +20,7 @@ DOCS = ROOT / 'docs' / 'study'
 
 @pytest.fixture
 def study(tmp_path):
-    study = load_study(ROOT / 'configs' / 'study' / 'cpu.py', tmp_path / 'runs')
+    study = load_study(ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu.py', tmp_path / 'runs')
     for run in study.runs():
         metric = study.stages[run.stage].metric
         finished = (run.arm, run.seed) != ('DTN', 1)
@@ -61,7 +61,7 @@ def test_kept_runs_stay_when_others_are_added(study, tmp_path, monkeypatch):
 
 
 def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
-    study = load_study(ROOT / 'configs' / 'study' / 'real.py', tmp_path / 'runs')
+    study = load_study(ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'real.py', tmp_path / 'runs')
     for run in [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_blocks', 'l_dtn 2', 0)]:
         write(study, run, record(run, 'accuracy/top1', 20.0 + run.seed))
     assert set(read_runs(study)['vit_p16_blocks']) == {('LN', 0), ('l_dtn 2', 0)}
@@ -149,6 +149,6 @@ def test_a_published_page_is_what_its_results_give(tmp_path, monkeypatch, study,
 
 
 def test_results_need_a_place_for_the_page():
-    main = runpy.run_path(str(ROOT / 'tools' / 'study.py'))['main']
+    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'study' / 'run.py'))['main']
     with pytest.raises(SystemExit):
         main(['projects/experiments/study/configs/real.py', '--report', '--from', 'docs/study/results/real'])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CONFIG = ROOT / 'configs' / 'study' / 'cpu.py'
+CONFIG = ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu.py'
 
 AP = {'LN': (0.30, 0.32, 0.31), 'LN+DPN': (0.31, 0.35, 0.33), 'DTN': (0.30, 0.30, 0.30), 'DTN+DPN': (0.36, 0.37, 0.38)}
 

@@ -1,4 +1,4 @@
-"""Steps of `tokennorm robustness`: opens config, checkpoint and data, evaluates, and reports."""
+"""Steps of `robustness/run.py`: opens config, checkpoint and data, evaluates, and reports."""
 
 import argparse
 import time

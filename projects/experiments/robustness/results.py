@@ -84,7 +84,7 @@ class Results:
             return cls(path, dict(content['settings']), dict(content['cells']), dict(content['summary']))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f'{path} is not a results file of `tokennorm robustness` ({type(error).__name__}: {error})'
+                f'{path} is not a results file of robustness/run.py ({type(error).__name__}: {error})'
             ) from error
 
     @classmethod

@@ -1,6 +1,6 @@
-"""k-NN and linear accuracy of frozen features: `python projects/experiments/self_supervision/evaluate_features.py CONFIG CHECKPOINT [CHECKPOINT ...]`
+"""k-NN and linear accuracy of frozen features: `python evaluate_features.py CONFIG CHECKPOINT [CHECKPOINT ...]`
 
-The config is one of projects/experiments/self_supervision/configs. The first row is the backbone with its initial weights, for comparison.
+The config is one of the folder `configs` here. The first row is the backbone with its initial weights, for comparison.
 """
 
 import argparse

@@ -1,11 +1,13 @@
 """Runs a study that compares LayerNorm with DTN and the plain stem with Dual PatchNorm, and writes its report.
 
-`python projects/experiments/study/run.py projects/experiments/study/configs/cpu.py --jobs 2` can be interrupted and rerun. Each run is trained in pieces of a
-few minutes. A finished run is not repeated, and a killed one loses at most its last epoch.
+`python projects/experiments/study/run.py projects/experiments/study/configs/cpu.py --jobs 2` can be interrupted and
+rerun. Each run is trained in pieces of a few minutes. A finished run is not repeated, and a killed one loses at most
+its last epoch.
 
 The report can be regenerated without training:
 
-    python projects/experiments/study/run.py projects/experiments/study/configs/real.py --report --from docs/study/results/real --docs docs/study
+    python projects/experiments/study/run.py projects/experiments/study/configs/real.py \\
+        --report --from docs/study/results/real --docs docs/study
 """
 
 import argparse

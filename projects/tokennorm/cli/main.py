@@ -19,7 +19,6 @@ COMMANDS = dict(
     convert='convert a backbone checkpoint',
     publish='make a checkpoint small and safe to share',
     analyze="draw the DTN paper's figures of a model",
-    robustness='evaluate under the corruptions of ImageNet-C',
 )
 
 

@@ -1,7 +1,8 @@
 """Long ListOps at the size of the DTN paper's Table 4: width 512, 8 heads, 6 blocks, 5,000 steps of 32 expressions.
 
 Options: model.encoder=transformer, bigbird or reformer; model.token_norm_cfg.type=LN, BN, IN, GN, ScaleNorm, PowerNorm
-or DTN. The data comes from `python projects/experiments/listops/make_data.py data/listops`. The optimizer is that of Long Range Arena.
+or DTN. The optimizer is that of Long Range Arena. The data comes from
+`python projects/experiments/listops/make_data.py data/listops`.
 """
 
 _base_ = 'mmpretrain::_base_/default_runtime.py'

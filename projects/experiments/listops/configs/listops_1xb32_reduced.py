@@ -1,7 +1,7 @@
 """ListOps in minutes on one core: expressions of 20 to 100 tokens and depth 4, width 64, 4 heads, 2 blocks.
 
-The data comes from `python projects/experiments/listops/make_data.py data/listops_reduced --train 20000 --val 1000 --test 1000 --max-depth 4
---min-length 20 --max-length 100`.
+The data comes from `python projects/experiments/listops/make_data.py data/listops_reduced --train 20000 --val 1000
+--test 1000 --max-depth 4 --min-length 20 --max-length 100`.
 """
 
 _base_ = './listops_1xb32_lra.py'

@@ -1,7 +1,8 @@
 """The study at CPU size: 24 training runs on generated data, about an hour of one core in all.
 
 python projects/experiments/study/run.py projects/experiments/study/configs/cpu.py --jobs 2
-python projects/experiments/study/run.py projects/experiments/study/configs/cpu.py --report --from docs/study/results/cpu --docs docs/study
+python projects/experiments/study/run.py projects/experiments/study/configs/cpu.py \\
+    --report --from docs/study/results/cpu --docs docs/study
 """
 
 title = 'LayerNorm or DTN, plain stem or Dual PatchNorm, at CPU size'

@@ -12,8 +12,10 @@ Download the data first and put it below one folder, `data` or that of `--data-f
     python projects/experiments/study/run.py projects/experiments/study/configs/real.py --prepare --data-from DIR
     python projects/experiments/study/run.py projects/experiments/study/configs/real.py --jobs 2
     python projects/experiments/study/run.py projects/experiments/study/configs/real.py --stages swin --corrupted 500
-    python projects/experiments/study/run.py projects/experiments/study/configs/real.py --report --keep docs/study/results/real
-    python projects/experiments/study/run.py projects/experiments/study/configs/real.py --report --from docs/study/results/real --docs docs/study
+    python projects/experiments/study/run.py projects/experiments/study/configs/real.py \\
+        --report --keep docs/study/results/real
+    python projects/experiments/study/run.py projects/experiments/study/configs/real.py \\
+        --report --from docs/study/results/real --docs docs/study
 """
 
 title = 'LayerNorm or DTN, plain stem or Dual PatchNorm, on real images'
