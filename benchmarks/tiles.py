@@ -21,8 +21,8 @@ from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
 from tokennorm.checkpoints import find_checkpoint
+from tokennorm.config_files import read_config, use_options
 from tokennorm.datasets.image_files import read_image
-from tokennorm.engine.runner import read_config, use_options
 from tokennorm.export.verify import average_precision
 from tokennorm.inference.prediction import CocoDetections, build_inferencer
 from tokennorm.inference.tiles import detect_in_tiles

@@ -8,7 +8,7 @@ from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit, anchor_sizes, unmatched
-from tokennorm.engine.image_size import fitting_size, set_image_size, short_side, use_trained_size
+from tokennorm.image_size import fitting_size, set_image_size, short_side, use_trained_size
 
 RETINA = dict(
     type='AnchorGenerator',

@@ -6,7 +6,7 @@ import json
 import pytest
 from mmdet.datasets import CocoDataset
 
-from tokennorm.datasets.coco.checks import check_config_data
+from tokennorm.engine.checks import check_config_data
 
 CONTENT = dict(
     images=[dict(id=1, file_name='a.jpg', width=40, height=30)],

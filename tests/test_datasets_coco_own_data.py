@@ -11,10 +11,10 @@ from mmengine import Config
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.coco.own_data import _fit_limits, use_coco_splits
+from tokennorm.engine.checks import check_config_data
+from tokennorm.engine.data import _fit_limits, use_coco_splits
 
 
 @pytest.fixture

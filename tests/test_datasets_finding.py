@@ -13,11 +13,11 @@ from tests.helpers.configs import ROOT
 from tests.helpers.folders import NAMES, write_voc, write_yolo
 from tokennorm.cli.check import main as check
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
-from tokennorm.engine.runner.data import use_data_folder
+from tokennorm.engine.checks import check_config_data
+from tokennorm.engine.data import use_data_folder
 
 
 @pytest.fixture(scope='module')

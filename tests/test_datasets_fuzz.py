@@ -18,10 +18,10 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 
 from tests.helpers.coco_files import HEIGHT, WIDTH, sound_content
-from tokennorm.datasets.coco.checks import check_config_data
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.coco.own_data import use_coco_splits
+from tokennorm.engine.checks import check_config_data
+from tokennorm.engine.data import use_coco_splits
 from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 
 VALUES = [

@@ -10,7 +10,8 @@ from torch import nn
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.runner.build_errors import build_errors
+from tokennorm.engine.build import build_errors
+from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')
@@ -93,5 +94,5 @@ class Fragile(nn.Module):
 def test_errors_that_are_none_of_a_config_go_through():
     with pytest.raises(ValueError, match='of a training'), build_errors():
         raise ValueError('of a training')
-    with pytest.raises(SystemExit, match='error: Fragile: size=2 must be odd'), build_errors():
+    with pytest.raises(UserError, match=r'^Fragile: size=2 must be odd'), build_errors():
         MODELS.build(dict(type='Fragile', size=2))

@@ -12,8 +12,9 @@ from tests.full_disk import files_of_at_most
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.engine.resume.make_resumable import latest_checkpoint
-from tokennorm.engine.runner import train as train_with_messages
+from tokennorm.engine.training import run as train_with_messages
 from tokennorm.files import write_atomically
+from tokennorm.messages import UserError
 
 SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
 
@@ -48,8 +49,8 @@ def test_a_full_disk_ends_a_training_with_its_last_checkpoint_and_says_so(tmp_pa
         write_atomically(path, content)
 
     monkeypatch.setattr('tokennorm.files.write_atomically', full)
-    monkeypatch.setattr('tests.test_engine_resume_state.Runner.train', _train_with_messages(tmp_path))
-    with pytest.raises(SystemExit, match=r'No space left on device.*are unchanged\. Free some space, then --resume'):
+    monkeypatch.setattr('tests.helpers.toy_training.Runner.train', _train_with_messages(tmp_path))
+    with pytest.raises(UserError, match=r'No space left on device.*are unchanged\. Free some space, then --resume'):
         train(tmp_path, **SETTINGS)
     assert latest_checkpoint(tmp_path) == tmp_path / 'epoch_1.pth'
 

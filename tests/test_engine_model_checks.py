@@ -10,7 +10,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.runner.model_checks import check_neck, check_optimizer, check_runner_type, check_strides
+from tokennorm.engine.checks import check_neck, check_optimizer, check_runner_type, check_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 

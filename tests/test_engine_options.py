@@ -5,7 +5,8 @@ import argparse
 import pytest
 from mmengine.config import Config
 
-from tokennorm.engine.runner.options import ConfigOptions, check_keys, merge_options
+from tokennorm.cli.arguments import ConfigOptions
+from tokennorm.config_files import check_keys, merge_options
 
 
 def config():

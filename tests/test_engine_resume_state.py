@@ -1,6 +1,5 @@
 """A resumed training run ends bit for bit like an uninterrupted one, wherever it was stopped; a toy model for speed."""
 
-import itertools
 import random
 from functools import partial
 
@@ -8,76 +7,20 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import CheckpointHook, Hook
-from mmengine.registry import DATASETS, HOOKS, METRICS
-from torch.utils.data import Dataset, Sampler, SequentialSampler
+from mmengine.hooks import CheckpointHook
+from torch.utils.data import Sampler, SequentialSampler
 
 from tests.helpers.cases import fast_first
 from tests.helpers.toy_training import (
     EPOCHS,
     ITERATIONS,
-    Stop,
+    NUM_SAMPLES,
+    ToyData,
     collect_garbage,  # noqa: F401 - a fixture
     train,
 )
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
-
-NUM_SAMPLES = 11
-
-
-@DATASETS.register_module()
-class ToyData(Dataset):
-    """Points whose coordinates each of the three generators moves, as augmentation would."""
-
-    metainfo = dict(classes=('a',))
-    drawn = []
-
-    def __len__(self):
-        return NUM_SAMPLES
-
-    def get_data_info(self, index):
-        return dict(width=1 + index % 2, height=1)
-
-    def __getitem__(self, index):
-        noise = [random.random(), np.random.rand(), torch.rand(()).item()]  # noqa: NPY002
-        ToyData.drawn.append((int(index), *noise))
-        return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
-
-
-@METRICS.register_module()
-class ToyMetric:
-    """Better at each validation; draws random numbers, which must not change the training."""
-
-    def __init__(self):
-        self.values = itertools.count()
-        self.dataset_meta = None
-
-    def process(self, data_batch, data_samples):
-        torch.rand(3)
-
-    def evaluate(self, size):
-        return dict(acc=float(next(self.values)))
-
-
-@HOOKS.register_module()
-class StopAt(Hook):
-    """Ends the training at a moment: before the step of an iteration, or within a validation."""
-
-    priority = 'HIGHEST'
-
-    def __init__(self, iteration=None, validation=None):
-        self.iteration = iteration
-        self.validation = validation
-
-    def before_train_iter(self, runner, batch_idx, data_batch=None):
-        if runner.iter == self.iteration:
-            raise Stop
-
-    def before_val_epoch(self, runner):
-        if runner.iter == self.validation:
-            raise Stop
-
 
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
 CASES = {

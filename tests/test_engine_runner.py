@@ -10,9 +10,9 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import trained_classes
-from tokennorm.engine.runner import build_runner
-from tokennorm.engine.runner.build import _check_start_fits, _find_checkpoint_to_resume
-from tokennorm.engine.runner.config import use_options
+from tokennorm.config_files import use_options
+from tokennorm.engine.build import _check_start_fits, _find_checkpoint_to_resume, build_runner
+from tokennorm.messages import UserError
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 
@@ -37,7 +37,7 @@ def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, class
     dataset = SimpleNamespace(metainfo=[dict(classes=('b', 'a')), dict(classes=('b', 'a'), palette=[1, 2])])
     runner.train_dataloader.dataset = dataset
     if classes is not None:
-        with pytest.raises(SystemExit, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
+        with pytest.raises(UserError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
             _check_start_fits(runner, cfg)
 
 

@@ -8,8 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config_paths import config_files
-from tokennorm.engine.runner.learning_rate import scaled_lr
-from tokennorm.engine.runner.schedule import describe, fit_to, mismatch, warm_up_change
+from tokennorm.engine.schedule import describe, fit_to, mismatch, scaled_lr, warm_up_change
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),

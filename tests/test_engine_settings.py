@@ -11,9 +11,9 @@ import tokennorm
 from tests.helpers.commands import tool
 from tests.helpers.selections import few
 from tests.helpers.trained import CONFIG
+from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.arguments import ConfigOptions
-from tokennorm.engine.runner import settings
+from tokennorm.engine import settings
 
 
 def config(**more):
@@ -91,7 +91,7 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
 
 
 def test_a_training_uses_half_of_the_cores(monkeypatch):
-    monkeypatch.setattr('tokennorm.engine.training.run', lambda **_: None)
+    monkeypatch.setattr('tokennorm.engine.training.train', lambda **_: None)
     monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(6)))
     for own, expected in ((None, '3'), ('5', '5')):
         monkeypatch.setenv('OMP_NUM_THREADS', own or '')
@@ -171,7 +171,7 @@ def test_mistakes_end_with_one_line_before_the_data_is_read(data, tmp_path, monk
     def find_splits(*_, **__):
         raise AssertionError('the data was read')
 
-    monkeypatch.setattr('tokennorm.engine.runner.data.find_splits', find_splits)
+    monkeypatch.setattr('tokennorm.engine.data.find_splits', find_splits)
     for words, message in [
         (['--epochs', '0'], r'^error: --epochs \(train_cfg.max_epochs\) 0 must be an integer of at least 1$'),
         (['--log', 'x'], r"^error: --log: no logger 'x'"),

@@ -17,6 +17,7 @@ from experiments.study.pieces import copy_shared, run_piece, shared_init
 from experiments.study.plan import Run
 from experiments.study.records import is_finished, new_record, read_record, write_record
 from tests.study_case import make_study
+from tokennorm.messages import UserError
 
 TOOL = Path(__file__).resolve().parents[1] / 'tools' / 'study.py'
 NO_TIME = 1e-6  # minutes: stops after every epoch
@@ -107,7 +108,7 @@ def test_accuracy_on_corrupted_images(uncut, monkeypatch):
 
 def test_a_detector_waits_for_its_pretraining(uncut):
     with pytest.raises(
-        SystemExit, match=r'retinanet LN seed 0 needs the weights of pretrain LN seed 0, which is not finished'
+        UserError, match=r'retinanet LN seed 0 needs the weights of pretrain LN seed 0, which is not finished'
     ):
         run_piece(uncut, Run('retinanet', 'LN', 0), minutes=1)
 
@@ -115,7 +116,7 @@ def test_a_detector_waits_for_its_pretraining(uncut):
 def test_two_processes_do_not_train_in_one_folder(uncut):
     run = Run('pretrain', 'LN', 0)
     uncut.folder(run).mkdir(parents=True)
-    with pieces.only_one(uncut.folder(run)), pytest.raises(SystemExit, match='another process is training in'):
+    with pieces.only_one(uncut.folder(run)), pytest.raises(UserError, match='another process is training in'):
         run_piece(uncut, run, NO_TIME)
     with pieces.only_one(uncut.folder(run)):
         pass
@@ -131,7 +132,7 @@ def test_a_run_of_another_config_is_not_continued(uncut):
     config.write_text(text + 'optim_wrapper = dict(optimizer=dict(lr=0.5))\n')
     plan._read_config.cache_clear()  # as in another process
     try:
-        with pytest.raises(SystemExit, match='holds a run of another config'):
+        with pytest.raises(UserError, match='holds a run of another config'):
             run_piece(study, run, NO_TIME)
     finally:
         config.write_text(text)

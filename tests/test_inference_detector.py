@@ -10,9 +10,10 @@ from PIL import Image
 
 import tokennorm
 from tests.helpers.trained import CONFIG, options
+from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.arguments import ConfigOptions
 from tokennorm.inference.detector import Detections
+from tokennorm.messages import UserError
 
 
 def as_dict(words):
@@ -89,9 +90,9 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
             detector(image)
     with pytest.raises(ValueError, match=r'score_threshold=2 must be between 0 and 1'):
         detector(tmp_path / 'a.jpg', score_threshold=2)
-    with pytest.raises(ValueError, match=r'config none not found'):
+    with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.Detector('none', 'x.pth')
-    with pytest.raises(RuntimeError, match=r'config none not found'):
+    with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.train('none')
 
 

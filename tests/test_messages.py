@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokennorm.messages import did_you_mean, exit_on, shorten
+from tokennorm.messages import did_you_mean, shorten, user_errors
 
 
 def test_the_nearest_name():
@@ -22,7 +22,7 @@ def test_a_long_list_ends_with_how_many_more():
 
 
 def test_errors_of_these_kinds_end_with_one_line():
-    with pytest.raises(SystemExit, match=r'^error: --out: full$'), exit_on(OSError, where='--out: '):
+    with pytest.raises(SystemExit, match=r'^error: --out: full$'), user_errors(OSError, where='--out: '):
         raise OSError('full')
-    with pytest.raises(KeyError), exit_on(OSError, ValueError):
+    with pytest.raises(KeyError), user_errors(OSError, ValueError):
         raise KeyError('a')

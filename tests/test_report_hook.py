@@ -14,7 +14,7 @@ from mmengine.structures import InstanceData
 
 from tokennorm.datasets import CLASSES
 from tokennorm.datasets.drawing import tile
-from tokennorm.engine.runner.report import use_report
+from tokennorm.engine.config import use_report
 from tokennorm.report.hook import ReportHook, enlarge, plot_curves
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'

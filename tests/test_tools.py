@@ -23,7 +23,7 @@ from tests.helpers.cases import slow
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.runner import train
+from tokennorm.engine.training import run as train
 
 
 @pytest.fixture(scope='module')
@@ -362,5 +362,5 @@ def test_an_interruption_says_how_to_go_on():
         def train(self):
             raise KeyboardInterrupt
 
-    with pytest.raises(SystemExit, match=r'Checkpoints so far are in work_dirs/x; --resume goes on'):
+    with pytest.raises(KeyboardInterrupt, match=r'Checkpoints so far are in work_dirs/x; --resume goes on'):
         train(Interrupted(), '--resume goes on from the latest.')

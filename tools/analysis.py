@@ -13,8 +13,9 @@ import mmdet
 
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.cli.command import command
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 from tools.flops import count_attention_and_norms
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
@@ -28,7 +29,8 @@ def find_tools() -> dict[str, Path]:
     return tools | {alias: tools[name] for alias, name in ALIASES.items()}
 
 
-def main(argv: list[str] | None = None) -> None:
+@command
+def main(argv: list[str]) -> None:
     tools = find_tools()
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -38,14 +40,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument('tool', choices=sorted(tools), metavar='TOOL')
     parser.add_argument('arguments', nargs=argparse.REMAINDER, help='arguments of the tool')
     args = parser.parse_args(argv)
-    with exit_on(ImportError, RuntimeError):
+    with user_errors(ImportError, RuntimeError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
     count_attention_and_norms()
     # The default style of analyze_logs; matplotlib has it under this name only.
     plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
     sys.argv = [str(tools[args.tool]), *args.arguments]
-    with exit_on(CheckpointError, FileNotFoundError):
+    with user_errors(CheckpointError, FileNotFoundError):
         runpy.run_path(sys.argv[0], run_name='__main__')
 
 

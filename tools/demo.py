@@ -9,10 +9,12 @@ import torch
 
 from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.cli.command import command, make_parser
+from tokennorm.config_files import read_config
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.runner import build_runner, read_config, train
-from tokennorm.engine.runner.report import use_report
-from tokennorm.messages import exit_on
+from tokennorm.engine.build import build_runner
+from tokennorm.engine.config import use_report
+from tokennorm.engine.training import run
+from tokennorm.messages import user_errors
 
 MINUTES = 6  # 1,200 iterations of 0.25 s
 
@@ -30,7 +32,7 @@ def main(argv: list[str]) -> None:
     if summary.exists():
         print(f'Trained already; remove {cfg.work_dir} to train again.')
     else:
-        with exit_on(FileExistsError):
+        with user_errors(FileExistsError):
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
         noted = noted_checkpoint(Path(cfg.work_dir))
         start = '' if noted is None else f', continuing from {noted.name}'
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> None:
             'core; "eta" in the log is for this machine.'
         )
         cfg.resume = True
-        train(build_runner(cfg, splits=('train', 'val')), how_to_continue='the same command continues from the latest.')
+        run(build_runner(cfg, splits=('train', 'val')), how_to_continue='the same command continues from the latest.')
     print(f'\n{summary.read_text()}')
 
 

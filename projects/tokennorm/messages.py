@@ -1,6 +1,7 @@
 """Messages: the name that was probably meant, shortened lists, and errors in one line."""
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,12 +14,14 @@ class UserError(RuntimeError):
 
 
 @contextmanager
-def exit_on(*kinds: type[Exception], where: str = '') -> Iterator[None]:
-    """Ends the program with one line for errors of these kinds; `where` precedes the error's own text."""
+def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
+    """Turns errors of these kinds into `UserError`; `where` precedes the error's own text."""
     try:
         yield
+    except UserError:
+        raise
     except kinds as error:
-        raise SystemExit(f'error: {where}{error}') from error
+        raise UserError(f'{where}{error}') from error
 
 
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -39,3 +42,15 @@ def shorten(names: Sequence[str], most: int = 8) -> str:
     """Joins the first `most` names, 'a, b, c', and says how many follow."""
     more = f' and {len(names) - most} more' if len(names) > most else ''
     return ', '.join(names[:most]) + more
+
+
+def is_first_process() -> bool:
+    """Returns whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
+    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
+    return int(next((rank for rank in ranks if rank is not None), 0)) == 0
+
+
+def print_once(*lines: str) -> None:
+    """Prints lines, in rank 0 only."""
+    for line in lines if is_first_process() else ():
+        print(line, flush=True)

@@ -9,7 +9,7 @@ import mmpretrain.utils
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
-from tokennorm.engine.runner.model_checks import check_neck, check_strides
+from tokennorm.engine.checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[2] / 'configs'
 

@@ -2,17 +2,23 @@
 
 import gc
 import itertools
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import MODELS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
+from torch.utils.data import Dataset
 
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+
+NUM_SAMPLES = 11
 
 
 @MODELS.register_module()
@@ -30,6 +36,59 @@ class ToyModel(BaseModel):
 
 class Stop(Exception):
     """Raised in place of whatever stops a training run early."""
+
+
+@DATASETS.register_module()
+class ToyData(Dataset):
+    """Points whose coordinates each of the three generators moves, as augmentation would."""
+
+    metainfo = dict(classes=('a',))
+    drawn = []
+
+    def __len__(self):
+        return NUM_SAMPLES
+
+    def get_data_info(self, index):
+        return dict(width=1 + index % 2, height=1)
+
+    def __getitem__(self, index):
+        noise = [random.random(), np.random.rand(), torch.rand(()).item()]  # noqa: NPY002
+        ToyData.drawn.append((int(index), *noise))
+        return dict(inputs=torch.tensor([index / NUM_SAMPLES, *noise]))
+
+
+@METRICS.register_module()
+class ToyMetric:
+    """Better at each validation; draws random numbers, which must not change the training."""
+
+    def __init__(self):
+        self.values = itertools.count()
+        self.dataset_meta = None
+
+    def process(self, data_batch, data_samples):
+        torch.rand(3)
+
+    def evaluate(self, size):
+        return dict(acc=float(next(self.values)))
+
+
+@HOOKS.register_module()
+class StopAt(Hook):
+    """Ends the training at a moment: before the step of an iteration, or within a validation."""
+
+    priority = 'HIGHEST'
+
+    def __init__(self, iteration=None, validation=None):
+        self.iteration = iteration
+        self.validation = validation
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == self.iteration:
+            raise Stop
+
+    def before_val_epoch(self, runner):
+        if runner.iter == self.validation:
+            raise Stop
 
 
 EPOCHS = dict(type='EpochBasedTrainLoop', max_epochs=4, val_interval=2)

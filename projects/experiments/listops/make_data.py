@@ -9,10 +9,12 @@ from pathlib import Path
 
 from experiments.listops.dataset import write_examples
 from experiments.listops.grammar import Grammar, examples
-from tokennorm.messages import exit_on
+from tokennorm.cli.command import command
+from tokennorm.messages import user_errors
 
 
-def main() -> None:
+@command
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('out', type=Path, help='folder for basic_train.tsv, basic_val.tsv and basic_test.tsv')
     parser.add_argument('--train', type=int, default=96000, metavar='N', help='training expressions (96000)')
@@ -23,13 +25,13 @@ def main() -> None:
     parser.add_argument('--min-length', type=int, default=501, metavar='N', help='tokens, at least (501)')
     parser.add_argument('--max-length', type=int, default=1999, metavar='N', help='tokens, at most (1999)')
     parser.add_argument('--seed', type=int, default=0)
-    args = parser.parse_args()
-    with exit_on(ValueError):
+    args = parser.parse_args(argv)
+    with user_errors(ValueError):
         grammar = Grammar(args.max_depth, args.max_args, args.min_length, args.max_length)
     args.out.mkdir(parents=True, exist_ok=True)
     drawn = examples(grammar, args.seed)
     for split in ('train', 'val', 'test'):
-        with exit_on(ValueError):
+        with user_errors(ValueError):
             part = list(islice(drawn, getattr(args, split)))
         write_examples(args.out / f'basic_{split}.tsv', part)
         values = [value for _, value in part]

@@ -17,18 +17,19 @@ from experiments.robustness.results import CLEAN, Cell, Results, cell_name, dige
 from experiments.robustness.sheet import corruption_sheet
 from experiments.robustness.tables import classifier_report, detector_report
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
-from tokennorm.datasets.coco.checks import check_classes, check_config_data
+from tokennorm.config_files import read_config
 from tokennorm.datasets.image_folder import is_classifier
+from tokennorm.engine.build import build_runner
+from tokennorm.engine.checks import check_classes, check_config_data
+from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
-from tokennorm.engine.runner import build_runner, load_config
-from tokennorm.engine.runner.config import read_config
-from tokennorm.messages import exit_on
+from tokennorm.messages import UserError, user_errors
 
 
 def evaluate(args: argparse.Namespace) -> None:
     """Evaluates what the arguments ask for, and prints the report."""
     cells = [(corruption, severity) for corruption in args.corruptions for severity in args.severities]
-    with exit_on(ImportError, RuntimeError, OSError, ValueError):
+    with user_errors(ImportError, RuntimeError, OSError, ValueError):
         test, results, baseline = prepare(args, cells)
         if args.show_dir is not None and cells:
             draw(test, args)
@@ -36,9 +37,9 @@ def evaluate(args: argparse.Namespace) -> None:
     try:
         run(test, results, [CLEAN, *cells])
     except (CorruptionError, DataError) as error:  # of a worker, with its traceback in the text
-        raise SystemExit(f'error: {str(error).strip().splitlines()[-1]}') from error
+        raise UserError(str(error).strip().splitlines()[-1]) from error
     except KeyboardInterrupt:
-        raise SystemExit(f'\nInterrupted. The same command resumes from {results.path}') from None
+        raise KeyboardInterrupt(f'Interrupted. The same command resumes from {results.path}') from None
     results.summary, text = report(results, cells, baseline)
     results.write()
     print(f'\n{text}')
@@ -89,7 +90,7 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
     data = Path(args.data) if classifier and args.data else None
     if classifier:
         args.data = None  # load_config would take its classes for the classifier's
-    cfg = load_config(args, needed=())
+    cfg = load_config(args.config, data=args.data, work_dir=args.work_dir, cfg_options=args.cfg_options, needed=())
     subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
     dataset = cfg.test_dataloader.dataset
     labels = dataset.get('labels')

@@ -8,8 +8,8 @@ import argparse
 from pathlib import Path
 
 from experiments.robustness.names import ALEXNET, CORRUPTIONS, SEVERITIES
+from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.arguments import add_options_argument
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:

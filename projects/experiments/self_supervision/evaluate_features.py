@@ -7,28 +7,30 @@ import argparse
 
 from torch.utils.data import DataLoader, Subset
 
-from tokennorm.engine.arguments import ConfigOptions
-from tokennorm.messages import exit_on
+from tokennorm.cli.arguments import ConfigOptions
+from tokennorm.cli.command import command
+from tokennorm.messages import user_errors
 
 
-def main() -> None:
+@command
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('config', help='config of the pretraining, with `evaluation`')
     parser.add_argument('checkpoints', nargs='*', metavar='CHECKPOINT', help='checkpoints, or work directories')
     parser.add_argument('--every', type=int, default=1, metavar='N', help='use every Nth image of both folders only')
     parser.add_argument('--device', default='cpu', help='cpu or cuda')
     parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, help='entries of the config, key=value')
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     from mmengine.runner import set_random_seed
 
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
     from tokennorm.builder import resolve_type
     from tokennorm.checkpoints import load_pretrained
-    from tokennorm.engine.runner.config import read_config, use_options
+    from tokennorm.config_files import read_config, use_options
 
     cfg = read_config(args.config)
     use_options(cfg, args.cfg_options)
-    with exit_on(ImportError, ValueError, RuntimeError, OSError):
+    with user_errors(ImportError, ValueError, RuntimeError, OSError):
         loaders = [
             build_loader(cfg.evaluation[part], cfg.evaluation.batch_size, args.every) for part in ('bank', 'queries')
         ]

@@ -8,7 +8,7 @@ from experiments.robustness.results import CLEAN
 from experiments.study.page import SEVERITIES
 from experiments.study.plan import Run, Study
 from experiments.study.records import is_finished, read_record, write_record
-from tokennorm.engine.runner import build_runner
+from tokennorm.engine.build import build_runner
 
 
 def add_corrupted(study: Study, run: Run, images: int) -> dict[str, float] | None:

@@ -18,9 +18,11 @@ from experiments.study.plan import ARMS, BASELINE, Run, Study
 from experiments.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
 from tokennorm.checkpoints.reading import NOTE, read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.engine.build import build_runner
 from tokennorm.engine.resume.random_state import seeded
-from tokennorm.engine.runner import build_runner, train
+from tokennorm.engine.training import run as train_runner
 from tokennorm.files import write_atomically
+from tokennorm.messages import UserError
 from tokennorm.report.lambda_hook import LambdaHook
 
 
@@ -125,7 +127,7 @@ def run_piece(study: Study, run: Run, minutes: float) -> None:
         return
     before = study.before(run)
     if before is not None and not is_finished(study.folder(before)):
-        raise SystemExit(f'error: {run} needs the weights of {before}, which is not finished')
+        raise UserError(f'{run} needs the weights of {before}, which is not finished')
     cfg = study.run_config(run)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
@@ -139,7 +141,7 @@ def only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SystemExit(f'error: another process is training in {folder}') from None
+            raise UserError(f'another process is training in {folder}') from None
         yield
 
 
@@ -147,9 +149,7 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     folder = study.folder(run)
     record = read_record(folder) or new_record(cfg, run.stage, run.arm, run.seed)
     if record['fingerprint'] != fingerprint(cfg):
-        raise SystemExit(
-            f'error: {folder} holds a run of another config; remove it, or choose another folder with --work-dir'
-        )
+        raise UserError(f'{folder} holds a run of another config; remove it, or choose another folder with --work-dir')
     record['pieces'] += 1
     record['machines'] = sorted({*record['machines'], machine()})
     cfg.resume = any(folder.glob('*.pth'))
@@ -158,7 +158,7 @@ def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     hook = PieceHook(folder, record, minutes, shared)
     runner.register_hook(hook, priority='LOWEST')
     runner.register_hook(LambdaHook())
-    train(runner, how_to_continue='the same command continues from the latest.')
+    train_runner(runner, how_to_continue='the same command continues from the latest.')
     if runner.epoch == runner.max_epochs:
         finish(runner, folder, record)
 

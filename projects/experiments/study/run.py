@@ -24,8 +24,9 @@ from experiments.study.page import INSIDE, write_report
 from experiments.study.plan import Run, Study, load_study
 from experiments.study.records import is_finished, read_record
 from experiments.study.results import keep_results, read_results, read_runs
-from tokennorm.engine.runner.options import ConfigOptions
-from tokennorm.messages import exit_on
+from tokennorm.cli.arguments import ConfigOptions
+from tokennorm.cli.command import command
+from tokennorm.messages import UserError, user_errors
 
 DTN_ONLY = ('lambda', 'positions')  # figures without LN
 
@@ -67,10 +68,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> None:
+@command
+def main(argv: list[str]) -> None:
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the pieces be ended too
-    with exit_on(ValueError, OSError):
+    with user_errors(ValueError, OSError):
         study = load_study(args.config, args.work_dir, args.cfg_options, dry=args.dry_run)
         if args.piece:
             train_piece(study, args)
@@ -81,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             prepare_data(study.data, args.data_from)
             if args.prepare:
                 return
-            train_all(study, args, sys.argv[1:] if argv is None else argv)
+            train_all(study, args, argv)
         records = read_results(study, args.results) if args.results else read_runs(study)
         if args.keep:
             print('kept: ' + ', '.join(map(str, keep_results(study, args.keep))))
@@ -111,7 +113,7 @@ def draw_inside(study: Study, folder: Path) -> None:
         tool = Path(__file__).with_name('look_inside.py')
         command = [sys.executable, tool, figure, *what, '--out', folder / f'inside_{figure}.png']
         if subprocess.run(command).returncode:
-            raise SystemExit(f'error: {figure} could not be drawn, see above')
+            raise UserError(f'{figure} could not be drawn, see above')
 
 
 def train_piece(study: Study, args: argparse.Namespace) -> None:
@@ -154,7 +156,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
     """Trains pieces until every run is finished, each in its own process and `--jobs` at the same time.
 
     Raises:
-        SystemExit: if a piece fails, with the end of its output.
+        UserError: if a piece fails, with the end of its output.
     """
     wanted = chosen_runs(study, args)
     started = 0
@@ -179,7 +181,7 @@ def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
                 return
             time.sleep(0.5)
     except KeyboardInterrupt:
-        raise SystemExit('\nInterrupted; the same command continues.') from None
+        raise KeyboardInterrupt('Interrupted; the same command continues.') from None
     finally:
         for process in active.values():
             process.terminate()
@@ -198,7 +200,7 @@ def _tell_of_end(study: Study, run: Run, returncode: int) -> None:
     folder = study.folder(run)
     if returncode:
         end = ''.join((folder / 'output.txt').open(errors='replace').readlines()[-15:])
-        raise SystemExit(f'error: {run} failed with status {returncode}; the end of {folder / "output.txt"}:\n\n{end}')
+        raise UserError(f'{run} failed with status {returncode}; the end of {folder / "output.txt"}:\n\n{end}')
     record = read_record(folder)
     epoch = max(map(int, record['curve']), default=0)
     metric = study.stages[run.stage].metric

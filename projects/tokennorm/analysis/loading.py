@@ -11,8 +11,8 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
+from tokennorm.config_files import read_config, use_options
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
-from tokennorm.engine.runner.config import read_config, use_options
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.inference.input_images import list_images
 

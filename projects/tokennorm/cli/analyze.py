@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
+from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.arguments import add_options_argument
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 class _Figure(NamedTuple):
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.analysis.figures import FIGURES
 
-    with exit_on(ImportError, OSError, RuntimeError, ValueError, cv2.error):
+    with user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():
             figure = FIGURES[args.figure](args)
         args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import config as config_path
 from tokennorm.engine.argument_checks import check_data, check_image_size
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.image_size is not None and args.config is None:
         raise SystemExit('error: --image-size needs --config')
-    with exit_on(OSError, ValueError):
+    with user_errors(OSError, ValueError):
         check_image_size(args.image_size)
         check_data(args.data)
         if args.config is not None:
@@ -44,9 +44,9 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.coco.contact_sheet import contact_sheet
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.finding import find_splits
-    from tokennorm.engine.output_dir import make_output_dir
+    from tokennorm.files import make_output_dir
 
-    with exit_on(OSError, ValueError):
+    with user_errors(OSError, ValueError):
         splits = find_splits(args.data)
         cfg, with_masks = (None, True) if args.config is None else read_detector(args.config)
     for split in splits.values():
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
-    with exit_on(ValueError, where='--out: '):
+    with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
@@ -68,8 +68,8 @@ def main(argv: list[str]) -> None:
 
 def read_detector(config: str) -> 'tuple[Config, bool]':
     """Returns a config, and whether its detector learns masks."""
-    from tokennorm.datasets.coco.own_data import learns_masks
-    from tokennorm.engine.runner import read_config
+    from tokennorm.config_files import read_config
+    from tokennorm.engine.data import learns_masks
 
     cfg = read_config(config)
     return cfg, learns_masks(cfg)
@@ -78,9 +78,9 @@ def read_detector(config: str) -> 'tuple[Config, bool]':
 def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int | None) -> None:
     """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
     from tokennorm.datasets.anchor_fit import anchor_fit
-    from tokennorm.engine.runner.data import choose_image_size
+    from tokennorm.engine.data import choose_image_size
 
-    with exit_on(ValueError):
+    with user_errors(ValueError):
         changes = choose_image_size(cfg, content, image_size)
         fit = anchor_fit(cfg, content)
     print('\n'.join(['', *changes, str(fit) if fit is not None else f'{cfg.filename} has no anchors of fixed sizes']))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.environment import PACKAGES, require_mmcv_ops
+from tokennorm.messages import UserError
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
@@ -55,11 +56,16 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             warnings.formatwarning = _format_own_warning
             with _missing_packages_named():
                 main(argv)
-        except SystemExit as ended:
-            if isinstance(ended.code, str) and (_FLAG in argv or os.environ.get(_VARIABLE) == '1'):
+        except (UserError, SystemExit) as ended:
+            is_error = isinstance(ended, UserError) or isinstance(ended.code, str)
+            if is_error and (_FLAG in argv or os.environ.get(_VARIABLE) == '1'):
                 ended.__suppress_context__ = False
                 traceback.print_exception(ended)
+            if isinstance(ended, UserError):
+                raise SystemExit(f'error: {ended}') from ended
             raise
+        except KeyboardInterrupt as interrupt:
+            raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         finally:
             builtins.print = _print
             warnings.formatwarning = _format_warning

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.report.compare import compare, read_run
 
-    with exit_on(ImportError, OSError, ValueError):
+    with user_errors(ImportError, OSError, ValueError):
         differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
     for iou_type, result in differences.items():
         interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'

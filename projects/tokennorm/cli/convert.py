@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 @command
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('out', type=Path, help='file to write, .pth or .safetensors; it must not exist')
     parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')
     args = parser.parse_args(argv)
-    with exit_on(OSError, RuntimeError, ValueError):
+    with user_errors(OSError, RuntimeError, ValueError):
         print(_convert(args.source, args.out, args.config))
 
 
@@ -28,7 +28,7 @@ def _convert(source: str, out: Path, config: str) -> str:
     from tokennorm.checkpoints.layouts import layouts_of
     from tokennorm.checkpoints.loading import parse_init_cfg
     from tokennorm.checkpoints.writing import to_bytes, write_new
-    from tokennorm.engine.runner.config import read_config
+    from tokennorm.config_files import read_config
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__
 

@@ -4,11 +4,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
-from tokennorm.engine.arguments import add_detector_arguments, add_options_argument
-from tokennorm.engine.output_dir import make_output_dir
-from tokennorm.messages import exit_on
+from tokennorm.files import make_output_dir
+from tokennorm.messages import user_errors
 
 if TYPE_CHECKING:
     from tokennorm.datasets.coco.folder import CocoSplit
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.writing import check_packages, export_detector
     from tokennorm.inference.prediction import open_detector
 
-    with exit_on(ImportError, OSError, RuntimeError, ValueError):
+    with user_errors(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix)
         inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
     if split is not None:
         from tokennorm.export.verify import compare
 
-        with exit_on(RuntimeError, OSError, ValueError, where='--verify: '):
+        with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
             results = compare(inferencer, args.out, split)
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
@@ -80,11 +80,11 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
-    with exit_on(FileNotFoundError):
+    with user_errors(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
-    with exit_on(ValueError, where='OUT: '):
+    with user_errors(ValueError, where='OUT: '):
         make_output_dir(args.out.parent)
     if args.verify is None:
         return None
-    with exit_on(OSError, ValueError, where='--verify: '):
+    with user_errors(OSError, ValueError, where='--verify: '):
         return find_splits(args.verify, needed=(args.split,))[args.split]

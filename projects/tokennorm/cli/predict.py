@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
-from tokennorm.engine.arguments import add_detector_arguments, add_options_argument
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
-    with exit_on(FileNotFoundError):
+    with user_errors(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
     return args
 
@@ -73,15 +73,15 @@ def main(argv: list[str]) -> None:
     inferencer = open_model(args)
     from mmengine.utils import ProgressBar
 
-    from tokennorm.engine.output_dir import make_output_dir
+    from tokennorm.files import make_output_dir
     from tokennorm.inference.input_images import open_sources
     from tokennorm.inference.prediction import CocoDetections, draw_detections
     from tokennorm.inference.tracking import Tracker, draw_tracks
 
-    with exit_on(ValueError, ImportError):
+    with user_errors(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)
         tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
-    with exit_on(ValueError, where='--out: '):
+    with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
     drawings = None if args.no_save_vis else Drawings(args.out, source.frame_rate)
     detections = CocoDetections(inferencer.model.dataset_meta)
@@ -128,7 +128,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
     from tokennorm.inference.input_images import check_sources, is_video
 
-    with exit_on(ValueError):
+    with user_errors(ValueError):
         check_sources(args.path)
     for name in ('batch_size', 'every', 'tiles'):
         value = getattr(args, name)
@@ -158,7 +158,7 @@ def open_model(args: argparse.Namespace) -> 'DetInferencer':
 
     if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
         raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
-    with exit_on(ImportError, OSError, RuntimeError, ValueError):
+    with user_errors(ImportError, OSError, RuntimeError, ValueError):
         inferencer, _, checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
         return inferencer

@@ -7,7 +7,7 @@ no code. `--hf DIR` writes a folder for the Hugging Face Hub instead: model.safe
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 @command
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe
     from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
 
-    with exit_on(OSError, RuntimeError):
+    with user_errors(OSError, RuntimeError):
         source = find_checkpoint(args.source)
         content = read_checkpoint(source)
         published = for_publication(content, source)

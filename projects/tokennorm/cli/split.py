@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 @command
@@ -17,6 +17,6 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.datasets.coco.splitting import split_annotations
 
-    with exit_on(ValueError, FileExistsError):
+    with user_errors(ValueError, FileExistsError):
         files = split_annotations(args.ann_file, args.val, args.seed)
     print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check DIR`')

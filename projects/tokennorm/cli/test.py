@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_data, check_inputs
-from tokennorm.engine.arguments import add_runner_arguments
-from tokennorm.messages import exit_on
+from tokennorm.messages import is_first_process, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -35,22 +35,32 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    with exit_on(FileNotFoundError):
+    with user_errors(FileNotFoundError):
         check_inputs(args.config, args.checkpoint)
         check_data(args.data)
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
-    from tokennorm.datasets.coco.checks import check_classes
     from tokennorm.datasets.image_folder import is_classifier
-    from tokennorm.engine.distributed import is_first_process, print_once, unwrapped
-    from tokennorm.engine.image_size import use_trained_size
-    from tokennorm.engine.runner import build_runner, load_config, test
-    from tokennorm.engine.runner.summary import describe_data
+    from tokennorm.engine.build import build_runner
+    from tokennorm.engine.checks import check_classes
+    from tokennorm.engine.config import load_config
+    from tokennorm.engine.distributed import unwrapped
+    from tokennorm.engine.summary import describe_data
+    from tokennorm.engine.training import test
+    from tokennorm.image_size import use_trained_size
 
     is_local = Path(args.checkpoint).expanduser().exists()
-    with exit_on(RuntimeError, OSError, ValueError):
+    with user_errors(RuntimeError, OSError, ValueError):
         args.checkpoint = find_checkpoint(args.checkpoint)
-        cfg = load_config(args, needed=())
+        cfg = load_config(
+            args.config,
+            data=args.data,
+            work_dir=args.work_dir,
+            cfg_options=args.cfg_options,
+            launcher=args.launcher,
+            local_rank=args.local_rank,
+            needed=(),
+        )
         content = read_checkpoint(args.checkpoint)
         meta = trained_meta(content)
         use_trained_size(cfg, meta)
@@ -61,7 +71,7 @@ def main(argv: list[str]) -> None:
         cfg = _show_predictions(cfg, args, classifier)
     print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
     runner = build_runner(cfg, splits=('test',))
-    with exit_on(RuntimeError, OSError, ValueError):
+    with user_errors(RuntimeError, OSError, ValueError):
         if meta.get('classes'):
             check_classes(meta['classes'], runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
         check_fit(unwrapped(runner.model), state_dict_in(content, args.checkpoint), args.checkpoint)
@@ -88,7 +98,7 @@ def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
 def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
     from tokennorm.report.from_runner import report_on
 
-    with exit_on(ImportError, OSError, ValueError, where='--report: '):
+    with user_errors(ImportError, OSError, ValueError, where='--report: '):
         report_on(runner, 'test', path, str(checkpoint))
     print(f'The report is in {path}')
 

@@ -3,11 +3,11 @@
 import argparse
 import os
 
+from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_training
-from tokennorm.engine.arguments import add_runner_arguments
 from tokennorm.environment import available_cores
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -61,10 +61,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = vars(parse_args(argv))
     del args['traceback']
-    with exit_on(ImportError, OSError, ValueError):
+    with user_errors(ImportError, OSError, ValueError):
         check_training(**args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // 2)))
-    from tokennorm.engine.training import run
+    from tokennorm.engine.training import train
 
-    run(**args)
+    train(**args)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.datasets.coco.checks import innermost_datasets, set_num_classes
+from tokennorm.config_tree import innermost_datasets, set_num_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten

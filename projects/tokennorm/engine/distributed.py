@@ -1,6 +1,5 @@
 """Ranks of a distributed run, also on CPUs: mmengine's launchers call `torch.cuda.set_device`."""
 
-import os
 from datetime import timedelta
 
 from mmengine.config import Config
@@ -10,18 +9,6 @@ from torch import distributed as torch_dist
 from torch import nn
 
 DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
-
-
-def is_first_process() -> bool:
-    """Returns whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
-    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
-    return int(next((rank for rank in ranks if rank is not None), 0)) == 0
-
-
-def print_once(*lines: str) -> None:
-    """Prints lines, in rank 0 only."""
-    for line in lines if is_first_process() else ():
-        print(line, flush=True)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """`tokennorm.train`: a training run as a Python function."""
 
-from argparse import Namespace
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +10,19 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from tokennorm.checkpoints import CheckpointError
+from tokennorm.checkpoints.check_init import how_to_start
 from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.engine import settings
 from tokennorm.engine.argument_checks import check_epochs, check_training
-from tokennorm.engine.distributed import print_once
-from tokennorm.engine.image_size import set_image_size
-from tokennorm.engine.runner import settings
-from tokennorm.engine.runner.augment import augment_strongly
-from tokennorm.engine.runner.build import build_runner
-from tokennorm.engine.runner.build_errors import build_errors
-from tokennorm.engine.runner.config import load_config
-from tokennorm.engine.runner.fit import accumulated, fit_lr, fit_schedule
-from tokennorm.engine.runner.run import train as run_training
-from tokennorm.engine.runner.summary import SummaryHook
-from tokennorm.messages import exit_on
+from tokennorm.engine.build import build_errors, build_runner
+from tokennorm.engine.config import load_config
+from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
+from tokennorm.engine.summary import SummaryHook
+from tokennorm.image_size import set_image_size
+from tokennorm.messages import UserError, print_once, user_errors
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,7 @@ class TrainingResult:
     work_dir: Path
 
 
-def train(config: str | Path, data: str | Path | None = None, **settings: Any) -> TrainingResult:
-    """Trains a detector or a classifier, as `tokennorm train` does.
-
-    >>> import tokennorm
-    >>> result = tokennorm.train('retinanet_pvt-mini-dtn_fpn_bccd', data='my_data', epochs=20, work_dir='mine')
-    >>> result.metrics['coco/bbox_mAP'], result.checkpoint
-    (0.52, PosixPath('mine/best_coco_bbox_mAP_epoch_20.pth'))
-
-    Args:
-        config: Config file, or the name of a config (`tokennorm.config`).
-        data: Folder that replaces the data of the config: COCO format for a detector, folders of classes for a
-            classifier.
-        settings: The arguments of `run`, which are those of `tokennorm train` with underscores.
-
-    Raises:
-        RuntimeError: with one line, for whatever ends `tokennorm train` with an error.
-    """
-    try:
-        return run(config, data, **settings)
-    except SystemExit as ended:
-        raise RuntimeError(str(ended.code).removeprefix('error: ')) from ended
-
-
-def run(
+def train(
     config: str | Path,
     data: str | Path | None = None,
     *,
@@ -83,11 +60,17 @@ def run(
     launcher: str = 'none',
     local_rank: int = 0,
 ) -> TrainingResult:
-    """Trains. Errors of the user end with `SystemExit` and one line.
+    """Trains a detector or a classifier, as `tokennorm train` does.
+
+    >>> import tokennorm
+    >>> result = tokennorm.train('retinanet_pvt-mini-dtn_fpn_bccd', data='my_data', epochs=20, work_dir='mine')
+    >>> result.metrics['coco/bbox_mAP'], result.checkpoint
+    (0.52, PosixPath('mine/best_coco_bbox_mAP_epoch_20.pth'))
 
     Args:
-        config: Config file, or the name of a config.
-        data: Folder that replaces the data of the config. With it the learning rate follows the total batch, the
+        config: Config file, or the name of a config (`tokennorm.config`).
+        data: Folder that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, folders of classes
+            for a classifier. With it the learning rate follows the total batch, the
             warm-up is short, training validates at least ten times, and images are not enlarged more than twofold.
         work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
         epochs: Length of training; every schedule follows it.
@@ -105,19 +88,14 @@ def run(
             arguments.
         launcher: Of a distributed run: none, pytorch, slurm or mpi.
         local_rank: Set by `torch.distributed.launch`.
+
+    Raises:
+        UserError: for whatever ends `tokennorm train` with an error.
+        KeyboardInterrupt: with the place of the checkpoints and how to continue.
     """
-    with exit_on(ImportError, OSError, ValueError):
+    with user_errors(ImportError, OSError, ValueError):
         check_training(config, data, epochs, lr, image_size, patience, log, workers, resume)
     options = dict(cfg_options or {})
-    arguments = Namespace(
-        config=config,
-        data=None if data is None else str(data),
-        image_size=image_size,
-        work_dir=None if work_dir is None else str(work_dir),
-        cfg_options=options,
-        launcher=launcher,
-        local_rank=local_rank,
-    )
     own_data = data is not None
     base_batch = 0  # total batch that the config's learning rate is for
 
@@ -129,7 +107,7 @@ def run(
         if image_size is not None and not own_data:
             print_once(*set_image_size(cfg, image_size))
         if augment == 'strong':
-            print_once(augment_strongly(cfg))
+            print_once(settings.augment_strongly(cfg))
         elif augment is not None:
             raise ValueError(f"--augment {augment!r} must be 'strong'")
         if workers is not None or own_data:
@@ -140,11 +118,20 @@ def run(
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
 
-    cfg = load_config(arguments, adjust=adjust)
-    with exit_on(ValueError):
+    cfg = load_config(
+        config,
+        data=data,
+        image_size=image_size,
+        work_dir=work_dir,
+        cfg_options=options,
+        launcher=launcher,
+        local_rank=local_rank,
+        adjust=adjust,
+    )
+    with user_errors(ValueError):
         check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
     if auto_scale_lr and not base_batch:
-        raise SystemExit(f'error: --auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
+        raise UserError(f'--auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
     if own_data:
         print_once(*settings.validate_often(cfg))
     settings.keep_the_best(cfg)
@@ -160,7 +147,7 @@ def run(
     _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
     last = _LastMetrics()
     runner.register_hook(last)
-    run_training(runner, how_to_continue='--resume continues from the latest.')
+    run(runner, how_to_continue='--resume continues from the latest.')
     return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
 
 
@@ -192,3 +179,35 @@ def _best_checkpoint(runner: Runner) -> Path | None:
     names = [value for key, value in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')]
     existing = [Path(name) for name in names if name and Path(name).is_file()]
     return existing[0] if existing else noted_checkpoint(Path(runner.work_dir))
+
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def run(runner: Runner, how_to_continue: str) -> None:
+    """Runs training. Errors of the user and an interruption say where the checkpoints are and how to continue."""
+    try:
+        with build_errors():
+            runner.train()
+    except (CheckpointError, FileNotFoundError, ConnectionError) as error:
+        start = runner.cfg.model.backbone.get('init_cfg') or {}
+        raise UserError(f'{error}\n{how_to_start(start.get("checkpoint", ""))}') from None
+    except (DataError, NonFiniteError) as error:
+        raise UserError(f'{error}') from None
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        raise UserError(
+            f'{error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are '
+            f'unchanged. Free some space, then {how_to_continue}'
+        ) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f'Interrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}'
+        ) from None
+
+
+def test(runner: Runner) -> None:
+    """Evaluates. A file that cannot be read ends with its name."""
+    with user_errors(DataError), build_errors():
+        runner.test()

@@ -77,10 +77,7 @@ class Detector:
     """
 
     def __init__(self, config: str | Path, checkpoint: str | Path, device: str | None = None) -> None:
-        try:
-            self._inferencer, _, self.checkpoint = open_detector(config, checkpoint, device)
-        except SystemExit as ended:
-            raise ValueError(str(ended.code).removeprefix('error: ')) from None
+        self._inferencer, _, self.checkpoint = open_detector(config, checkpoint, device)
         self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
 
     def __call__(

@@ -19,11 +19,11 @@ from mmengine.logging import MMLogger
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
-from tokennorm.datasets.coco.checks import set_num_classes
-from tokennorm.engine.image_size import use_trained_size
-from tokennorm.engine.runner.config import read_config, use_options
+from tokennorm.config_files import read_config, use_options
+from tokennorm.config_tree import set_num_classes
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.files import write_atomically
+from tokennorm.image_size import use_trained_size
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -34,7 +34,7 @@ def open_detector(
     """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint.
 
     Raises:
-        SystemExit: for a config that cannot be read, and for options that do not fit it.
+        UserError: for a config that cannot be read, and for options that do not fit it.
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
     """
     require_mmcv_ops()

@@ -306,7 +306,7 @@ has a standard deviation of 0.14, 0.16 and 0.25; one at the 95th has 1.17, 1.25 
 norm with a standard deviation of 1: noise in a flat patch becomes as large as a contour. With eps 1 they leave it
 with 0.13 and 0.76 (4 x 4), 0.16 and 0.78 (8 x 8), 0.24 and 0.80 (16 x 16). The mean is removed with any eps. The
 numbers describe the norm's output. They do not show that this is the cause of a difference in accuracy. The figure is
-written by `python -m tokennorm.analysis.patch_contrast data/study_tiny_imagenet40/val`, from 1,000 images;
+written by `python projects/experiments/study/patch_contrast.py data/study_tiny_imagenet40/val`, from 1,000 images;
 the patches shown are from a NASA photograph in the public domain (scikit-image's `astronaut`, reduced to 128 x 128
 pixels).
 

@@ -1,10 +1,11 @@
 """The size that images are resized to, in training and in testing."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.config_tree import steps
 from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
@@ -22,7 +23,7 @@ def short_side(cfg: Config) -> int | None:
 
 def test_scale(cfg: Config) -> tuple[int, int] | None:
     """Returns the `scale` of the step that resizes test images; None where there is no such step."""
-    for step in _steps(cfg, 'test'):
+    for step in steps(cfg, 'test'):
         if type_name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
             return tuple(step['scale'])
     return None
@@ -41,7 +42,7 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
         raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')
     seen: set[int] = set()
     for split in ('train', 'val', 'test'):
-        for step in _steps(cfg, split):
+        for step in steps(cfg, split):
             if id(step) not in seen and type_name(step) in _STEPS:
                 seen.add(id(step))
                 step.update(
@@ -68,21 +69,3 @@ def _scaled(value: Any, factor: float) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_scaled(one, factor) for one in value)
     return round(value * factor) if value > 1 else value
-
-
-def _steps(cfg: Config, split: str) -> Iterator[MutableMapping[str, Any]]:
-    """The steps of a split's pipelines, those inside other steps and dataset wrappers included."""
-    dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}
-    while dataset:
-        yield from _inner_steps(dataset.get('pipeline') or [])
-        inner = dataset.get('dataset') or (dataset.get('datasets') or [None])[0]
-        dataset = inner or {}
-
-
-def _inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
-    for step in pipeline:
-        if isinstance(step, list | tuple):
-            yield from _inner_steps(step)
-        else:
-            yield step
-            yield from _inner_steps(step.get('transforms') or [])

@@ -10,11 +10,10 @@ from mmengine.hooks import CheckpointHook, Hook, LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.runner import EpochBasedTrainLoop
 
-from tokennorm.datasets.coco.checks import innermost_datasets
-from tokennorm.engine.image_size import short_side
-from tokennorm.engine.runner.fit import images_per_step
-from tokennorm.engine.runner.learning_rate import LearningRate
-from tokennorm.engine.runner.settings import every
+from tokennorm.config_tree import innermost_datasets
+from tokennorm.engine.schedule import LearningRate, images_per_step
+from tokennorm.engine.settings import every
+from tokennorm.image_size import short_side
 
 _ROUTINE = (  # long lists, and advice to programmers
     'Config:\n',

@@ -1,6 +1,6 @@
 """Figure of what the first norm of Dual PatchNorm leaves of flat and textured patches, by patch size and eps.
 
-    python -m tokennorm.analysis.patch_contrast data/tiny_imagenet100/val --out docs/study/patch_contrast.png
+    python projects/experiments/study/patch_contrast.py data/tiny_imagenet100/val --out docs/study/patch_contrast.png
 
 The norm subtracts from each patch its mean over pixels and channels and divides by sqrt(variance + eps). Two numbers
 tell what that removes: the part of the pixels' variance that lies between the means of patches, and the contrast
@@ -19,8 +19,9 @@ from einops import rearrange
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from tokennorm.cli.command import command
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
-from tokennorm.messages import exit_on
+from tokennorm.messages import user_errors
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, RGB: the data preprocessor of the configs
 SIZES = (4, 8, 16)
@@ -109,7 +110,8 @@ def _draw_patches(axes, patches: Tensor, size: int, count: int = 6) -> None:
     axes.tick_params(length=0)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command
+def main(argv: list[str]) -> None:
     """Draws the figure and prints its numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('images', type=Path, help='folder of images of one size, with any folders inside')
@@ -119,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument('--patches', type=Path, metavar='DIR', help='folder of the images whose patches are shown')
     args = parser.parse_args(argv)
-    with exit_on(OSError, ValueError):
+    with user_errors(OSError, ValueError):
         images = read_images(args.images, args.most)
         numbers = draw(images, read_images(args.patches, args.most) if args.patches else images, args.out)
     for size, values in numbers.items():

@@ -1,15 +1,21 @@
-"""Compares a detector's config with its annotation files before training or testing begins."""
+"""Compares a config with its annotation files, and the parts of a detector with each other, before training begins."""
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
+from mmengine.registry import OPTIMIZERS
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tokennorm.config_tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.coco.inspection import inspect_annotations
+from tokennorm.messages import did_you_mean
 from tokennorm.registry import type_name
 
 
@@ -135,7 +141,7 @@ def check_num_classes(model: Any, num_classes: int, role: str) -> None:
     Not checked are heads that count something else: of proposals, of semantic segmentation, and of models that read
     class names.
     """
-    for name, head in _heads(model, 'model'):
+    for name, head in heads(model, 'model'):
         if head['num_classes'] != num_classes:
             raise ValueError(
                 f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {role} has {num_classes}: '
@@ -155,38 +161,74 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
     )
 
 
-def set_num_classes(model: Any, num_classes: int) -> None:
-    """Sets the number of classes of every head that `check_num_classes` checks, in place."""
-    for _, head in _heads(model, 'model'):
-        head['num_classes'] = num_classes
+def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
+    """Checks that the `in_channels` of the (first) neck are the channels of the backbone's feature maps.
+
+    Backbones without `feature_info` and necks without `in_channels` are not checked.
+    """
+    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
+    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
+    if not isinstance(first, Mapping) or first.get('in_channels') is None or info is None:
+        return
+    channels = [entry['num_chs'] for entry in info]
+    given = first['in_channels']
+    if given != (channels[-1] if isinstance(given, int) else channels):
+        backbone = type(model.backbone).__name__
+        raise ValueError(
+            f'model.neck: in_channels={given}, but the feature maps of {backbone} have {channels} channels: '
+            f'set it to {channels[-1] if isinstance(given, int) else channels}'
+        )
 
 
-def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
-    if 'dataset' in dataset:
-        yield from innermost_datasets(dataset['dataset'])
-    elif 'datasets' in dataset:
-        for inner in dataset['datasets']:
-            yield from innermost_datasets(inner)
-    else:
-        yield dataset
+@torch.no_grad()
+def check_strides(model: nn.Module) -> None:
+    """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass.
+
+    Backbones without `feature_info` and heads without `prior_generator` are not checked.
+    """
+    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
+    neck = getattr(model, 'neck', None)
+    head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)
+    strides = getattr(getattr(getattr(model, head or '', None), 'prior_generator', None), 'strides', None)
+    if info is None or neck is None or strides is None:
+        return
+    strides = [stride[0] for stride in strides]
+    side = 4 * max(*strides, *(entry['reduction'] for entry in info))
+    was_training, device = neck.training, next(model.parameters()).device
+    neck.eval()  # keeps the statistics of batch norms
+    with FakeTensorMode(allow_non_fake_inputs=True):  # shapes only
+        sides = [side // entry['reduction'] for entry in info]
+        maps = [torch.zeros(1, entry['num_chs'], s, s, device=device) for entry, s in zip(info, sides, strict=True)]
+        found = [side // out.shape[-1] for out in neck(tuple(maps))]
+    neck.train(was_training)
+    if found != strides:
+        raise ValueError(
+            f'model.{head}: its anchors have the strides {strides}, but the feature maps of the neck have {found}: '
+            f'change {_strides_from(model)}, or the strides of the anchors'
+        )
 
 
-def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
-    """Returns the metrics of a split's evaluator that are given as dicts."""
-    found = cfg.get(f'{split}_evaluator') or []
-    found = found if isinstance(found, list | tuple) else [found]
-    return [one for one in found if isinstance(one, MutableMapping)]
+def _strides_from(model: nn.Module) -> str:
+    """The settings that decide on the strides of the feature maps."""
+    if len(model.backbone.feature_info) == 1:
+        return "the neck to dict(type='tokennorm.SimpleFeaturePyramid', start_level=...), for one feature map"
+    return 'out_indices of the backbone, start_level and num_outs of the neck'
 
 
-def _heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Yields the parts of a model's config that have their own `num_classes`, and their names."""
-    if isinstance(node, Mapping) and 'language_model' not in node:
-        if isinstance(node.get('num_classes'), int) and 'semantic' not in name:
-            yield name, node
-        for key, value in node.items():
-            if key != 'rpn_head':  # it has one class: object or background
-                yield from _heads(value, f'{name}.{key}')
-    elif isinstance(node, list | tuple):
-        for i, value in enumerate(node):
-            yield from _heads(value, f'{name}[{i}]')
+def check_runner_type(cfg: Mapping[str, Any]) -> None:
+    """Checks that the config uses neither mmengine's FlexibleRunner (FSDP, DeepSpeed) nor an FSDP wrapper."""
+    wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
+    for key, kind in {'model_wrapper_cfg.type': wrapper, 'runner_type': cfg.get('runner_type')}.items():
+        if str(kind).endswith(('FullyShardedDataParallel', 'FlexibleRunner')):
+            raise ValueError(
+                f'{key}={kind!r} is not supported, since its checkpoints are unreliable; without it ranks use '
+                'DistributedDataParallel'
+            )
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """Checks that the optimizer exists. mmengine builds it late, and does not name the missing one."""
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = sorted(name for name in OPTIMIZERS.module_dict if isinstance(name, str))
+        raise ValueError(f'optim_wrapper.optimizer: no type {kind!r}{did_you_mean(kind, known)}')

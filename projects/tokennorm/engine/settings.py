@@ -1,4 +1,5 @@
-"""Additions to the config of a training run: validation, checkpoints, averaging, early stopping, logs, workers."""
+"""What the options of a training run change in its config: length, validation, checkpoints, averaging, logs, workers,
+augmentation."""
 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -6,10 +7,11 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.datasets.coco.checks import evaluators
+from tokennorm.config_tree import evaluators
 from tokennorm.datasets.image_folder import is_classifier
 from tokennorm.engine.argument_checks import LOGGERS
 from tokennorm.environment import available_cores
+from tokennorm.image_size import test_scale
 from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least
@@ -121,3 +123,40 @@ def _checkpoint_hook(cfg: Config) -> MutableMapping[str, Any] | None:
 
 def _add_hook(cfg: Config, hook: Mapping[str, Any]) -> None:
     cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(hook)]
+
+
+_JITTER = (0.1, 2.0)
+
+
+def augment_strongly(cfg: Config) -> str:
+    """Replaces the training pipeline between loading and packing, and returns the change in one line.
+
+    Raises:
+        ValueError: for a config whose pipeline does not load annotations first and pack last.
+    """
+    dataset, scale = cfg.train_dataloader.dataset, test_scale(cfg)
+    pipeline = list(dataset.get('pipeline') or [])
+    loading = [step for step in pipeline if str(step['type']).startswith('Load')]
+    packing = [step for step in pipeline if str(step['type']) == 'PackDetInputs']
+    if scale is None or 'dataset' in dataset or len(loading) < 2 or not packing:
+        raise ValueError('--augment strong: the training pipeline of this config does not load, resize and pack')
+    # mmdet's scales are (width, height) for Mosaic and (long side, short side) for a resize.
+    flip = dict(type='RandomFlip', prob=0.5)
+    keep = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
+    if any(step.get('with_mask') for step in loading):
+        resize = dict(type='RandomResize', scale=scale, ratio_range=_JITTER, keep_ratio=True)
+        crop = dict(type='RandomCrop', crop_size=scale[::-1], recompute_bbox=True, allow_negative_crop=True)
+        dataset['pipeline'] = [*loading, resize, crop, keep, flip, *packing]
+        return '--augment strong: large-scale jitter of 0.1 to 2, and a crop'
+    affine = dict(
+        type='RandomAffine', scaling_ratio_range=_JITTER, border=(-scale[0] // 2, -scale[1] // 2), border_val=(114,) * 3
+    )
+    mixup = dict(type='MixUp', img_scale=scale, ratio_range=(0.8, 1.6), pad_val=114.0)
+    # A mosaic of images without objects would train on nothing.
+    inner = dict(dataset, pipeline=loading, filter_cfg=dict(filter_empty_gt=True, min_size=0))
+    cfg.train_dataloader.dataset = dict(
+        type='MultiImageMixDataset',
+        dataset=inner,
+        pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
+    )
+    return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp'

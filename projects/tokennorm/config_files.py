@@ -1,17 +1,46 @@
-"""`--cfg-options`: sets entries of a config, and detects misspelled keys."""
+"""Reads configs and applies `--cfg-options`, with clear errors for misspelled keys."""
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from tokennorm.engine.arguments import ConfigOptions as ConfigOptions
-from tokennorm.messages import did_you_mean
+from tokennorm.config_paths import config as config_path
+from tokennorm.messages import UserError, did_you_mean, print_once, user_errors
 
 _NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
 _OTHER_TOP_LEVEL_KEYS = {'runner_type', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'fp16'}
+
+
+def read_config(name: str | Path) -> Config:
+    """Returns mmengine's config of a file, or of a config's name (`tokennorm.config`).
+
+    Raises:
+        UserError: with the file and the error, whatever it is: a config is a Python file.
+    """
+    with user_errors(FileNotFoundError):
+        path = config_path(name)
+    try:
+        return Config.fromfile(path)
+    except Exception as error:
+        raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from None
+
+
+def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Applies `--cfg-options`, and prints warnings."""
+    check_options(cfg, options)
+    with user_errors(ValueError):
+        merge_options(cfg, options or {})
+
+
+def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Prints warnings about keys, and raises `UserError` for one that nothing would read."""
+    with user_errors(ValueError):
+        found = check_keys(cfg, options or {})
+    print_once(*(f'warning: {warning}' for warning in found))
 
 
 def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.study.patch_contrast import between_means, contrast, main, patches_of
 from tests.helpers.compare import assert_near
-from tokennorm.analysis.patch_contrast import between_means, contrast, main, patches_of
 from tokennorm.layers import DualPatchEmbed
 
 

@@ -1,0 +1,88 @@
+"""The config of a training run or an evaluation: a file, its data, options, report and work directory."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.config_files import check_options, merge_options, read_config
+from tokennorm.config_tree import evaluators
+from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
+from tokennorm.engine.data import use_data_folder
+from tokennorm.messages import user_errors
+from tokennorm.registry import type_name
+
+HOOKS = (dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=100))
+
+
+def load_config(
+    config: str | Path,
+    *,
+    data: str | Path | None = None,
+    image_size: int | None = None,
+    work_dir: str | Path | None = None,
+    cfg_options: Mapping[str, Any] | None = None,
+    launcher: str = 'none',
+    local_rank: int = 0,
+    needed: tuple[str, ...] = ('train', 'val'),
+    adjust: Callable[[Config], None] | None = None,
+) -> Config:
+    """Returns a config with its data, options and work directory.
+
+    Args:
+        config: Config file, or the name of a config.
+        data: Folder that replaces the data of the config.
+        image_size: Short side of the images of `data`, in pixels; None chooses one.
+        work_dir: Directory of logs and checkpoints; None is that of the config, or `work_dirs/NAME`.
+        cfg_options: Entries of the config by the paths of their keys.
+        launcher: Of a distributed run: none, pytorch, slurm or mpi.
+        local_rank: Set by `torch.distributed.launch`.
+        needed: Splits that `data` must have.
+        adjust: Changes the config before `cfg_options` do.
+
+    Raises:
+        UserError: with what to do, if the config is not found or cannot be read, an option does not fit it, or the
+            data would break training or evaluation.
+    """
+    os.environ.setdefault('LOCAL_RANK', str(local_rank))
+    cfg = read_config(config)
+    cfg.launcher = launcher
+    check_options(cfg, cfg_options)  # before the data is read, which may take a minute
+    if data is not None:
+        use_data_folder(cfg, str(data), needed, image_size, fit_images='train' in needed)
+    if is_classifier(cfg):
+        use_loader_defaults(cfg)
+    cfg.setdefault('default_hooks', {})
+    cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
+    use_report(cfg)
+    with user_errors(ValueError):
+        if adjust is not None:
+            adjust(cfg)
+        merge_options(cfg, cfg_options or {})
+    if cfg.default_hooks.non_finite is None:
+        del cfg.default_hooks['non_finite']
+    if work_dir is not None:
+        cfg.work_dir = str(work_dir)
+    elif cfg.get('work_dir') is None:
+        cfg.work_dir = str(Path('work_dirs') / Path(cfg.filename).stem)
+    return cfg
+
+
+def use_report(cfg: Config) -> None:
+    """Sets `tokennorm.CocoMetric` instead of mmdet's, which gives the same values, and adds the report's hooks.
+
+    The hooks are `tokennorm.ReportHook`, and `tokennorm.LambdaHook` for the curves of lambda. A config whose validation
+    is not COCO's, a classifier's for example, gets no hook.
+    """
+    for split in ('val', 'test'):
+        for metric in evaluators(cfg, split):
+            if metric.get('type') in ('CocoMetric', 'mmdet.CocoMetric'):
+                metric['type'] = 'tokennorm.CocoMetric'
+    if not any(metric.get('type') == 'tokennorm.CocoMetric' for metric in evaluators(cfg, 'val')):
+        return
+    hooks = list(cfg.get('custom_hooks') or [])
+    present = {type_name(hook) for hook in hooks}
+    added = [hook for hook in HOOKS if type_name(hook) not in present]
+    cfg.custom_hooks = [*hooks, *added]
