@@ -67,7 +67,7 @@ def train_to_the_stop(rank, folder):
     def spoilt(self, inputs, mode='tensor'):
         kept['model'] = self
         losses = forward(self, inputs, mode)
-        if mode == 'loss' and next(calls) in (2, 4) and rank == 1:
+        if mode == 'loss' and next(calls) in (3, 4) and rank == 1:
             losses['loss'] = losses['loss'] * float('nan')
         return losses
 
@@ -76,7 +76,7 @@ def train_to_the_stop(rank, folder):
         cfg.default_hooks.non_finite = dict(type='tokennorm.NonFiniteHook', max_occurrences=2)
 
     ToyModel.forward = spoilt
-    with pytest.raises(NonFiniteError, match=r'iteration 4: the loss is not finite \((loss|on another rank)\)'):
+    with pytest.raises(NonFiniteError, match=r'iteration 4: the loss is not finite'):
         train(folder, train_cfg=EPOCHS, prepare=guarded)
     weights = torch.cat([p.detach().flatten() for p in kept['model'].parameters()])
     assert weights.isfinite().all(), 'a step was made with a gradient that is not finite'

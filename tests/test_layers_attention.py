@@ -4,7 +4,7 @@ import torch
 
 from tests.helpers.compare import assert_near
 from tokennorm.layers.attention import eq6_bias
-from tokennorm.ops.dtn import axis_weights
+from tokennorm.ops.dtn_eager import axis_weights
 
 
 def test_it_is_the_exponent_of_eq_6_for_every_pair_of_tokens():

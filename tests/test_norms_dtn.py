@@ -10,7 +10,7 @@ from tests.reference import dense_dtn, relative_positions
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.norms.dtn import attention_centres
-from tokennorm.ops.dtn import inter_token_stats
+from tokennorm.ops.dtn_eager import inter_token_stats
 
 # height, width, channels, heads, pool: why
 CASES = [

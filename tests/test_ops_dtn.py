@@ -12,7 +12,8 @@ from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn
 from tokennorm.ops import dtn_cpu
-from tokennorm.ops.dtn import dtn, eager_dtn
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.dtn_eager import eager_dtn
 
 NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 # Of the result and of each gradient, relative to the largest entry.

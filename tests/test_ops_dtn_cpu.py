@@ -13,7 +13,8 @@ from tests.helpers.compare import assert_near
 from tokennorm.norms import DTN
 from tokennorm.ops import dtn_cpu
 from tokennorm.ops.cache import cache_directory
-from tokennorm.ops.dtn import dtn, eager_dtn
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.dtn_eager import eager_dtn
 
 NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 VALID = torch.tensor([[5, 7], [3, 2]])

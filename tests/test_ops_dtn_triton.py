@@ -22,7 +22,8 @@ from tokennorm.ops.moments import tokens_inside
 pytest.importorskip('triton')
 from tokennorm.ops import dtn_cpu, dtn_triton_check
 from tokennorm.ops import dtn_triton as dtn_triton_module
-from tokennorm.ops.dtn import dtn, eager_dtn
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.dtn_eager import eager_dtn
 from tokennorm.ops.dtn_triton import can_use, dtn_triton
 from tokennorm.ops.dtn_triton_check import kernels_work
 

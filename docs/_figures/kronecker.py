@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from tokennorm.ops.dtn import axis_weights
+from tokennorm.ops.dtn_eager import axis_weights
 
 HEIGHT, WIDTH = 5, 7
 A1, A2, A3 = -0.6, 0.6, -0.3

@@ -10,7 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
-from tokennorm.ops.dtn import inter_token_stats, intra_token_stats
+from tokennorm.ops.dtn_eager import inter_token_stats, intra_token_stats
 
 
 def token_magnitudes(tokens: Tensor, num_heads: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tokennorm.ops.dtn import axis_weights
+from tokennorm.ops.dtn_eager import axis_weights
 
 GRID, TOKEN = (14, 14), (6, 7)  # the paper's: token 91 of 14 x 14
 

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import torch
 from mmengine.analysis import complexity_analysis
 from mmengine.hooks import CheckpointHook as _CheckpointHook
-from mmengine.optim import OptimWrapper
 from mmengine.registry import Registry
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
@@ -63,16 +61,6 @@ def decide_val_interval(loop: BaseLoop) -> None:
 def set_passes(loop: BaseLoop, passes: int) -> None:
     """Sets how many passes over the data the iterator of an iteration-based loop has made (mmengine 0.10.12)."""
     loop.dataloader_iterator._epoch = passes
-
-
-def accumulated_batches(wrapper: OptimWrapper) -> int:
-    """Returns the batches per optimizer step (mmengine 0.10.12)."""
-    return wrapper._accumulative_counts
-
-
-def clips_by_norm(clip: Callable[..., Any]) -> bool:
-    """Returns whether an optimizer wrapper's `clip_func` is torch's clipping by norm (mmengine 0.10.12)."""
-    return clip is torch.nn.utils.clip_grad_norm_
 
 
 def input_sizes(model: nn.Module) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from tokennorm.norms.grid import check_grid
 from tokennorm.ops.moments import image_moments, normalize, tokens_inside
-from tokennorm.ops.precision import in_float32
+from tokennorm.ops.tensors import in_float32
 
 
 class InstanceNorm(nn.InstanceNorm2d):

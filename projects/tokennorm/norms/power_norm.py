@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from tokennorm.norms.grid import check_grid
 from tokennorm.ops.moments import tokens_inside
-from tokennorm.ops.precision import in_float32
+from tokennorm.ops.tensors import in_float32
 
 
 def batch_mean(x: Tensor, inside: Tensor | None) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tokennorm.ops.precision import in_float32
+from tokennorm.ops.tensors import in_float32
 
 
 class ScaleNorm(nn.LayerNorm):

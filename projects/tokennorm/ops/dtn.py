@@ -8,25 +8,20 @@ denominator factorises as well, so that P is the Kronecker product of Py (H, H) 
 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
-`dtn` is the function to call. `eager_dtn` is the reference implementation in torch operations: differentiable any
-number of times, in any precision, on any device, under compilers and exporters. `tokennorm.ops.dtn_cpu` is the same in
-C++ for CPUs, and `tokennorm.ops.dtn_triton` for GPUs.
+`dtn` is the function to call. It chooses between the reference implementation in torch operations (`dtn_eager`), the
+same in C++ for CPUs (`dtn_cpu`) and in Triton for GPUs (`dtn_triton`).
 """
 
 from typing import Literal
 
-import torch
-import torch.nn.functional as F
-from einops import rearrange, repeat
 from torch import Tensor
 
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_cpu import dtn_cpu
+from tokennorm.ops.dtn_eager import eager_dtn
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
-from tokennorm.ops.moments import tokens_inside
-from tokennorm.ops.plain import is_plain
-from tokennorm.ops.precision import without_autocast
+from tokennorm.ops.tensors import is_plain
 
 
 def dtn(
@@ -69,153 +64,3 @@ def dtn(
         if can_use_cpu(x, position, pool):
             return dtn_cpu(x, *parameters, eps, pool, valid)
     return eager_dtn(x, *parameters, eps=eps, pool=pool, form=form, valid=valid)
-
-
-def eager_dtn(
-    x: Tensor,
-    *parameters: Tensor | None,
-    eps: float = 1e-5,
-    pool: int = 1,
-    form: Literal['paper', 'published'] = 'paper',
-    valid: Tensor | None = None,
-) -> Tensor:
-    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position."""
-    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
-    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    with without_autocast(x):
-        x = x.to(dtype)
-        weight, bias, mean_logit, var_logit, position = (t if t is None else t.to(dtype) for t in parameters)
-        num_heads = position.shape[0]
-        if form == 'published':
-            x = _divide_by_head_rms(x, num_heads, eps)
-        own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
-        inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
-        inside = tokens_inside(x, valid)
-        # From here on heads have an axis of their own: (B, H, W, N, D).
-        x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
-        own_mean, own_var = own_mean[..., None], own_var[..., None]
-        if mean_logit is not None:  # the difference of means keeps an offset common to all channels out
-            _, inter = _ratios(mean_logit, x.shape[-1], inside)
-            x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
-        own, inter = _ratios(var_logit, x.shape[-1], inside)
-        var = own * own_var + inter * inter_var
-        x = (x / (var + eps).sqrt()).flatten(-2)
-        return (x * weight + bias).to(out_dtype)
-
-
-def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
-    """Eq. 2: mean and variance over the channels of each token, (B, H, W, C) -> 2 x (B, H, W, 1)."""
-    mean = x.mean(dim=-1, keepdim=True)  # two means: torch.var_mean is slow on a CPU
-    var = (x - mean).square().mean(dim=-1, keepdim=True)
-    return mean, var * (x.shape[-1] / (x.shape[-1] - 1)) if unbiased else var
-
-
-def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
-
-    With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool windows, offsets
-    counted in pooled tokens, and repeated to full size. The last windows may be partial: they average what they have.
-
-    Args:
-        x: Tokens (B, H, W, C).
-        position: [a1, a2, a3] of each head, (N, 3).
-        pool: Side of the windows, in tokens.
-        valid: Height and width of each image's valid rectangle, (B, 2). Only tokens inside count; P of a token outside
-            runs over those inside too.
-
-    Returns:
-        Mean and variance, each (B, H, W, C).
-    """
-    height, width = x.shape[1:3]
-    counts = (None, None)
-    if valid is not None:
-        # Not a tensor of both sides: torch.export would fix them at those of its example.
-        valid = torch.stack([valid[:, 0].clamp(1, height), valid[:, 1].clamp(1, width)], dim=1).long()
-        inside = tokens_inside(x, valid)
-        x = x.where(inside, 0)
-    if pool > 1:
-        x = _average_windows(x, pool)
-    if valid is not None:
-        # The fraction of valid tokens in each window: partial windows average only those.
-        share = inside.to(x.dtype) if pool == 1 else _average_windows(inside.to(x.dtype), pool)
-        x = x / share.where(share > 0, 1)
-        valid = -(-valid // pool)
-        counts = valid[:, 1], valid[:, 0]
-    # Rows of P sum to 1, so a constant subtracted from each channel comes back in the mean and changes no variance. It
-    # keeps the digits of E[x^2] - E[x]^2 in channels with a large offset. A channel still loses digits if it varies
-    # far more over the grid than around a token.
-    if valid is None:
-        shift = x.mean(dim=(1, 2), keepdim=True).detach()
-    else:
-        shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
-    # The axis that P multiplies comes directly after the head axis, and the batch too if P differs between images. So
-    # each product is one matrix product, and P is not copied.
-    head_dim = x.shape[-1] // position.shape[0]
-    sizes = dict(zip('byx', x.shape, strict=False), d=2 * head_dim)
-    a1, a2, a3 = position.unbind(dim=-1)
-    p_x = axis_weights(a1, a2, x.shape[2], counts[0])
-    p_y = axis_weights(a1, a3, x.shape[1], counts[1])
-    x = rearrange(x - shift, 'b y x (n d) -> b y x n d', d=head_dim)
-    moments = torch.cat([x, x * x], dim=-1)
-    lead, rest = ('n', 'b ') if valid is None else ('b n', '')
-    moments = p_x @ rearrange(moments, f'b y x n d -> {lead} x ({rest}y d)')
-    moments = p_y @ rearrange(moments, f'{lead} x ({rest}y d) -> {lead} y ({rest}x d)', **sizes)
-    moments = rearrange(moments, f'{lead} y ({rest}x d) -> b y x n d', **sizes)
-    mean, square = (rearrange(t, 'b y x n d -> b y x (n d)') for t in moments.chunk(2, dim=-1))
-    var = (square - mean * mean).clamp(min=0)
-    mean = mean + shift
-    if pool > 1:
-        mean, var = (_repeat_windows(s, pool, height, width) for s in (mean, var))
-    return mean, var
-
-
-def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:
-    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)).
-
-    Args:
-        square: a1 of each head, (N,).
-        linear: a2 (x axis) or a3 (y axis) of each head, (N,).
-        size: Length of the axis.
-        valid: Leading positions of each image that j runs over, (B,); None is all of them.
-
-    Returns:
-        Weights (N, size, size), with `valid` (B, N, size, size); every row sums to 1.
-    """
-    index = torch.arange(size, dtype=square.dtype, device=square.device)
-    offset = index[None, :] - index[:, None]
-    exponent = square[:, None, None] * (offset * offset) + linear[:, None, None] * offset
-    if valid is not None:
-        exponent = exponent.where(index < valid[:, None, None, None], float('-inf'))
-    return exponent.softmax(dim=-1)
-
-
-def _ratios(logit: Tensor, head_dim: int, inside: Tensor | None) -> tuple[Tensor, Tensor]:
-    """lambda and 1 - lambda of each head, (N, D); given a mask, (B, H, W, N, 1) with lambda = 1 for tokens outside."""
-    ratio = logit.sigmoid()[:, None]
-    if inside is None:
-        ratio = ratio.expand(-1, head_dim)  # its gradient is then summed in two steps, with smaller rounding errors
-        return ratio, 1 - ratio
-    # First (B, N, H, W): the runtimes of exported models are slow where the last axis has length 1.
-    ratio = ratio[..., None].where(rearrange(inside, 'b h w 1 -> b 1 h w'), 1)
-    return rearrange(ratio, 'b n h w -> b h w n 1'), rearrange(1 - ratio, 'b n h w -> b h w n 1')
-
-
-def _average_windows(x: Tensor, pool: int) -> Tensor:
-    """Mean over pool x pool windows, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
-    x = rearrange(x, 'b h w c -> b c h w')
-    x = F.avg_pool2d(x, pool, ceil_mode=True, count_include_pad=False)
-    return rearrange(x, 'b c h w -> b h w c')
-
-
-def _repeat_windows(x: Tensor, pool: int, height: int, width: int) -> Tensor:
-    """Each pooled token repeated pool x pool times and the grid cropped to (B, height, width, C)."""
-    x = repeat(x, 'b h w c -> b (h p) w c', p=pool)[:, :height]
-    return repeat(x, 'b h w c -> b h (w p) c', p=pool)[:, :, :width]
-
-
-def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:
-    """The published code's first step: each head of each token over its root mean square, (B, H, W, C) -> same."""
-    heads = rearrange(x, 'b h w (n d) -> b h w n d', n=num_heads)
-    heads = heads / (heads.square().mean(dim=-1, keepdim=True) + eps).sqrt()
-    return rearrange(heads, 'b h w n d -> b h w (n d)')

@@ -3,7 +3,7 @@
 The system's C++ compiler (`CXX`, else c++, g++ or clang++) compiles the library into a cache directory:
 `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the
 sources, the compiler, its options and the processor. If it cannot be compiled, one warning says so and the eager form
-in `tokennorm.ops.dtn` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
+in `tokennorm.ops.dtn_eager` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
 
     python -m tokennorm.ops.dtn_cpu
 """
@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from tokennorm.ops.cache import cache_directory
-from tokennorm.ops.plain import is_plain
+from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.tensors import is_plain
 
 SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
 HEADERS = sorted(SOURCE.parent.glob('dtn_cpu*.h'))
@@ -105,7 +106,7 @@ class _DTN(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(
                 'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use float64 tokens, '
-                'tokennorm.ops.dtn.eager_dtn or TOKENNORM_CPU_KERNEL=0'
+                'tokennorm.ops.dtn_eager.eager_dtn or TOKENNORM_CPU_KERNEL=0'
             )
         # Asked for once: activation checkpointing allows no more.
         x, *parameters, valid, statistics = ctx.saved_tensors
@@ -157,8 +158,6 @@ def _eager_gradients(
     grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
 ) -> list[Tensor | None]:
     """The gradients by the eager form, for a batch of them (`is_grads_batched`)."""
-    from tokennorm.ops.dtn import eager_dtn
-
     with torch.enable_grad():
         inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
         y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tokennorm.ops.cache import cache_directory
+from tokennorm.ops.dtn_eager import eager_dtn
 
 NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 # Of the result and each gradient, relative to the largest entry.
@@ -53,7 +54,6 @@ def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
 
 def compare(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     """Largest errors of the kernels against the eager form, relative to the largest entry, by name."""
-    from tokennorm.ops.dtn import eager_dtn
     from tokennorm.ops.dtn_triton import dtn_triton
 
     generator = torch.Generator().manual_seed(0)

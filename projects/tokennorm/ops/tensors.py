@@ -1,4 +1,4 @@
-"""The precision that normalizers compute in."""
+"""Tensors that a compiled kernel may read, and the precision that normalizers compute in."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,6 +6,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Returns whether a compiled kernel may compute with the memory of these tensors.
+
+    False while torch traces, compiles or exports, inside transforms (`torch.func`), under dispatch modes (fake tensors,
+    FLOP counters) and for subclasses of `Tensor`.
+    """
+    return not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch.onnx.is_in_onnx_export()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or any(type(t) not in (Tensor, torch.nn.Parameter) for t in tensors if t is not None)
+    )
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
