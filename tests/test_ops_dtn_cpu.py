@@ -267,7 +267,7 @@ def test_processes_that_start_together_compile_once(monkeypatch, tmp_path):
     (path,) = paths
     assert path.read_bytes() == compiled.read_bytes()
     assert (tmp_path / 'calls').read_text() == '\n'
-    assert sorted(p.suffix for p in (tmp_path / 'cache').iterdir()) == ['.lock', '.so']
+    assert sorted(p.suffix for p in (tmp_path / 'cache' / 'kernels').iterdir()) == ['', '.sha256', '.so']
 
 
 def test_the_name_of_the_library_depends_on_what_it_is_compiled_from(monkeypatch, tmp_path):

@@ -11,5 +11,6 @@ def cache_directory() -> Path:
         RuntimeError: if none of them is set and the user has no home directory.
     """
     if named := os.environ.get('TOKENNORM_CACHE'):
-        return Path(named)
-    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache', 'tokennorm')
+        return Path(named).expanduser()
+    cache = os.environ.get('XDG_CACHE_HOME', '')
+    return Path(cache if os.path.isabs(cache) else Path.home() / '.cache', 'tokennorm')

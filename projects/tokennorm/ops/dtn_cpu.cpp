@@ -115,7 +115,7 @@ void for_chunks(const Call& c, F f) {
 template <class F>
 void for_tiles(int columns, int taps, F f) {
   const int tiles = taps > TILE ? 1 : (columns + TILE - 1) / TILE;
-  for (int i = 0; i < tiles; ++i) f(i * columns / tiles, (i + 1) * columns / tiles);
+  for (int i = 0; i < tiles; ++i) f((int64_t)i * columns / tiles, (int64_t)(i + 1) * columns / tiles);
 }
 
 template <class T>
@@ -240,8 +240,7 @@ void backward(const Call& c) {
       for (int p = 0; p < 3; ++p) position[p] += sums[(SQUARE + p) * c.channels + i];
     }
     const auto slope = [](double logit) {
-      const double s = 1 / (1 + std::exp(-logit));
-      return s * (1 - s);
+      return 1 / ((1 + std::exp(-logit)) * (1 + std::exp(logit)));
     };
     if (c.mean_logit) c.grad_mean_logit[head] = mean * slope(c.mean_logit[head]);
     c.grad_var_logit[head] = var * slope(c.var_logit[head]);

@@ -2,7 +2,8 @@
 
 The system's C++ compiler (`CXX`, else c++, g++ or clang++) compiles the library into a cache directory:
 `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the
-sources, the compiler, its options and the processor. If it cannot be compiled, one warning says so and the eager form
+sources, the compiler, its options and the processor. A folder or file that other users can write is not used, and a
+file is loaded only if its hash is the noted one. If there is no usable file, one warning says why and the eager form
 in `tokennorm.ops.dtn_eager` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
 
     python -m tokennorm.ops.dtn_cpu
@@ -174,14 +175,21 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get('TOKENNORM_CPU_KERNEL', '1') == '0':
         return None
     try:
-        return _load(build())
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        warnings.warn(
-            f'DTN runs in its slower eager form, because its CPU kernel could not be compiled: {error}. '
-            'Install a C++ compiler (g++ or clang++), or set TOKENNORM_CPU_KERNEL=0 to silence this.',
-            stacklevel=2,
-        )
-        return None
+        path = build()
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        return _use_eager(f'could not be compiled: {error}. Install a C++ compiler (g++ or clang++)')
+    try:
+        return _load(path)
+    except (OSError, AttributeError) as error:
+        return _use_eager(f'could not be loaded: {error}. Remove {path.parent}')
+
+
+def _use_eager(problem: str) -> None:
+    warnings.warn(
+        f'DTN runs in its slower eager form, because its CPU kernel {problem}, or set TOKENNORM_CPU_KERNEL=0 to '
+        'silence this.',
+        stacklevel=3,
+    )
 
 
 def build() -> Path:
@@ -189,19 +197,38 @@ def build() -> Path:
 
     Raises:
         RuntimeError: if there is no compiler or it fails.
-        OSError: if the cache directory cannot be written.
+        ValueError: if `CXX` cannot be split into words.
+        OSError: if the cache directory cannot be written, or other users can.
     """
     compiler = _compiler()
-    version = subprocess.run([*compiler, '--version'], capture_output=True, text=True, timeout=60).stdout
+    version = subprocess.run([*compiler, '--version'], capture_output=True, timeout=60).stdout
     sources = [path.read_text() for path in (SOURCE, *HEADERS)]
     key = (sources, compiler, version, OPTIONS, _processor())
-    target = cache_directory() / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(target):
-            if not target.exists():
+    target = cache_directory() / 'kernels' / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
+    target.parent.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    _refuse_others(target.parent)
+    if not _is_whole(target):
+        with _one_at_a_time(target.parent):
+            if not _is_whole(target):
                 _compile(compiler, target)
+    _refuse_others(target)
     return target
+
+
+def _refuse_others(path: Path) -> None:
+    """Raises `PermissionError` for a path of another user, or one in which others can place code."""
+    status = path.stat()
+    if hasattr(os, 'getuid') and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+        raise PermissionError(f'{path} belongs to another user, or others can write to it; remove it or set its owner')
+
+
+def _is_whole(target: Path) -> bool:
+    """Returns whether the library has the hash that was noted when it was written. Loading half a file kills Python."""
+    try:
+        return target.with_suffix('.sha256').read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
+    except OSError:
+        return False
 
 
 def _compiler() -> list[str]:
@@ -223,25 +250,37 @@ def _processor() -> str:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(target: Path) -> Iterator[None]:
-    """Lets the other processes wait that want the same file, where the file system has locks."""
-    with target.with_suffix('.lock').open('w') as file:
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Lets other processes that compile wait, where the file system has locks. A link is refused."""
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | getattr(os, 'O_NOFOLLOW', 0), 0o600)
+    try:
         with contextlib.suppress(ImportError, OSError):
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _compile(compiler: list[str], target: Path) -> None:
-    """Compiles into a temporary file and renames it, so that no process sees half a file."""
+    """Compiles in a temporary folder, notes the hash, and renames, so that no process sees half a file."""
+    print('TokenNorm compiles the CPU kernel of DTN, once: about 30 seconds', file=sys.stderr, flush=True)
+    for left in target.parent.glob('tmp*'):  # of processes that were killed
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         output = Path(directory, target.name)
         for native in ('-march=native', '-mcpu=native', None):
             command = [*compiler, *OPTIONS, *filter(None, [native]), str(SOURCE), '-o', str(output)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            done = subprocess.run(command, capture_output=True, text=True, errors='replace', timeout=600)
             if done.returncode == 0:
-                output.replace(target)
+                output.chmod(0o700)
+                noted = output.with_suffix('.sha256')
+                noted.write_text(hashlib.sha256(output.read_bytes()).hexdigest())
+                for path in (output, noted):
+                    with path.open('rb') as file:
+                        os.fsync(file.fileno())
+                    path.replace(target.with_suffix(path.suffix))
                 return
     errors = [line for line in done.stderr.splitlines() if 'error' in line] or ['no message']
     raise RuntimeError(f'{compiler[0]} failed: {errors[0][:300]}')
@@ -259,5 +298,5 @@ def _load(path: Path) -> ctypes.CDLL:
 if __name__ == '__main__':
     try:
         print(f'DTN CPU kernel: {build()}')
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         sys.exit(f'DTN CPU kernel: not compiled, the eager form will run: {error}')

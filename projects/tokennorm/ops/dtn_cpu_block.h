@@ -137,7 +137,7 @@ struct Part {
   INLINE Moments statistics(const Moments& filtered, vf scale) const {
     const vf mean = filtered.first * scale;
     const vf var = rounded(filtered.second * scale) - rounded(mean * mean);
-    return {mean, var > 0 ? var : vf{}};
+    return {mean, var < 0 ? vf{} : var};  // keeps a NaN, of squares that overflow
   }
 
   void forward(int top, int bottom, int left, int right, Scratch& scratch) const {
@@ -167,7 +167,7 @@ struct Part {
           const vf y_scale = along_y.scale[row + o], *x_scale = &along_x.scale[left + start];
           for (int i = 0; i < length; ++i) {
             const Moments s = statistics(filtered[i][o], x_scale[i] * y_scale);
-            const vf mean = (1 - mean_own) * (s.first + shift), var = (1 - var_own) * s.second + eps;
+            const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
             for_tokens(row + o, left + start + i, [&](int64_t t) FORCED {
               __builtin_prefetch(y + t * channels + ahead, 1);
               const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
@@ -188,7 +188,7 @@ struct Part {
                         Moments* gradients, Sums& sums) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
-    const vf mean_share = (1 - mean_own) * weight, var_share = (1 - var_own) * weight * -0.5f;
+    const vf mean_share = block.mean_inter * weight, var_share = block.var_inter * weight * -0.5f;
     const vf level_share = mean_own * weight, slope_share = var_own * weight;
     const vf y_scale = block.y.scale[row], *x_scale = &block.x.scale[column];
     const float *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
@@ -200,7 +200,7 @@ struct Part {
       const bool own = column + i >= own_from && column + i < own_to;
       const vf scale = x_scale[i] * y_scale;
       const Moments s = statistics(filtered[i][0], scale);
-      const vf mean = (1 - mean_own) * (s.first + shift), var = (1 - var_own) * s.second + eps;
+      const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
       vf e_sum{}, f_sum{};
       for_tokens(row, column + i, [&](int64_t t) FORCED {
         __builtin_prefetch(grad_y + t * channels + ahead);

@@ -102,7 +102,7 @@ struct Axis {
 struct Block {  // of channels [first, first + lanes)
   int first, lanes;
   Axis y, x;
-  vf weight, bias, mean_own, var_own;  // the last two are lambda
+  vf weight, bias, mean_own, var_own, mean_inter, var_inter;  // lambda, and 1 - lambda without cancellation
 };
 
 struct Grid {  // of images of one size; windows: rows x columns
@@ -114,15 +114,19 @@ struct Grid {  // of images of one size; windows: rows x columns
     const int head_dim = c.channels / c.heads;
     for (int first = 0; first < c.channels; first += V) {
       const int lanes = std::min<int64_t>(V, c.channels - first);
-      vf mean_own = splat(1), var_own = splat(1);
+      vf mean_own = splat(1), var_own = splat(1), mean_inter = splat(0), var_inter = splat(0);
       for (int i = 0; i < lanes; ++i) {
         const int head = (first + i) / head_dim;
-        if (c.mean_logit) mean_own[i] = 1 / (1 + std::exp(-c.mean_logit[head]));
+        if (c.mean_logit) {
+          mean_own[i] = 1 / (1 + std::exp(-c.mean_logit[head]));
+          mean_inter[i] = 1 / (1 + std::exp(c.mean_logit[head]));
+        }
         var_own[i] = 1 / (1 + std::exp(-c.var_logit[head]));
+        var_inter[i] = 1 / (1 + std::exp(c.var_logit[head]));
       }
       blocks.push_back({first, lanes, Axis(c.position, 2, first, lanes, head_dim, rows),
                         Axis(c.position, 1, first, lanes, head_dim, columns), load(c.weight + first, lanes),
-                        load(c.bias + first, lanes), mean_own, var_own});
+                        load(c.bias + first, lanes), mean_own, var_own, mean_inter, var_inter});
     }
   }
 };

@@ -24,7 +24,14 @@ def eager_dtn(
     form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
-    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position."""
+    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position.
+
+    Raises:
+        ValueError: for a shape or a device that does not fit the tokens; nothing broadcasts.
+    """
+    on_one_device = all(t is None or t.device == x.device for t in parameters)
+    if not (on_one_device and shapes_fit(x, *parameters, valid)):
+        raise ValueError(_expected_shapes(x, *parameters, valid))
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -36,17 +43,57 @@ def eager_dtn(
             x = _divide_by_head_rms(x, num_heads, eps)
         own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
         inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
+        alone = (x - own_mean) / (own_var + eps).sqrt()
         inside = tokens_inside(x, valid)
+        if inside is not None:  # a NaN in the padding must not reach the gradients of the tokens inside
+            x, own_mean, own_var = (t.where(inside, 0) for t in (x, own_mean, own_var))
         # From here on heads have an axis of their own: (B, H, W, N, D).
         x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
         own_mean, own_var = own_mean[..., None], own_var[..., None]
         if mean_logit is not None:  # the difference of means keeps an offset common to all channels out
-            _, inter = _ratios(mean_logit, x.shape[-1], inside)
+            inter = _per_channel((-mean_logit).sigmoid(), x.shape[-1])
             x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
-        own, inter = _ratios(var_logit, x.shape[-1], inside)
+        # 1 - lambda is the sigmoid of the negative logit: without cancellation where lambda is near 1.
+        own, inter = (_per_channel(logit.sigmoid(), x.shape[-1]) for logit in (var_logit, -var_logit))
         var = own * own_var + inter * inter_var
         x = (x / (var + eps).sqrt()).flatten(-2)
+        if inside is not None:
+            x = x.where(inside, alone)
         return (x * weight + bias).to(out_dtype)
+
+
+def shapes_fit(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    valid: Tensor | None,
+) -> bool:
+    """Returns whether the arguments of `dtn` have the documented shapes, and `valid` is of integers."""
+    channels, heads = x.shape[-1:], var_logit.shape
+    return (
+        x.ndim == 4
+        and len(heads) == 1
+        and weight.shape == bias.shape == channels
+        and (mean_logit is None or mean_logit.shape == heads)
+        and position.shape == (*heads, 3)
+        and heads[0] > 0
+        and channels[0] % heads[0] == 0
+        and (valid is None or (valid.shape == (x.shape[0], 2) and not valid.is_floating_point()))
+    )
+
+
+def _expected_shapes(x: Tensor, *others: Tensor | None) -> str:
+    names = ('weight', 'bias', 'mean_logit', 'var_logit', 'position', 'valid')
+    found = ', '.join(
+        f'{name} {tuple(t.shape)} on {t.device}' for name, t in zip(names, others, strict=True) if t is not None
+    )
+    return (
+        f'DTN takes x (B, H, W, C), weight and bias (C,), logits (N,), position (N, 3) and integers valid (B, 2), '
+        f'where N divides C, all on the device of x; got x {tuple(x.shape)} on {x.device}, {found}'
+    )
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
@@ -135,15 +182,9 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
-def _ratios(logit: Tensor, head_dim: int, inside: Tensor | None) -> tuple[Tensor, Tensor]:
-    """lambda and 1 - lambda of each head, (N, D); given a mask, (B, H, W, N, 1) with lambda = 1 for tokens outside."""
-    ratio = logit.sigmoid()[:, None]
-    if inside is None:
-        ratio = ratio.expand(-1, head_dim)  # its gradient is then summed in two steps, with smaller rounding errors
-        return ratio, 1 - ratio
-    # First (B, N, H, W): the runtimes of exported models are slow where the last axis has length 1.
-    ratio = ratio[..., None].where(rearrange(inside, 'b h w 1 -> b 1 h w'), 1)
-    return rearrange(ratio, 'b n h w -> b h w n 1'), rearrange(1 - ratio, 'b n h w -> b h w n 1')
+def _per_channel(ratio: Tensor, head_dim: int) -> Tensor:
+    """(N,) -> (N, D). The gradient is then summed in two steps, with smaller rounding errors."""
+    return ratio[:, None].expand(-1, head_dim)
 
 
 def _average_windows(x: Tensor, pool: int) -> Tensor:

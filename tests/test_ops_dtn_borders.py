@@ -1,0 +1,225 @@
+"""DTN refuses what does not fit, in the kernel and in the eager form, and loads only a library that it compiled."""
+
+import os
+import shutil
+import warnings
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tokennorm.norms import DTN
+from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cache import cache_directory
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.dtn_eager import eager_dtn
+
+B, H, W, C, N = 4, 5, 6, 12, 3
+
+
+def arguments(dtype=torch.float32, **replaced):
+    """Arguments of `dtn` for 3 heads of 4 channels."""
+    made = dict(
+        x=torch.randn(B, H, W, C, dtype=dtype),
+        weight=torch.rand(C, dtype=dtype) + 0.5,
+        bias=torch.randn(C, dtype=dtype),
+        mean_logit=torch.randn(N, dtype=dtype),
+        var_logit=torch.randn(N, dtype=dtype),
+        position=torch.randn(N, 3, dtype=dtype) - torch.tensor([1.0, 0, 0], dtype=dtype),
+    )
+    return list((made | replaced).values())
+
+
+@pytest.mark.parametrize('function', [dtn, eager_dtn])
+@pytest.mark.parametrize(
+    'replaced',
+    [
+        dict(weight=torch.ones(4)),
+        dict(weight=torch.ones(0)),
+        dict(bias=torch.ones(1)),
+        dict(mean_logit=torch.zeros(1)),
+        dict(var_logit=torch.zeros(1)),
+        dict(position=torch.zeros(1, 3)),
+        dict(position=torch.zeros(N, 2)),
+        dict(x=torch.randn(B, H * W, C)),
+        dict(mean_logit=torch.zeros(5), var_logit=torch.zeros(5), position=torch.zeros(5, 3)),
+        dict(mean_logit=torch.zeros(24), var_logit=torch.zeros(24), position=torch.zeros(24, 3)),
+        dict(valid=torch.ones(1, 2, dtype=torch.int64)),
+        dict(valid=torch.ones(B, 2)),
+    ],
+    ids=lambda replaced: ', '.join(f'{name} {tuple(t.shape)}' for name, t in replaced.items()),
+)
+def test_shapes_that_do_not_fit(function, replaced):
+    replaced = dict(replaced)
+    valid = dict(valid=replaced.pop('valid')) if 'valid' in replaced else {}
+    with pytest.raises(ValueError, match=r'DTN takes x \(B, H, W, C\), weight and bias \(C,\)'):
+        function(*arguments(**replaced), **valid)
+
+
+def test_pruned_weight():
+    norm = DTN(C, N)
+    norm.weight.data = norm.weight.data[:8]
+    with pytest.raises(ValueError, match=r'got x \(1, 4, 4, 12\) on cpu, weight \(8,\)'):
+        norm(torch.randn(1, 4, 4, C))
+
+
+@pytest.mark.parametrize('name', ['weight', 'position', 'all'])
+def test_parameters_on_another_device(name):
+    norm = DTN(8, 2)
+    if name == 'all':
+        norm.to('meta')
+    else:
+        setattr(norm, name, torch.nn.Parameter(getattr(norm, name).to('meta')))
+    with pytest.raises(ValueError, match='on the device of x'):
+        norm(torch.randn(1, 4, 4, 8))
+
+
+def test_long_sequence():
+    """Products of columns and tiles exceed 32 bits."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 371_000, 8)
+    norm = DTN(8, 2, grid='sequence')
+    assert_close(norm(x)[:, :1000], norm(x[:, :2000])[:, :1000], atol=1e-4, rtol=0)  # the shifts of the channels differ
+
+
+def test_pool_larger_than_any_grid():
+    args = arguments()
+    assert torch.equal(dtn(*args, pool=2**31), dtn(*args, pool=H + W))
+
+
+def test_overflow_of_squares_is_not_hidden():
+    x = torch.randn(1, 4, 4, 8)
+    x[0, 1, 1] = 3e38
+    assert not DTN(8, 2)(x)[0, 1, 2].isfinite().all()
+
+
+@pytest.mark.parametrize('function', [dtn, eager_dtn])
+def test_nan_in_padding_stays_out_of_gradients(function):
+    valid = torch.tensor([[3, 4]] * B)
+    args = [t.requires_grad_() for t in arguments()]
+    padded = args[0].detach().clone()
+    padded[:, 3:] = torch.nan
+    args[0] = padded.requires_grad_()
+    function(*args, valid=valid)[:, :3, :4].square().sum().backward()
+    clean = [t.detach().clone().requires_grad_() for t in args]
+    clean[0] = padded.detach()[:, :3, :4].clone().requires_grad_()
+    function(*clean).square().sum().backward()
+    assert_close(args[0].grad[:, :3, :4], clean[0].grad, atol=1e-4, rtol=1e-4)
+    for one, other in zip(args[2:], clean[2:], strict=True):  # gamma's is NaN, as in LayerNorm
+        assert_close(one.grad, other.grad, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize('function', [dtn, eager_dtn])
+def test_lambda_close_to_one_keeps_its_gradient(function):
+    """With a logit of 20 the float32 lambda is 1, but 1 - lambda is 2e-9."""
+    exact = [t.requires_grad_() for t in arguments(torch.float64, mean_logit=torch.full((N,), 20.0).double())]
+    grad_y = torch.randn(B, H, W, C, dtype=torch.float64)
+    eager_dtn(*exact, pool=1).mul(grad_y).sum().backward()
+    single = [t.detach().float().requires_grad_() for t in exact]
+    function(*single).mul(grad_y.float()).sum().backward()
+    assert single[3].grad.abs().min() > 0
+    assert_close(single[3].grad / exact[3].grad.float(), torch.ones(N), atol=0.02, rtol=0)
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """An empty cache, and a stand-in for the compiler that copies the library and notes each call."""
+    compiled = dtn_cpu.build()
+    compiler = tmp_path / 'compiler'
+    compiler.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {tmp_path}/calls\n'
+        f'while [ "$1" != -o ]; do shift; done\ncp {compiled} "$2"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv('CXX', str(compiler))
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    dtn_cpu.library.cache_clear()
+    yield tmp_path / 'cache' / 'kernels'
+    dtn_cpu.library.cache_clear()
+
+
+def compilations(cache):
+    calls = cache.parents[1] / 'calls'
+    return len(calls.read_text()) if calls.exists() else 0
+
+
+def assert_eager(message):
+    with pytest.warns(UserWarning, match=message):
+        assert dtn_cpu.library() is None
+    args = arguments()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert torch.equal(dtn(*args), eager_dtn(*args))
+
+
+@pytest.mark.parametrize('size', [0, 4096, 0.5])
+def test_cut_off_library_is_compiled_again(cache, size):
+    path = dtn_cpu.build()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: size if isinstance(size, int) else len(whole) // 2])
+    assert dtn_cpu.build().read_bytes() == whole
+    assert compilations(cache) == 2
+    assert dtn_cpu.library() is not None
+
+
+@pytest.mark.skipif(not hasattr(os, 'getuid'), reason='no owners of files')
+def test_cache_that_others_can_write(cache):
+    cache.mkdir(parents=True)
+    cache.chmod(0o1777)
+    assert_eager('kernels belongs to another user, or others can write')
+    cache.chmod(0o700)
+    dtn_cpu.library.cache_clear()
+    dtn_cpu.build().chmod(0o666)
+    assert_eager(r'\.so belongs to another user, or others can write')
+
+
+def test_lock_that_is_a_link(cache, tmp_path):
+    victim = tmp_path / 'victim'
+    victim.write_text('text')
+    cache.mkdir(parents=True, mode=0o700)
+    (cache / 'lock').symlink_to(victim)
+    assert_eager('could not be compiled: .*lock')
+    assert victim.read_text() == 'text'
+
+
+def test_leftovers_of_a_killed_compilation(cache):
+    (cache / 'tmpxyz').mkdir(parents=True)
+    cache.chmod(0o700)
+    path = dtn_cpu.build()
+    assert sorted(p.name for p in cache.iterdir()) == sorted(['lock', path.name, path.with_suffix('.sha256').name])
+
+
+@pytest.mark.parametrize('command', ['g++ "-O2', "/opt/it's/c++"])
+def test_compiler_that_cannot_be_read(cache, command, monkeypatch):
+    monkeypatch.setenv('CXX', command)
+    assert_eager('could not be compiled: No closing quotation')
+
+
+def test_compiler_with_output_that_is_not_text(cache, monkeypatch, tmp_path):
+    compiler = tmp_path / 'odd'
+    compiler.write_text('#!/bin/sh\nprintf "\\377\\376 error" >&2\nprintf "\\377"\nexit 1\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv('CXX', str(compiler))
+    assert_eager('could not be compiled: .*odd failed')
+
+
+def test_library_without_the_functions(cache, tmp_path):
+    source = tmp_path / 'empty.cpp'
+    source.write_text('extern "C" int nothing() { return 0; }')
+    compiler = shutil.which('c++')
+    if compiler is None:
+        pytest.skip('no compiler')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('CXX', compiler)
+        patch.setattr(dtn_cpu, 'SOURCE', source)
+        patch.setattr(dtn_cpu, 'HEADERS', [])
+        assert_eager('could not be loaded: .*dtn_forward')
+
+
+def test_cache_directory_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    monkeypatch.setenv('TOKENNORM_CACHE', '~/x')
+    assert cache_directory() == tmp_path / 'x'
+    monkeypatch.delenv('TOKENNORM_CACHE')
+    monkeypatch.setenv('XDG_CACHE_HOME', 'relative')
+    assert cache_directory() == tmp_path / '.cache' / 'tokennorm'
