@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_cpu import dtn_cpu
-from tokennorm.ops.dtn_eager import shapes_fit, eager_dtn
+from tokennorm.ops.dtn_eager import eager_dtn, shapes_fit
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
 from tokennorm.ops.tensors import is_plain

@@ -177,14 +177,16 @@ def library() -> ctypes.CDLL | None:
     try:
         path = build()
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-        return _use_eager(f'could not be compiled: {error}. Install a C++ compiler (g++ or clang++)')
+        _warn(f'could not be compiled: {error}. Install a C++ compiler (g++ or clang++)')
+        return None
     try:
         return _load(path)
     except (OSError, AttributeError) as error:
-        return _use_eager(f'could not be loaded: {error}. Remove {path.parent}')
+        _warn(f'could not be loaded: {error}. Remove {path.parent}')
+        return None
 
 
-def _use_eager(problem: str) -> None:
+def _warn(problem: str) -> None:
     warnings.warn(
         f'DTN runs in its slower eager form, because its CPU kernel {problem}, or set TOKENNORM_CPU_KERNEL=0 to '
         'silence this.',

@@ -1,0 +1,194 @@
+"""tokennorm.cli.check_env: each fault is planted, and the message and the command that fixes it are checked."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tokennorm import environment
+from tokennorm.cli import check_env
+from tokennorm.environment import Check
+
+
+@pytest.fixture
+def imports(monkeypatch):
+    """Faults of imports by name; mmcv and its ops are there without one."""
+    faults = {}
+
+    def load(name):
+        if name in faults:
+            raise faults[name]
+        return SimpleNamespace()
+
+    monkeypatch.setattr(importlib, 'import_module', load)
+    return faults
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Versions of distributions by name."""
+    versions = {}
+    for module in (environment, check_env):
+        monkeypatch.setattr(module, 'version_of', lambda name: versions.get(name, ''))
+    return versions
+
+
+def test_mmcv_without_its_ops(imports):
+    assert environment.check_mmcv_ops() == Check("mmcv's compiled ops")
+    imports['mmcv._ext'] = ModuleNotFoundError("No module named 'mmcv._ext'", name='mmcv._ext')
+    check = environment.check_mmcv_ops()
+    assert 'without them' in check.problem
+    assert 'cache remove onedl_mmcv; ' in check.fix
+    assert '--no-build-isolation' in check.fix
+    with pytest.raises(RuntimeError, match=r"mmcv's compiled ops: mmcv was installed without them.*\nFix it with\n"):
+        environment.require_mmcv_ops()
+
+
+@pytest.mark.parametrize(
+    'message',
+    ['_ext.so: undefined symbol: _ZN3c105ErrorC2E', 'libcudart.so.12: cannot open shared object file', 'libc10.so: no'],
+)
+def test_ops_of_another_torch(imports, message):
+    imports['mmcv._ext'] = ImportError(message)
+    check = environment.check_mmcv_ops()
+    assert 'another torch' in check.problem
+    assert message in check.problem
+    assert '--force-reinstall' in check.fix
+
+
+@pytest.mark.parametrize('name', ['mmcv', 'mmcv._ext'])
+def test_ops_that_cannot_be_tested(imports, name):
+    imports['mmcv._ext'] = ImportError('libGL.so.1: cannot open shared object file', name=name)
+    check = environment.check_mmcv_ops()
+    assert 'cannot be tested: libGL' in check.problem
+    assert check.fix == environment.MAKE_ENV
+
+
+def test_kernel_without_compiler_is_no_failure(monkeypatch):
+    def build():
+        raise RuntimeError('no C++ compiler was found (c++)')
+
+    monkeypatch.setattr('tokennorm.ops.dtn_cpu.build', build)
+    check = check_env.check_dtn_kernel()
+    assert not check.problem
+    assert 'no C++ compiler was found' in str(check)
+
+
+def test_mmdet_installed_twice(installed):
+    installed.update({'onedl-mmdetection': '3.5.1', 'onedl-mmcv': '2.3.6'})
+    assert not check_env.check_duplicates().problem
+    installed['mmdet'] = '3.3.0'
+    check = check_env.check_duplicates()
+    assert check.problem == 'installed twice, as original and as fork: mmdet'
+    assert 'uninstall -y mmdet && ' in check.fix
+    assert 'onedl-mmdetection==3.5.1' in check.fix
+
+
+def test_missing_packages_are_named_by_distribution(monkeypatch):
+    monkeypatch.setattr(check_env, 'find_spec', lambda name: None if name in ('mmdet', 'timm') else object())
+    assert check_env.check_packages().problem == 'not installed: onedl-mmdetection, timm'
+    assert len(check_env.run_checks()) == 2
+
+
+def test_versions_that_do_not_accept_each_other(imports):
+    imports['mmdet'] = AssertionError('MMCV==2.3.6 is used but incompatible')
+    problem = check_env.check_imports().problem
+    assert problem == 'import mmdet fails: AssertionError: MMCV==2.3.6 is used but incompatible'
+
+
+class FakeTorch:
+    """As much of torch as check_gpu looks at; making tensors raises the fault."""
+
+    __version__ = '2.11.0'
+
+    def __init__(self, available=True, fault=None):
+        self.fault = fault
+        self.cuda = SimpleNamespace(
+            is_available=lambda: available,
+            get_device_capability=lambda: (9, 0),
+            get_device_name=lambda: 'GPU X',
+            get_arch_list=lambda: ['sm_75', 'sm_80'],
+            synchronize=lambda: None,
+        )
+
+    def ones(self, *shape, device):
+        if self.fault:
+            raise self.fault
+        return FakeTensor()
+
+    def arange(self, end, device):
+        return FakeTensor()
+
+
+class FakeTensor:
+    def __mul__(self, other):
+        return self
+
+    def __getitem__(self, index):
+        return self
+
+
+def failing_nms(message):
+    def nms(boxes, scores, threshold):
+        raise RuntimeError(message)
+
+    return nms
+
+
+@pytest.mark.parametrize(
+    ('torch', 'nms', 'problem', 'fix'),
+    [
+        (FakeTorch(), None, '', ''),
+        (
+            FakeTorch(),
+            failing_nms('CUDA error: no kernel image is available for execution on the device\nmore'),
+            "mmcv's ops were not compiled for sm_90 (CUDA error: no kernel image",
+            'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0 ',
+        ),
+        (
+            FakeTorch(),
+            failing_nms('nms_impl: implementation for device cuda:0 not found.'),
+            "mmcv's ops were not compiled for CUDA",
+            'FORCE_CUDA=1',
+        ),
+        (
+            FakeTorch(fault=RuntimeError('CUDA error: no kernel image is available')),
+            None,
+            'torch 2.11.0 has code for sm_75 sm_80 only',
+            'TORCH_INDEX=',
+        ),
+    ],
+)
+def test_code_for_the_gpu(torch, nms, problem, fix):
+    check = check_env.check_gpu(torch, nms)
+    assert check.name == 'GPU GPU X, sm_90'
+    assert check.problem.startswith(problem)
+    assert bool(check.problem) == bool(problem)
+    assert fix in check.fix
+
+
+@pytest.mark.parametrize('driver', [True, False])
+def test_gpu_that_torch_cannot_use(driver, monkeypatch):
+    monkeypatch.setattr(check_env.shutil, 'which', lambda name: '/usr/bin/nvidia-smi' if driver else None)
+    assert ('driver is too old' in check_env.check_gpu(FakeTorch(available=False), None).problem) == driver
+
+
+@pytest.mark.parametrize('fault', ['', 'planted'])
+def test_main_prints_and_counts(fault, monkeypatch, capsys):
+    monkeypatch.setattr(check_env, 'run_checks', lambda: [Check('a'), Check('b', fault, 'fix b')])
+    monkeypatch.setattr(check_env, 'versions', lambda: {'python': '3'})
+    assert check_env.main() == bool(fault)
+    assert ('FAIL  b: planted\n      fix b' if fault else 'ok    b') in capsys.readouterr().out
+
+
+def test_runs_without_any_package():
+    """-S hides site-packages, as in a fresh environment."""
+    command = [sys.executable, '-S', '-m', 'tokennorm.cli.check_env']
+    variables = {**os.environ, 'PYTHONPATH': str(Path(environment.__file__).parents[1])}
+    process = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert process.returncode == 1, process.stderr
+    assert 'FAIL  packages: not installed: torch, ' in process.stdout
