@@ -1,8 +1,7 @@
-"""`tools/look_inside.py` from the command line: every figure, on detectors and classifiers, and errors that say what to
+"""`tokennorm analyze`: every figure, on detectors and classifiers, and errors that say what to
 do."""
 
 import json
-import runpy
 from pathlib import Path
 
 import cv2
@@ -15,6 +14,7 @@ from mmengine.registry import init_default_scope
 from tests.helpers.cases import fast_first, slow
 from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
 from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
+from tokennorm.cli.analyze import main
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.padding import image_sizes_of
 
@@ -34,8 +34,8 @@ CLASSIFIERS = {
 }
 
 
-def look_inside(*arguments):
-    runpy.run_path(str(ROOT / 'tools' / 'look_inside.py'))['main']([str(argument) for argument in arguments])
+def analyze(*arguments):
+    main([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope='module')
@@ -93,7 +93,7 @@ FIGURES = ('magnitude', 'attention-distance', 'variation', 'directions')
 @pytest.mark.parametrize('figure', fast_first(FIGURES, 'directions'))
 def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, capsys):
     out = tmp_path / 'deep' / f'{figure}.png'
-    look_inside(
+    analyze(
         figure, CONFIG, checkpoints / 'dtn.pth', '--against', CONTROL, checkpoints / 'ln.pth', '--num-images', 2,
         '--out', out, '--cfg-options', f'val_dataloader.dataset.data_root={data}',
     )  # fmt: skip
@@ -117,14 +117,14 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
 )
 def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    look_inside(figure, classifiers / f'{name}.py', '--images', images, '--num-images', 1)
+    analyze(figure, classifiers / f'{name}.py', '--images', images, '--num-images', 1)
     check_picture(tmp_path / 'work_dirs' / 'analysis' / f'{name}_{figure}.png')
 
 
 @pytest.mark.parametrize('figure', ['lambda', 'positions'])
 def test_what_needs_no_images(figure, checkpoints, tmp_path):
     few = ['--layers', 1, 5] if figure == 'positions' else []
-    look_inside(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')
+    analyze(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')
     check_picture(tmp_path / 'a.png', min_colours=20)
 
 
@@ -137,10 +137,10 @@ def test_lambda_of_a_training(tmp_path):
         for step in range(3)
     ]  # fmt: skip
     (folder / 'scalars.json').write_text(''.join(json.dumps(entry) + '\n' for entry in entries))
-    look_inside('lambda', tmp_path / 'work', '--out', tmp_path / 'a.png')
+    analyze('lambda', tmp_path / 'work', '--out', tmp_path / 'a.png')
     check_picture(tmp_path / 'a.png')
     with pytest.raises(SystemExit, match=r'error: .*vis_data has no lambda in .*tokennorm.LambdaHook'):
-        look_inside('lambda', folder, '--out', tmp_path / 'b.png')
+        analyze('lambda', folder, '--out', tmp_path / 'b.png')
 
 
 def test_the_backbone_gets_the_weights_and_images_that_the_detector_gets(data, images, checkpoints):
@@ -204,5 +204,5 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'is not a detector or classifier config'),
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):
-            look_inside(*arguments)
+            analyze(*arguments)
     assert not (tmp_path / 'work_dirs').exists()

@@ -1,6 +1,5 @@
 """Scales of Dual PatchNorm's first norm: each is at the place of its pixel."""
 
-import runpy
 from pathlib import Path
 
 import cv2
@@ -37,7 +36,8 @@ def test_a_model_without_that_norm_is_named():
 
 
 def test_the_figure_of_a_config(tmp_path, capsys):
-    main = runpy.run_path(str(ROOT / 'tools' / 'look_inside.py'))['main']
+    from tokennorm.cli.analyze import main
+
     demo = ROOT / 'configs' / 'demo'
     out = tmp_path / 'scales.png'
     main(['patch-scales', str(demo / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'), '--out', str(out)])

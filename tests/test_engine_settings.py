@@ -190,7 +190,7 @@ def test_check_compares_objects_with_anchors(data, tmp_path, capsys):
     content = json.loads(path.read_text())
     del content['annotations'][0]['segmentation']
     path.write_text(json.dumps(content))
-    tool('check_dataset')([str(data), '--out', str(tmp_path), '--config', 'retinanet_pvt-mini_fpn_bccd'])
+    tool('check')([str(data), '--out', str(tmp_path), '--config', 'retinanet_pvt-mini_fpn_bccd'])
     out = capsys.readouterr().out
     assert 'images are resized to a short side of 128 pixels (config: 240)' in out
     assert 'masks' not in out, 'the detector finds boxes only'

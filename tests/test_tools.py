@@ -174,11 +174,11 @@ def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
 
 
 def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
-    tool('check_dataset')([str(data), '--out', str(tmp_path), '--num-images', '2'])
+    tool('check')([str(data), '--out', str(tmp_path), '--num-images', '2'])
     assert '| val | 3 |' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
     with pytest.raises(SystemExit, match=r'error: data .*nowhere not found; it must be a folder'):
-        tool('check_dataset')([str(tmp_path / 'nowhere')])
+        tool('check')([str(tmp_path / 'nowhere')])
 
 
 def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsys):
@@ -191,7 +191,7 @@ def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsy
     for annotation, segmentation in zip(content['annotations'], bad, strict=False):
         annotation['segmentation'] = segmentation
     file.write_text(json.dumps(content))
-    tool('check_dataset')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
+    tool('check')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
     assert 'not usable for masks: train: ' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
 
@@ -309,11 +309,12 @@ def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
         tool('analysis')(['flops', 'none.py'])
 
 
-@pytest.mark.parametrize('name', ['train', 'test', 'predict', *map(slow, ('robustness', 'study', 'demo'))])
-def test_help_has_no_warnings(name):
-    ended = subprocess.run(
-        [sys.executable, ROOT / 'tools' / f'{name}.py', '--help'], capture_output=True, text=True, check=True
-    )
+EXPERIMENTS = [f'projects/experiments/{name}/run.py' for name in ('robustness', 'study')]
+
+
+@pytest.mark.parametrize('program', ['tools/train.py', 'tools/test.py', *map(slow, ('tools/demo.py', *EXPERIMENTS))])
+def test_help_has_no_warnings(program):
+    ended = subprocess.run([sys.executable, ROOT / program, '--help'], capture_output=True, text=True, check=True)
     assert not ended.stderr
     assert ended.stdout.startswith('usage:')
 
@@ -332,7 +333,7 @@ def test_a_folder_that_nothing_can_be_written_to_is_named(data, tmp_path):
         ):
             tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(data)])
     with pytest.raises(SystemExit, match=r'error: --out: the folder .*/file cannot be created'):
-        tool('check_dataset')([str(data), '--out', str(tmp_path / 'file')])
+        tool('check')([str(data), '--out', str(tmp_path / 'file')])
     with (
         files_of_at_most(4096),
         pytest.raises(SystemExit, match=rf'error: cannot write to the folder {tmp_path}: File too large;'),

@@ -103,7 +103,7 @@ def test_resuming_gets_all_that_was_saved(trained):
 def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = trained / 'epoch_1.pth'
-    tool('publish_checkpoint')([str(source), 'weights/mini.pth'])
+    tool('publish')([str(source), 'weights/mini.pth'])
     (path,) = (tmp_path / 'weights').iterdir()
     printed = capsys.readouterr().out
     assert f'from {source} (epoch 1, config retinanet_pvt-mini-dtn-dpn_fpn_shapes)' in printed
@@ -118,7 +118,7 @@ def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path,
     assert content['meta']['cfg'] == latest['meta']['cfg']
     assert path.stat().st_size < 0.5 * source.stat().st_size
     with pytest.raises(SystemExit, match=rf'error: weights/{path.name} already exists'):
-        tool('publish_checkpoint')([str(source), 'weights/mini.pth'])  # the same content has the same name
+        tool('publish')([str(source), 'weights/mini.pth'])  # the same content has the same name
     assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
 
     arguments = ['--cfg-options', *options(data)]
@@ -136,12 +136,12 @@ def test_what_cannot_be_published_is_said(tmp_path):
     for name, value in (('inf', float('inf')), ('nan', float('nan'))):
         torch.save(dict(state_dict=dict(weight=torch.tensor([1.0, value]))), tmp_path / f'{name}.pth')
         with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite in weight'):
-            tool('publish_checkpoint')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
+            tool('publish')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
     torch.save(dict(state_dict={}, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
     with pytest.raises(SystemExit, match=r'the checkpoint would hold more than plain data: .*numpy'):
-        tool('publish_checkpoint')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
+        tool('publish')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
     with pytest.raises(SystemExit, match=r'none.pth not found'):
-        tool('publish_checkpoint')([str(tmp_path / 'none.pth'), str(tmp_path / 'out.pth')])
+        tool('publish')([str(tmp_path / 'none.pth'), str(tmp_path / 'out.pth')])
     assert not list(tmp_path.glob('out*'))
 
 
@@ -152,7 +152,7 @@ def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, caps
     theirs = {key: v for key, v in swin.timms_model().state_dict().items() if key != 'norm.bias'}
     torch.save(theirs, tmp_path / 'timm.pth')
     out = tmp_path / 'new' / 'swin.pth'
-    tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
+    tool('convert')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
     printed = capsys.readouterr().out
     for part in (
         'names of timm',
@@ -175,25 +175,25 @@ def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, caps
         assert torch.equal(value, content['state_dict'][key]), key
     before = out.read_bytes()
     with pytest.raises(SystemExit, match=r'swin.pth already exists'):
-        tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
+        tool('convert')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
     assert out.read_bytes() == before
     stem = 'stages.0.patch_embed.proj.weight'
     init_cfg = dict(type='Pretrained', checkpoint='x', allow_missing=[stem])
     config.write_text(f'model = dict(backbone={dict(backbone, init_cfg=init_cfg, in_channels=1)})')
-    tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(tmp_path / 'grey.pth'), '--config', str(config)])
+    tool('convert')([str(tmp_path / 'timm.pth'), str(tmp_path / 'grey.pth'), '--config', str(config)])
     assert set(content['state_dict']) - set(read_checkpoint(tmp_path / 'grey.pth')['state_dict']) == {stem}
     torch.save(theirs | {'layers.0.blocks.5.norm1.weight': torch.ones(8)}, tmp_path / 'deeper.pth')
     with pytest.raises(SystemExit, match=r'(?s)error: .*deeper.pth does not fit Swin.*1 unexpected'):
-        tool('convert_checkpoint')([str(tmp_path / 'deeper.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
+        tool('convert')([str(tmp_path / 'deeper.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
     config.write_text("model = dict(backbone=dict(type='mmdet.ResNet', depth=50))")
     with pytest.raises(SystemExit, match=r'error: .*ResNet'):
-        tool('convert_checkpoint')([str(tmp_path / 'timm.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
+        tool('convert')([str(tmp_path / 'timm.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
     assert not (tmp_path / 'no.pth').exists()
 
 
 def test_a_published_safetensors_file_gives_the_same_detections(data, trained, tmp_path, capsys, without_report):
     """As `load_from`, for `test`, in Python, and converted; training cannot resume from it."""
-    tool('publish_checkpoint')([str(trained), str(tmp_path / 'mini.pth'), '--safetensors'])
+    tool('publish')([str(trained), str(tmp_path / 'mini.pth'), '--safetensors'])
     (path,) = tmp_path.glob('mini-*.safetensors')
     capsys.readouterr()
     content, latest = read_checkpoint(path), read_checkpoint(trained)
@@ -213,7 +213,7 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
             [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(data)]
         )
     out = tmp_path / 'backbone.safetensors'
-    tool('convert_checkpoint')([str(path), str(out), '--config', CONFIG])
+    tool('convert')([str(path), str(out), '--config', CONFIG])
     backbone = {key: value for key, value in latest['state_dict'].items() if key.startswith('backbone.')}
     assert_same(
         'backbone', {f'backbone.{k}': v for k, v in read_state_dict(out).items()}, dict(sorted(backbone.items()))
@@ -222,7 +222,7 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
 
 def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, capsys):
     folder = tmp_path / 'tiny-detector'
-    tool('publish_checkpoint')([str(trained), '--hf', str(folder), '--license', 'apache-2.0', '--dataset', 'my shapes'])
+    tool('publish')([str(trained), '--hf', str(folder), '--license', 'apache-2.0', '--dataset', 'my shapes'])
     assert sorted(path.name for path in folder.iterdir()) == ['README.md', 'config.py', 'model.safetensors']
     detector = Detector(folder / 'config.py', folder / 'model.safetensors', 'cpu')
     assert list(detector.classes) == ['disk', 'square', 'triangle', 'star']
@@ -236,11 +236,11 @@ def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, cap
     for part in ('| Training data | my shapes |', '| Licence of the weights | apache-2.0 |', '4: disk, square'):
         assert part in text
     with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
-        tool('publish_checkpoint')([str(trained), '--hf', str(folder)])
+        tool('publish')([str(trained), '--hf', str(folder)])
     torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'bare.pth')
     with pytest.raises(SystemExit, match=r'bare.pth has no config in its metadata'):
-        tool('publish_checkpoint')([str(tmp_path / 'bare.pth'), '--hf', str(tmp_path / 'bare')])
+        tool('publish')([str(tmp_path / 'bare.pth'), '--hf', str(tmp_path / 'bare')])
     assert not (tmp_path / 'bare').exists()
     with pytest.raises(SystemExit, match='2'):
-        tool('publish_checkpoint')([str(trained)])
+        tool('publish')([str(trained)])
     assert 'give either OUT or --hf DIR' in capsys.readouterr().err

@@ -1,12 +1,15 @@
-"""Programs of tools/, run in this process: a new one imports torch and mmdet anew."""
+"""Subcommands and programs of tools/, run in this process: a new one imports torch and mmdet anew."""
 
 import runpy
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def tool(name: str) -> Callable[[list[str]], None]:
-    """`main(argv)` of tools/NAME.py. It ends with SystemExit where the program would print an error."""
+    """`main(argv)` of tools/NAME.py, or else of the subcommand NAME. An error ends it with SystemExit."""
+    if not (ROOT / 'tools' / f'{name}.py').is_file():
+        return import_module(f'tokennorm.cli.{name}').main
     return runpy.run_path(str(ROOT / 'tools' / f'{name}.py'))['main']

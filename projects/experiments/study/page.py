@@ -15,7 +15,7 @@ FACTORS = {
     'DTN instead of LN, mean over both stems': (('DTN', 'DTN+DPN'), ('LN', 'LN+DPN')),
     'DPN instead of the plain stem, mean over both norms': (('LN+DPN', 'DTN+DPN'), ('LN', 'DTN')),
 }
-# Figures of tools/look_inside.py, in the order of the DTN paper's.
+# Figures of `tokennorm analyze`, in the order of the DTN paper's.
 INSIDE = {
     'magnitude': 'Magnitudes of tokens after the first norm of each block (Fig. 1), DTN compared with LN.',
     'attention-distance': 'Mean attention distance per head and block (Fig. 2). PVT attends to few, reduced keys.',

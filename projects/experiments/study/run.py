@@ -110,8 +110,16 @@ def draw_inside(study: Study, folder: Path) -> None:
         what = models[0] if figure in DTN_ONLY else [*models[0], '--against', *models[1]]
         if figure == 'lambda':
             what = [study.folder(study.before(runs[0]) or runs[0])]
-        tool = Path(__file__).with_name('look_inside.py')
-        command = [sys.executable, tool, figure, *what, '--out', folder / f'inside_{figure}.png']
+        command = [
+            sys.executable,
+            '-m',
+            'tokennorm',
+            'analyze',
+            figure,
+            *what,
+            '--out',
+            folder / f'inside_{figure}.png',
+        ]
         if subprocess.run(command).returncode:
             raise UserError(f'{figure} could not be drawn, see above')
 

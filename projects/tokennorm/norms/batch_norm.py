@@ -20,7 +20,6 @@ class BatchNorm(nn.Module):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
         momentum: Weight of a batch in the running statistics; None averages over all batches.
     """
@@ -29,7 +28,7 @@ class BatchNorm(nn.Module):
 
     bn_type: type[nn.modules.batchnorm._BatchNorm] = nn.BatchNorm2d
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__()
         if momentum is not None and (not isinstance(momentum, int | float) or not 0 <= momentum <= 1):
             raise ValueError(f'{type(self).__name__}: momentum={momentum!r} must be in 0 to 1, or None')

@@ -11,8 +11,7 @@ class DynamicTanh(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused, like `eps`; they keep the signature shared by all normalizers.
-        eps: Unused.
+        eps: Unused; upstream libraries pass it to every norm.
         alpha_init_value: Initial alpha.
 
     Attributes:
@@ -22,7 +21,7 @@ class DynamicTanh(nn.LayerNorm):
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
         if not isinstance(alpha_init_value, int | float):
             raise ValueError(f'DynamicTanh: alpha_init_value={alpha_init_value!r} must be a number')
         super().__init__(num_features, eps=eps)

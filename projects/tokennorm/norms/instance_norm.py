@@ -15,13 +15,12 @@ class InstanceNorm(nn.InstanceNorm2d):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
     """
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, affine=True)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -57,7 +57,6 @@ class PowerNorm(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to quadratic means.
         alpha_fwd: Weight of the past in the running quadratic mean.
         alpha_bkw: Weight of the past in the running statistic of the backward pass.
@@ -75,7 +74,6 @@ class PowerNorm(nn.LayerNorm):
     def __init__(
         self,
         num_features: int,
-        num_heads: int = 1,
         eps: float = 1e-5,
         alpha_fwd: float = 0.9,
         alpha_bkw: float = 0.9,

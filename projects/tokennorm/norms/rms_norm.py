@@ -11,13 +11,12 @@ class RMSNorm(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the mean of the squares.
     """
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, bias=False)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -11,7 +11,6 @@ class ScaleNorm(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Lower bound of the divisor ``|x|``.
 
     Attributes:
@@ -20,7 +19,7 @@ class ScaleNorm(nn.LayerNorm):
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps, elementwise_affine=False)
         self.weight = nn.Parameter(torch.empty(1))
         self.reset_parameters()

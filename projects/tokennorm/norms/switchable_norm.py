@@ -18,7 +18,6 @@ class SwitchableNorm(nn.LayerNorm):
 
     Args:
         num_features: Channels C.
-        num_heads: Unused; keeps the signature shared by all normalizers.
         eps: Added to the variance.
         momentum: Weight of a batch in the moving averages.
 
@@ -30,7 +29,7 @@ class SwitchableNorm(nn.LayerNorm):
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, num_heads: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
             raise ValueError(f'SwitchableNorm: momentum={momentum!r} must be in 0 to 1')
         super().__init__(num_features, eps=eps)
