@@ -3,20 +3,28 @@
 `--control` trains the same detector with LayerNorm and the plain stem. Rerun it to continue an interrupted run.
 """
 
+import json
 from pathlib import Path
 
+import cv2
+import numpy as np
 import torch
+from mmengine.runner import Runner
 
 from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_files import read_config
 from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.drawing import tile
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import use_report
 from tokennorm.engine.training import run
-from tokennorm.messages import user_errors
+from tokennorm.messages import UserError, user_errors
 
 MINUTES = 6  # 1,200 iterations of 0.25 s
+NUM_IMAGES = 8  # in predictions.png
+ENLARGED = 3  # times, so that labels are legible
+SCORE_THR = 0.5  # detections with a lower score are not drawn
 
 
 @command
@@ -28,21 +36,47 @@ def main(argv: list[str]) -> None:
     cfg = read_config(f'demo/{name}')
     use_report(cfg)
     torch.set_num_threads(1)  # other numbers of threads round differently
-    summary = Path(cfg.work_dir) / 'summary.md'
-    if summary.exists():
+    work_dir = Path(cfg.work_dir)
+    if (work_dir / 'predictions.png').exists():
         print(f'Trained already; remove {cfg.work_dir} to train again.')
     else:
         with user_errors(FileExistsError):
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
-        noted = noted_checkpoint(Path(cfg.work_dir))
+        noted = noted_checkpoint(work_dir)
         start = '' if noted is None else f', continuing from {noted.name}'
         print(
             f'Training {cfg.max_epochs} epochs into {cfg.work_dir}{start}: about {MINUTES} minutes of one quiet '
             'core; "eta" in the log is for this machine.'
         )
         cfg.resume = True
-        run(build_runner(cfg, splits=('train', 'val')), how_to_continue='the same command continues from the latest.')
-    print(f'\n{summary.read_text()}')
+        runner = build_runner(cfg, splits=('train', 'val'))
+        run(runner, how_to_continue='the same command continues from the latest.')
+        cv2.imwrite(str(work_dir / 'predictions.png'), draw_predictions(runner))
+    if not (work_dir / 'report.json').is_file():
+        raise UserError(f'{work_dir} has no report of its training run; remove it and rerun')
+    ap = json.loads((work_dir / 'report.json').read_text())['results']['bbox']['summary']
+    print(f'\nCOCO AP at the end: {ap["mAP"]:.3f}, AP50: {ap["mAP_50"]:.3f}')
+    for file in ('report.html', 'predictions.png'):
+        print(f'- {work_dir / file}')
+
+
+@torch.no_grad()
+def draw_predictions(runner: Runner) -> np.ndarray:
+    """A contact sheet of ground truth and predictions side by side, two pairs per row, (H, W, 3) uint8 in BGR."""
+    loader, visualizer = runner.val_dataloader, runner.visualizer
+    visualizer.dataset_meta = loader.dataset.metainfo
+    runner.model.eval()
+    pairs = []
+    for index in np.linspace(0, len(loader.dataset) - 1, NUM_IMAGES, dtype=int):
+        (sample,) = runner.model.test_step(loader.collate_fn([loader.dataset[int(index)]]))
+        image = cv2.cvtColor(cv2.imread(sample.img_path), cv2.COLOR_BGR2RGB)
+        image = cv2.resize(image, None, fx=ENLARGED, fy=ENLARGED, interpolation=cv2.INTER_CUBIC)
+        sample = sample.cpu()
+        for instances in (sample.gt_instances, sample.pred_instances):
+            instances.bboxes = instances.bboxes * ENLARGED
+        visualizer.add_datasample('predictions', image, sample, pred_score_thr=SCORE_THR)
+        pairs.append(visualizer.get_image())
+    return cv2.cvtColor(tile(pairs, columns=2), cv2.COLOR_RGB2BGR)
 
 
 if __name__ == '__main__':
