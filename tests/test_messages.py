@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokennorm.messages import did_you_mean, shorten, user_errors
+from tokennorm.messages import UserError, did_you_mean, shorten, user_errors
 
 
 def test_the_nearest_name():
@@ -21,8 +21,8 @@ def test_a_long_list_ends_with_how_many_more():
     assert shorten([]) == ''
 
 
-def test_errors_of_these_kinds_end_with_one_line():
-    with pytest.raises(SystemExit, match=r'^error: --out: full$'), user_errors(OSError, where='--out: '):
+def test_user_errors_translates_the_given_kinds():
+    with pytest.raises(UserError, match=r'^--out: full$'), user_errors(OSError, where='--out: '):
         raise OSError('full')
     with pytest.raises(KeyError), user_errors(OSError, ValueError):
         raise KeyError('a')

@@ -62,8 +62,8 @@ TOOLS = {
     'init_cfg of a folder': lambda few, file: ('train', [CONFIG, *few(**start_from(file.parent))]),
     'test': lambda few, file: ('test', [CONFIG, str(file), *few()]),
     'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'demo.jpg')]),
-    'convert': lambda few, file: ('convert_checkpoint', [str(file), 'out.pth', '--config', CONFIG]),
-    'publish': lambda few, file: ('publish_checkpoint', [str(file), 'out.pth']),
+    'convert': lambda few, file: ('convert', [str(file), 'out.pth', '--config', CONFIG]),
+    'publish': lambda few, file: ('publish', [str(file), 'out.pth']),
     'analysis': lambda few, file: ('analysis', ['benchmark', CONFIG, '--task', 'inference', '--checkpoint', str(file)]),
 }
 

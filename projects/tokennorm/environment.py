@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PACKAGES = {  # what is imported: the distribution that brings it
     'torch': 'torch',
@@ -75,3 +75,18 @@ def require_mmcv_ops() -> None:
     check = check_mmcv_ops()
     if check.problem:
         raise RuntimeError(f'{check.name}: {check.problem}\nFix it with\n  {check.fix}')
+
+
+def hide_onedl_message() -> None:
+    """Hides what mmdet 3.5.1 and mmpretrain 1.3.6 print when they are imported: OneDL is not installed.
+
+    Nothing here needs OneDL. They log it for debugging, but mmengine 0.10.12 prints a message without a logger whatever
+    its level.
+    """
+
+    def show(*values: object, **kwargs: Any) -> None:
+        if values != ('Could not import OneDL. Skipping OneDL datasets.',):
+            print(*values, **kwargs)
+
+    module: Any = importlib.import_module('mmengine.logging.logger')
+    module.print = show  # hides the built-in function from that module only

@@ -1,7 +1,6 @@
-"""Atomic writes (a temporary file, then a rename), and output folders that are checked before anything long begins."""
+"""Atomic writes: a temporary file, then a rename."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
@@ -44,19 +43,3 @@ class AtomicBackend(LocalBackend):
 
 
 register_backend('tokennorm.atomic', AtomicBackend, force=True)
-
-
-LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
-
-
-def make_output_dir(folder: str | Path) -> None:
-    """Creates a folder, and checks that files can be written to it."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f'the folder {folder} cannot be created: {error.strerror}; choose another one') from None
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(LEAST_SPACE))
-    except OSError as error:  # such as a full disk
-        raise ValueError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None

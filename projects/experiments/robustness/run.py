@@ -82,3 +82,7 @@ def main(argv: list[str]) -> None:
     from experiments.robustness.command import evaluate
 
     evaluate(args)
+
+
+if __name__ == '__main__':
+    main()

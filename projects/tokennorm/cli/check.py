@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.coco.contact_sheet import contact_sheet
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.finding import find_splits
-    from tokennorm.files import make_output_dir
+    from tokennorm.output_dir import make_output_dir
 
     with user_errors(OSError, ValueError):
         splits = find_splits(args.data)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import command, make_parser
 from tokennorm.engine.argument_checks import check_inputs
-from tokennorm.files import make_output_dir
 from tokennorm.messages import user_errors
+from tokennorm.output_dir import make_output_dir
 
 if TYPE_CHECKING:
     from tokennorm.datasets.coco.folder import CocoSplit

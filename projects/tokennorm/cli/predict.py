@@ -73,10 +73,10 @@ def main(argv: list[str]) -> None:
     inferencer = open_model(args)
     from mmengine.utils import ProgressBar
 
-    from tokennorm.files import make_output_dir
     from tokennorm.inference.input_images import open_sources
     from tokennorm.inference.prediction import CocoDetections, draw_detections
     from tokennorm.inference.tracking import Tracker, draw_tracks
+    from tokennorm.output_dir import make_output_dir
 
     with user_errors(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)

@@ -29,8 +29,8 @@ from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError, did_you_mean, is_first_process, user_errors
+from tokennorm.output_dir import make_output_dir
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:

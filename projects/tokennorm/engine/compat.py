@@ -7,7 +7,6 @@ loaders, and `backbones.timm_backbone` has timm's.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from mmengine.analysis import complexity_analysis
@@ -75,20 +74,6 @@ def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None
             module._input_size = tuple(sizes[name])
 
 
-def hide_onedl_message() -> None:
-    """Hides what mmdet 3.5.1 and mmpretrain 1.3.6 print when they are imported: OneDL is not installed.
-
-    Nothing here needs OneDL. They log it for debugging, but mmengine 0.10.12 prints a message without a logger whatever
-    its level.
-    """
-
-    def show(*values: object, **kwargs: Any) -> None:
-        if values != ('Could not import OneDL. Skipping OneDL datasets.',):
-            print(*values, **kwargs)
-
-    import_module('mmengine.logging.logger').print = show  # hides the built-in function from that module only
-
-
 def count_operators(formulas: dict[str, Callable[..., int]]) -> None:
     """Adds operators to those that mmengine's FLOPs counter counts (mmengine 0.10.12)."""
     complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(formulas)
@@ -116,6 +101,3 @@ def noted_builds() -> Iterator[None]:
         yield
     finally:
         Registry.build = original
-
-
-hide_onedl_message()

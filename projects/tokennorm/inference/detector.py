@@ -11,7 +11,6 @@ import mmcv
 import numpy as np
 from PIL import Image
 
-from tokennorm.engine import compat  # noqa: F401 - first, because it hides a message of mmdet
 from tokennorm.inference.prediction import open_detector
 
 if TYPE_CHECKING:
