@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokennorm.argument_checks import check_data, check_image_size
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import config as config_path
-from tokennorm.engine.argument_checks import check_data, check_image_size
 from tokennorm.messages import user_errors
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokennorm.argument_checks import check_inputs
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.messages import user_errors
 from tokennorm.output_dir import make_output_dir
 

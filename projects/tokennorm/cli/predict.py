@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokennorm.argument_checks import check_inputs
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.argument_checks import check_inputs
 from tokennorm.messages import user_errors
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tokennorm.argument_checks import check_data, check_inputs
 from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.argument_checks import check_data, check_inputs
 from tokennorm.messages import is_first_process, print_once, user_errors
 
 

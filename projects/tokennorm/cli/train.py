@@ -3,9 +3,9 @@
 import argparse
 import os
 
+from tokennorm.argument_checks import check_training
 from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
-from tokennorm.engine.argument_checks import check_training
 from tokennorm.environment import available_cores
 from tokennorm.messages import user_errors
 

@@ -10,11 +10,11 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from tokennorm.argument_checks import check_epochs, check_training
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import how_to_start
 from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.engine import settings
-from tokennorm.engine.argument_checks import check_epochs, check_training
 from tokennorm.engine.build import build_errors, build_runner
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError

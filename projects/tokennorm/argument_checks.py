@@ -29,7 +29,7 @@ def check_training(
     resume: bool | str | Path = False,
     **others: Any,
 ) -> None:
-    """Checks the arguments of `tokennorm.engine.training.run` that can be checked without the config."""
+    """Checks the arguments of `tokennorm.train` that can be checked without the config."""
     if epochs is not None:
         check_epochs(epochs)
     if lr is not None and not lr > 0:
