@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tests.helpers.commands import tool
+from tokennorm import argument_checks
 from tokennorm.argument_checks import check_inputs, check_training
-from tokennorm.engine import argument_checks
 
 CONFIG = 'retinanet_pvt-mini-dtn_fpn_bccd'
 
