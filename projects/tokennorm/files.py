@@ -1,6 +1,7 @@
 """Atomic writes: a temporary file, then a rename."""
 
 import os
+import secrets
 from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
@@ -16,7 +17,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + TEMPORARY)
+    temporary = path.with_name(f'{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}')  # of this call only
     try:
         with temporary.open('wb') as file:
             file.write(content)

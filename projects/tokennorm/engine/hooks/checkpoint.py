@@ -101,7 +101,7 @@ class CheckpointHook(compat.CheckpointHook):
             for name in names:
                 if Path(name).name == name and name.endswith('.pth'):
                     Path(self.out_dir, name).unlink(missing_ok=True)
-        for path in Path(self.out_dir).glob(f'*.pth{TEMPORARY}'):
+        for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):
             path.unlink(missing_ok=True)
 
 
