@@ -17,8 +17,8 @@ from mmengine.config import DictAction
 from mmengine.registry import MODELS
 from torch import nn
 
+from tokennorm.analysis.flops import count_operations
 from tokennorm.norms import DTN
-from tools.flops import count_operations
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'imagenet'
 TIMM = 'convit-small_8xb128_in1k'

@@ -11,12 +11,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import mmdet
 
+from tokennorm.analysis.flops import count_attention_and_norms
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.messages import user_errors
-from tools.flops import count_attention_and_norms
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(flops='get_flops', log_plots='analyze_logs')

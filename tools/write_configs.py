@@ -345,7 +345,7 @@ def count(entry: Entry) -> dict[str, int]:
     from mmengine import Config, DefaultScope
     from mmengine.registry import MODELS
 
-    from tools.flops import count_operations, forward_of
+    from tokennorm.analysis.flops import count_operations, forward_of
 
     utils = mmpretrain.utils if entry.folder == 'imagenet' else mmdet.utils
     utils.register_all_modules(init_default_scope=False)

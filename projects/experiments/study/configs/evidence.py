@@ -1,6 +1,7 @@
 """The study on the papers' own path: pretraining with a norm, then a detector with the same norm; and its controls.
 
-This plan was written before the first run. Data below one folder, `data` or that of `--data-from`:
+This plan was written before the first run; the learning rates of PVT-mini were filled in when their trials had ended,
+and those of Swin-mini are still to be chosen. Data below one folder, `data` or that of `--data-from`:
 
 - `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
@@ -8,7 +9,6 @@ This plan was written before the first run. Data below one folder, `data` or tha
   images, in COCO format. MIT licence.
 
     python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2 --minutes 60
-    python tools/evidence_scores.py projects/experiments/study/configs/evidence.py
 
 Questions, in the order in which they are paid for:
 

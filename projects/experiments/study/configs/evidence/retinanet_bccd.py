@@ -1,4 +1,4 @@
-"""RetinaNet on PVT-mini, blood cells at 320 x 240 pixels, 24 epochs. `evidence_scores.py` scores the test images."""
+"""RetinaNet on PVT-mini, blood cells at 320 x 240 pixels, 24 epochs."""
 
 _base_ = '../real/retinanet_bccd.py'
 

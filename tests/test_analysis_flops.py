@@ -12,11 +12,11 @@ from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.cases import slow
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.vit import small_vit
+from tokennorm.analysis.flops import count_attention_and_norms, count_operations, forward_of
 from tokennorm.backbones import PVT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm
 from tokennorm.norms import DTN, LayerNorm
-from tools.flops import count_attention_and_norms, count_operations, forward_of
 
 
 def flops(model, shape):
