@@ -1,7 +1,8 @@
 """The study on the papers' own path: pretraining with a norm, then a detector with the same norm; and its controls.
 
 This plan was written before the first run; the learning rates of PVT-mini were filled in when their trials had ended,
-and those of Swin-mini are still to be chosen. Data below one folder, `data` or that of `--data-from`:
+and those of Swin-mini are still to be chosen. Before any run had finished, epochs were cut to what an hour pays for:
+classifiers from 10 to 4, detectors from 24 to 12. Data below one folder, `data` or that of `--data-from`:
 
 - `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
@@ -70,6 +71,7 @@ def rate(lr, **options):
 
 
 two_epochs = {'train_cfg.max_epochs': 2, 'param_scheduler.1.end': 2}
+four_epochs = {'train_cfg.max_epochs': 4, 'param_scheduler.1.end': 4}
 top1 = dict(metric='accuracy/top1')
 pvt = dict(config='evidence/pvt_mini.py', **top1)
 swin = dict(config='evidence/swin.py', **top1)
@@ -88,7 +90,7 @@ stages = dict(
     pvt_mini_5e4=dict(title='PVT-mini, 2 epochs, 5e-4', **pvt, **trial, options=rate(5e-4, **two_epochs)),
     pvt_mini_1e3=dict(title='PVT-mini, 2 epochs, 1e-3', **pvt, **trial, options=rate(1e-3, **two_epochs)),
     pvt_mini_2e3=dict(title='PVT-mini, 2 epochs, 2e-3', **pvt, **trial, options=rate(2e-3, **two_epochs)),
-    pvt_mini=dict(title='PVT-mini, 200 classes', **pvt, **classifier, options=rate(1e-3)),
+    pvt_mini=dict(title='PVT-mini, 200 classes', **pvt, **classifier, options=rate(1e-3, **four_epochs)),
     bccd_own=dict(title='Blood cells, from weights of the same norm', **bccd, **own),
     bccd_ln=dict(title='Blood cells, from LN weights', **bccd, **from_ln),
     bccd_random=dict(title='Blood cells, from random weights', **bccd, **random),

@@ -1,4 +1,4 @@
-"""Mask R-CNN on PVT-mini, nuclei at 256 x 256 pixels, 24 epochs."""
+"""Mask R-CNN on PVT-mini, nuclei at 256 x 256 pixels, 12 epochs."""
 
 _base_ = '../../../../../configs/demo/mask-rcnn_pvt-mini_fpn_nuclei.py'
 
@@ -6,7 +6,7 @@ custom_imports = dict(imports=['experiments.study.local_norm'])
 data_root = 'data/nuclei/'
 metainfo = dict(classes=('nucleus',))
 image_scale = (256, 256)
-max_epochs = 24
+max_epochs = 12
 
 model = dict(
     backbone=dict(pretrain_img_size=64, token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbed')),

@@ -1,4 +1,4 @@
-"""RetinaNet on PVT-mini, photographs of raccoons at 320 x 320 pixels, 24 epochs."""
+"""RetinaNet on PVT-mini, photographs of raccoons at 320 x 320 pixels, 12 epochs."""
 
 _base_ = './retinanet_bccd.py'
 
@@ -18,7 +18,7 @@ test_pipeline = _base_.test_pipeline
 test_pipeline[1].scale = image_scale  # Resize
 files = dict(data_root=data_root, metainfo=metainfo)
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline, **files))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **files))
+val_dataloader = dict(dataset=dict(ann_file='annotations/val.json', pipeline=test_pipeline, **files))
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
 test_evaluator = val_evaluator
