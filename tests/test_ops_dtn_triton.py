@@ -176,6 +176,15 @@ def test_only_var_takes_the_mean_of_the_token(pool):
     assert_gradients_near(grads, expected_grads)
 
 
+def test_lambda_close_to_one_keeps_gradients():
+    tensors, grad_y = inputs(1, 2, 2, 4, 1)
+    tensors[3], tensors[4] = torch.full((1,), 20.0), torch.full((1,), 20.0)
+    _, grads = run(tensors, grad_y)
+    _, expected = run_reference(tensors, grad_y)
+    for name, a, e in zip(NAMES[3:], grads[3:], expected[3:], strict=True):
+        assert (a - e).abs().max() <= 0.02 * e.abs().max(), name
+
+
 @pytest.mark.parametrize('pool', [1, slow(2)])
 def test_a_large_common_offset_keeps_its_digits(pool):
     tensors, grad_y = inputs(1, 4, 4, 2, 1)

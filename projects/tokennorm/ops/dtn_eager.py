@@ -51,10 +51,10 @@ def eager_dtn(
         x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
         own_mean, own_var = own_mean[..., None], own_var[..., None]
         if mean_logit is not None:  # the difference of means keeps an offset common to all channels out
-            inter = _per_channel((-mean_logit).sigmoid(), x.shape[-1])
+            inter = _per_channel(_sigmoid(-mean_logit), x.shape[-1])
             x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
         # 1 - lambda is the sigmoid of the negative logit: without cancellation where lambda is near 1.
-        own, inter = (_per_channel(logit.sigmoid(), x.shape[-1]) for logit in (var_logit, -var_logit))
+        own, inter = (_per_channel(_sigmoid(logit), x.shape[-1]) for logit in (var_logit, -var_logit))
         var = own * own_var + inter * inter_var
         x = (x / (var + eps).sqrt()).flatten(-2)
         if inside is not None:
@@ -180,6 +180,11 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     if valid is not None:
         exponent = exponent.where(index < valid[:, None, None, None], float('-inf'))
     return exponent.softmax(dim=-1)
+
+
+def _sigmoid(logit: Tensor) -> Tensor:
+    """Sigmoid whose derivative keeps its digits: that of `torch.sigmoid`, s (1 - s), is 0 in float32 at 20."""
+    return F.logsigmoid(logit).exp()
 
 
 def _per_channel(ratio: Tensor, head_dim: int) -> Tensor:

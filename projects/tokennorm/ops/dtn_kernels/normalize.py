@@ -36,7 +36,7 @@ def normalize_kernel(
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     gamma = tl.load(weight_ptr + c, mask=real_c, other=0).to(tl.float32)
     beta = tl.load(bias_ptr + c, mask=real_c, other=0).to(tl.float32)
-    mean_lambda, var_lambda = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
+    mean_lambda, var_lambda, _, _ = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
     height = valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
     width = valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
     tokens = B.to(tl.int64) * H * W
@@ -55,11 +55,15 @@ def normalize_kernel(
 
 @triton.jit
 def load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN: tl.constexpr):
-    """The head's lambda for the mean, 1 if it has none, and for the variance."""
+    """The head's lambda for the mean, 1 if it has none, and for the variance; then 1 - lambda, without cancellation."""
     mean_lambda = 1.0
+    mean_rest = 0.0
     if HAS_MEAN:
-        mean_lambda = tl.sigmoid(tl.load(mean_logit_ptr + head).to(tl.float32))
-    return mean_lambda, tl.sigmoid(tl.load(var_logit_ptr + head).to(tl.float32))
+        mean_logit = tl.load(mean_logit_ptr + head).to(tl.float32)
+        mean_lambda = tl.sigmoid(mean_logit)
+        mean_rest = tl.sigmoid(-mean_logit)
+    var_logit = tl.load(var_logit_ptr + head).to(tl.float32)
+    return mean_lambda, tl.sigmoid(var_logit), mean_rest, tl.sigmoid(-var_logit)
 
 
 @triton.jit

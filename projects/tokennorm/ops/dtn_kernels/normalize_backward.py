@@ -38,15 +38,15 @@ def normalize_backward_kernel(
         C, BLOCK_D, BLOCK_I, BLOCK_K,
     )  # fmt: skip
     raw_var = square - mean * mean
-    mean_lambda, var_lambda = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
+    mean_lambda, var_lambda, mean_rest, var_rest = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
     d_gamma, d_beta, d_means, d_vars, d_mean_lambda, d_var_lambda = back_to_statistics(
         x_ptr, dy_ptr, weight_ptr, valid_ptr, intra_ptr, shift_ptr, direct_ptr, token_sums_ptr + chunk,
         mean, tl.maximum(raw_var, 0), mean_lambda, var_lambda, image, column, i, c, real_c,
         B, H, W, eps, C, CHUNKS, POOL, HAS_MEAN, HAS_VALID, BLOCK_D, BLOCK_I,
     )  # fmt: skip
 
-    d_square = tl.where(raw_var >= 0, (1 - var_lambda) * d_vars, 0)
-    d_mean = (1 - mean_lambda) * d_means - 2 * mean * d_square
+    d_square = tl.where(raw_var >= 0, var_rest * d_vars, 0)
+    d_mean = mean_rest * d_means - 2 * mean * d_square
     out = grads_ptr + start + i.to(tl.int64)[:, None] * (w * C) + c[None, :]
     mask = (i < h)[:, None] & real_c[None, :]
     tl.store(out, d_mean, mask=mask)
@@ -61,8 +61,8 @@ def normalize_backward_kernel(
     tl.store(partial + d, d_gamma)
     tl.store(partial + BLOCK_D + d, d_beta)
     partial += 2 * BLOCK_D
-    tl.store(partial, tl.sum(d_mean_lambda, axis=0) * mean_lambda * (1 - mean_lambda))
-    tl.store(partial + 1, tl.sum(d_var_lambda, axis=0) * var_lambda * (1 - var_lambda))
+    tl.store(partial, tl.sum(d_mean_lambda, axis=0) * mean_lambda * mean_rest)
+    tl.store(partial + 1, tl.sum(d_var_lambda, axis=0) * var_lambda * var_rest)
     tl.store(partial + 2, d_a1)
     tl.store(partial + 3, d_a3)
 
