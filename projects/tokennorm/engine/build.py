@@ -1,16 +1,12 @@
 """Builds mmengine's runner of a config after checking what breaks most often."""
 
-import inspect
-import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
-from mmengine.registry import RUNNERS, Registry, init_default_scope
+from mmengine.registry import RUNNERS, init_default_scope
 
+from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
@@ -23,13 +19,12 @@ from tokennorm.engine.checks import (
     check_runner_type,
     check_strides,
 )
-from tokennorm.engine.compat import BUILT, noted_builds
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.messages import UserError, did_you_mean, is_first_process, user_errors
+from tokennorm.messages import is_first_process, user_errors
 from tokennorm.output_dir import make_output_dir
 
 
@@ -129,59 +124,3 @@ def _check_start_fits(runner: Runner, cfg: Config) -> None:
         elif hasattr(model, 'backbone'):
             backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
             check_fit(model.backbone, backbone, f'load_from={checkpoint}')
-
-
-@contextmanager
-def build_errors() -> Iterator[None]:
-    """Ends the program with what is wrong, and in the arguments of which class, where a part of a config cannot be
-    built. Other errors pass.
-
-    Raises:
-        UserError: for an error of a constructor, or of the search for its class.
-    """
-    try:
-        with noted_builds():
-            yield
-    except (ValueError, TypeError, KeyError, AssertionError) as error:
-        if not hasattr(error, BUILT):
-            raise
-        raise UserError(f'{_text(error, *getattr(error, BUILT))}') from error
-
-
-def _text(error: Exception, registry: Registry, cfg: Any) -> str:
-    """Description of the problem."""
-    if not isinstance(cfg, Mapping) or cfg.get('type') is None:
-        return f'a {registry.name} without a type in the config: {dict(cfg or {})!r:.200}'
-    kind = cfg['type']
-    with registry.switch_scope_and_registry(cfg.get('_scope_')) as searched:
-        cls = searched.get(kind) if isinstance(kind, str) else kind
-        if cls is None:
-            return f'type={kind!r}: there is no such {searched.name}{_did_you_mean(str(kind), searched)}'
-    unknown = _unknown_arguments(cls, cfg) if isinstance(error, TypeError) else []
-    if unknown:
-        accepted = list(inspect.signature(cls).parameters)
-        names = ', '.join(f'{name!r}{did_you_mean(name, accepted)}' for name in unknown)
-        return f'{kind} has no argument {names}; it has {", ".join(accepted)}'
-    text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
-    return text if text.startswith(cls.__name__) else f'{kind}: {text}'
-
-
-def _unknown_arguments(cls: Callable[..., Any], cfg: Mapping[str, Any]) -> list[str]:
-    """The arguments that a constructor does not take; none where it takes any."""
-    accepted = inspect.signature(cls).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
-        return []
-    return [name for name in cfg if name not in accepted and name not in ('type', '_scope_')]
-
-
-def _did_you_mean(kind: str, registry: Registry) -> str:
-    """The nearest name in the registry that was searched, or the same name in that of another scope."""
-    children = registry.children | (registry.parent.children if registry.parent else {})
-    scope, _, name = kind.rpartition('.')
-    if scope:
-        return did_you_mean(name, sorted(children[scope].module_dict) if scope in children else [])
-    elsewhere = [scope for scope, child in children.items() if kind in child.module_dict]
-    if elsewhere:
-        return f' (did you mean {elsewhere[0]}.{kind}?)'
-    searched = [registry, registry.parent] if registry.parent else [registry]
-    return did_you_mean(kind, sorted({name for one in searched for name in one.module_dict}))

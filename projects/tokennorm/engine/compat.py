@@ -5,17 +5,13 @@ this package, so that `config_paths` has mmengine's table of packages and `check
 loaders, and `backbones.timm_backbone` has timm's.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from mmengine.analysis import complexity_analysis
 from mmengine.hooks import CheckpointHook as _CheckpointHook
-from mmengine.registry import Registry
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
-
-BUILT = '_tokennorm_built'  # attribute of an error: registry and arguments of the innermost part that was being built
 
 
 class CheckpointHook(_CheckpointHook):
@@ -77,27 +73,3 @@ def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None
 def count_operators(formulas: dict[str, Callable[..., int]]) -> None:
     """Adds operators to those that mmengine's FLOPs counter counts (mmengine 0.10.12)."""
     complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(formulas)
-
-
-@contextmanager
-def noted_builds() -> Iterator[None]:
-    """Inside, an error that passes `Registry.build` has the innermost registry and arguments in `BUILT`.
-
-    mmengine 0.10.12 has no hook for that, and its own messages name neither.
-    """
-    original = Registry.build
-
-    def build(self: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, cfg, *args, **kwargs)
-        except Exception as error:
-            if not hasattr(error, BUILT):
-                defaults = kwargs.get('default_args') or (args[0] if args else None) or {}
-                setattr(error, BUILT, (self, {**defaults, **cfg} if isinstance(cfg, dict) else cfg))
-            raise
-
-    Registry.build = build
-    try:
-        yield
-    finally:
-        Registry.build = original

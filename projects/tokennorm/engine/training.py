@@ -11,11 +11,12 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from tokennorm.argument_checks import check_epochs, check_training
+from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import how_to_start
 from tokennorm.checkpoints.reading import noted_checkpoint
 from tokennorm.engine import settings
-from tokennorm.engine.build import build_errors, build_runner
+from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.hooks.non_finite import NonFiniteError

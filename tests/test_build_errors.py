@@ -9,8 +9,8 @@ from torch import nn
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
+from tokennorm.build_errors import build_errors
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.build import build_errors
 from tokennorm.messages import UserError
 
 
