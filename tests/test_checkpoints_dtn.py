@@ -19,7 +19,7 @@ def test_the_maps_are_those_of_layer_norm(kind, arch, eps, tmp_path):
     source = kind(arch).eval()
     torch.save(source.state_dict(), tmp_path / 'ln.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
-    model = kind(arch, token_norm_cfg=LN_START | dict(eps=eps), init_cfg=init_cfg).eval()
+    model = kind(arch, token_norm_cfg=LN_START, init_cfg=init_cfg).eval()
     model.init_weights()
     image = torch.randn(2, 3, 96, 128)
     for i, (actual, expected) in enumerate(zip(model(image), source(image), strict=True)):
@@ -27,11 +27,23 @@ def test_the_maps_are_those_of_layer_norm(kind, arch, eps, tmp_path):
         assert 0 < error < 1e-3, f'stage {i}: {error:.1e}'
 
 
+@pytest.mark.parametrize(('kind', 'arch', 'eps'), KINDS, ids=lambda value: getattr(value, '__name__', ''))
+def test_dtn_from_layer_norm_weights_has_their_eps(kind, arch, eps):
+    def eps_of(norm_cfg=None, **kwargs):
+        model = kind(arch, token_norm_cfg=dict(type='DTN', **kwargs), norm_cfg=norm_cfg)
+        return {module.eps for module in model.modules() if isinstance(module, DTN)}
+
+    assert eps_of(init='layer_norm') == eps_of(init=0.9) == {eps}
+    assert eps_of(init='layer_norm', norm_cfg=dict(type='LN', eps=1e-3)) == {1e-3}
+    assert eps_of(init='layer_norm', eps=1e-4) == {1e-4}
+    assert eps_of() == {1e-5}
+
+
 def test_a_published_checkpoint_does(tmp_path):
     source = randomise(PVT(ARCH)).eval()
     torch.save(published_layout(source), tmp_path / 'pvt.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt.pth'))
-    model = PVT(ARCH, token_norm_cfg=LN_START | dict(eps=1e-6), init_cfg=init_cfg).eval()
+    model = PVT(ARCH, token_norm_cfg=LN_START, init_cfg=init_cfg).eval()
     model.init_weights()
     norms = [module for module in model.modules() if isinstance(module, DTN)]
     assert all((logit == 8).all() for norm in norms for logit in (norm.mean_logit, norm.var_logit))
@@ -52,7 +64,7 @@ def test_an_initial_lambda_of_ones_own(tmp_path):
     source = PVT(ARCH).eval()
     torch.save(source.state_dict(), tmp_path / 'ln.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
-    model = PVT(ARCH, token_norm_cfg=dict(type='DTN', init=0.9, eps=1e-6), init_cfg=init_cfg)
+    model = PVT(ARCH, token_norm_cfg=dict(type='DTN', init=0.9), init_cfg=init_cfg)
     model.init_weights()
     norms = [module for module in model.modules() if isinstance(module, DTN)]
     assert all(logit.sigmoid().sub(0.9).abs().max() < 1e-6 for n in norms for logit in (n.mean_logit, n.var_logit))

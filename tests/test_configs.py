@@ -13,14 +13,12 @@ from mmengine.config import DictAction
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-from tests.helpers.cases import slow
 from tests.helpers.configs import ROOT, build_model, resolve
 
 EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
 TESTED_ELSEWHERE = ('segmentation',)
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
-LN_STARTS = [path for path in CONFIGS if '-lnstart' in path.name]
-VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path not in LN_STARTS]
+VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name)]
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']
 NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
 COCO = [path for path in DETECTORS if path.parent.name != 'demo']
@@ -28,7 +26,7 @@ ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
 # One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
-    r'.*(pvt-mini|pvt-t-(dtn-lnstart|dpn)_|(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|'
+    r'.*(pvt-mini|pvt-t-dpn_|(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|'
     r'(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
 )
 PUBLISHED = {
@@ -112,37 +110,6 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
         assert variant['model.backbone.token_norm_cfg.type'] == 'DTN'
     if '-dpn' in path.name:
         assert variant['model.backbone.stem_cfg.type'] == 'DualPatchEmbed'
-
-
-@pytest.mark.parametrize('path', [path for path in LN_STARTS if path not in ONE_GPU], ids=name_of)
-def test_lnstart_differs_from_its_baseline_in_norm_and_the_learning_rate_of_lambda(path):
-    start = flatten(resolve(path).to_dict())
-    control = flatten(resolve(path.with_name(path.name.replace('-dtn-lnstart', ''))).to_dict())
-    rate = 'optim_wrapper.paramwise_cfg.custom_keys.'
-    assert {key: value for key, value in start.items() if control.get(key) != value} == {
-        'model.backbone.token_norm_cfg.type': 'DTN',
-        'model.backbone.token_norm_cfg.init': 'layer_norm',
-        'model.backbone.token_norm_cfg.eps': 1e-6,
-        **{f'{rate}{logit}.lr_mult': 10 for logit in ('mean_logit', 'var_logit')},
-        **{f'{rate}{logit}.decay_mult': 0 for logit in ('mean_logit', 'var_logit')},
-    }
-
-
-@pytest.mark.parametrize(
-    'path', [slow(path) if path in ONE_GPU else path for path in LN_STARTS], ids=lambda path: name_of(path)
-)
-def test_the_documented_option_turns_an_lnstart_config_into_its_baseline(path):
-    option = 'model.backbone.token_norm_cfg=None'
-    assert f'--cfg-options {option}\n' in (ROOT.parent / 'docs' / 'configs.md').read_text()
-    cfg = Config.fromfile(path)
-    cfg.merge_from_dict({option.partition('=')[0]: None})
-    control = resolve(path.with_name(re.sub('-dtn-lnstart|1xb2-accum8-', '', path.name)))
-    made, expected = ({k: v for k, v in c.model.to_dict().items() if k != 'backbone'} for c in (cfg, control))
-    assert made == expected
-    with torch.device('meta'):
-        made, expected = (build_model(c).backbone for c in (cfg, control))
-    assert repr(made) == repr(expected)
-    assert made.init_cfg == expected.init_cfg
 
 
 @pytest.mark.parametrize('base', sorted(ROOT.glob('_base_/*/*.py')), ids=name_of)

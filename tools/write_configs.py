@@ -111,7 +111,7 @@ VARIANTS = {
         ("token_norm_cfg=dict(type='DTN')", "stem_cfg=dict(type='DualPatchEmbed')"),
     ),
 }
-FINE_TUNING = ('pvt-t', 'swin-t-p4-w7')  # those with -dtn-lnstart configs, and with configs for one GPU
+FINE_TUNING = ('pvt-t', 'swin-t-p4-w7')  # those with configs for one GPU
 THIRD_PARTY = {'convit-small_8xb128_in1k': 300, 't2t-vit-t-14_8xb64_in1k': 310}  # classifiers, and their epochs
 WITH_MASKS = ('pvt-t', 'pvt-s', 'pvtv2-b2', 'swin-t-p4-w7', 'vit-s')  # those with Mask R-CNN
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
@@ -168,17 +168,6 @@ model = dict({', '.join((f'backbone=dict({", ".join(backbone)})', *model))})
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
-LNSTART_DOC = """{} on {} with DTN, initialized from the weights of the LayerNorm baseline.
-
-This is not the papers' protocol. lambda is initialized so close to 1 that the first forward pass is LayerNorm's, and
-its learning rate is ten times that of the other parameters."""
-LNSTART_NORM = "token_norm_cfg=dict(type='DTN', init='layer_norm', eps=1e-6)"
-LNSTART_RATE = """optim_wrapper = dict(
-    paramwise_cfg=dict(
-        custom_keys=dict(mean_logit=dict(lr_mult=10.0, decay_mult=0.0), var_logit=dict(lr_mult=10.0, decay_mult=0.0))
-    )
-)
-"""
 ONE_GPU_DOC = """{} on {} with {}, on one GPU.
 
 A step has 8 batches of 2 images, with activation checkpointing. Schedules count batches, so the warm-up has 8 times as
@@ -248,19 +237,12 @@ def pretraining_doc(backbone: Backbone, variant: str) -> str:
 
 
 def fine_tuning_entries(backbone: Backbone) -> Iterator[Entry]:
-    """RetinaNet with DTN initialized from LayerNorm weights; with LayerNorm, and with this DTN, on one GPU."""
+    """RetinaNet with LayerNorm on one GPU."""
     title = DETECTORS['retinanet']
-    base, lnstart = backbone.config('retinanet'), backbone.config('retinanet', '-dtn-lnstart')
-    doc = LNSTART_DOC.format(title, backbone.title)
-    yield Entry(backbone.folder, lnstart, config_text(doc, base, (LNSTART_NORM,), rest=LNSTART_RATE))
+    base, name = backbone.config('retinanet'), backbone.config('retinanet', '', '1xb2-accum8-1x')
     rest = ONE_GPU_REST.format(8 * (1000 if backbone.folder == 'swin' else 500))
-    for of, variant, norm in (
-        (base, '', 'LayerNorm'),
-        (lnstart, '-dtn-lnstart', 'DTN, initialized from LayerNorm weights'),
-    ):
-        name = backbone.config('retinanet', variant, '1xb2-accum8-1x')
-        doc = ONE_GPU_DOC.format(title, backbone.title, norm)
-        yield Entry(backbone.folder, name, config_text(doc, of, ('with_cp=True',), rest=rest))
+    doc = ONE_GPU_DOC.format(title, backbone.title, 'LayerNorm')
+    yield Entry(backbone.folder, name, config_text(doc, base, ('with_cp=True',), rest=rest))
 
 
 def imagenet_entries() -> Iterator[Entry]:
@@ -375,13 +357,9 @@ ViT-B also have the variants and ImageNet pretraining, and all of these but ViT-
 other combination:
 
 ```bash
-# DTN, initialized from the published LayerNorm weights
---cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.token_norm_cfg.init=layer_norm
 # another normalizer or stem, from random weights
 --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed \\
     model.backbone.init_cfg=None
-# LayerNorm in a -dtn-lnstart config
---cfg-options model.backbone.token_norm_cfg=None
 # Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
 --cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
 # random initialization, or other weights

@@ -119,6 +119,14 @@ def build_norm(
     return cls(num_features, **{**given, **kwargs})
 
 
+def eps_of_replaced(token_norm_cfg: Mapping[str, Any] | None, norm_cfg: Mapping[str, Any], dims: int) -> dict[str, float]:
+    """Returns the `eps` of `norm_cfg` for a DTN that may take over its weights (`init`), and nothing otherwise."""
+    if not isinstance(token_norm_cfg, Mapping) or token_norm_cfg.get('init', 'paper') == 'paper':
+        return {}
+    eps = getattr(build_norm(norm_cfg, dims), 'eps', None)
+    return {} if eps is None else dict(eps=eps)
+
+
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
     """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`.
 

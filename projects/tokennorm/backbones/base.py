@@ -12,7 +12,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from tokennorm.backbones.arch import Arch
-from tokennorm.builder import build_norm, check_cfg
+from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
 from tokennorm.checkpoints import load_from_init_cfg
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import valid_tokens
@@ -254,6 +254,7 @@ class Pyramid(Backbone):
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
         check_cfg(norm_cfg, 'norm_cfg')
         check_cfg(token_norm_cfg or norm_cfg, 'token_norm_cfg')
+        eps = eps_of_replaced(token_norm_cfg, norm_cfg, self.embed_dims[0])
         token_norm_cfg = dict(token_norm_cfg or norm_cfg)
         pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
         pools = [pools] * num_stages if isinstance(pools, int) else pools
@@ -270,6 +271,7 @@ class Pyramid(Backbone):
                 num_heads[i],
                 role='token_norm_cfg',
                 pool=pools[i],
+                **eps,
             )
             for i in range(num_stages)
         ]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
-from tokennorm.builder import build_norm, build_stem
+from tokennorm.builder import build_norm, build_stem, eps_of_replaced
 from tokennorm.checkpoints import resize_positions
 from tokennorm.layers.block import Block, NoNorm, run_block
 from tokennorm.layers.drop_path import drop_path_rates
@@ -147,7 +147,8 @@ class ViT(Backbone):
         self.pos_shape = (-(-height // patch_size), -(-width // patch_size))
 
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg')
+        eps = eps_of_replaced(token_norm_cfg, norm_cfg, dims)
+        token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg', **eps)
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
         windows = set(range(depth)) - set(global_indices) if out_type == 'featmap' else set()
         attentions = self._attentions(depth, num_heads, window_size, windows, rel_pos)

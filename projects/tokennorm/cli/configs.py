@@ -1,8 +1,7 @@
 """Lists the configs of this package: name, norm, stem, parameters, FLOPs, the paper's AP and the AP measured here.
 
-For your own data on one GPU use a config with `1xb2-accum8`: it starts from published LayerNorm weights. The
-`-dtn-lnstart` configs use DTN, initialized from the same weights. For a quick trial, or without a GPU:
-retinanet_pvt-mini-dtn_fpn_bccd.
+For your own data on one GPU use a config with `1xb2-accum8`: it starts from published LayerNorm weights. For a quick
+trial, or without a GPU: retinanet_pvt-mini-dtn_fpn_bccd.
 """
 
 from fnmatch import fnmatch
