@@ -119,7 +119,7 @@ def build_norm(
     return cls(num_features, **{**given, **kwargs})
 
 
-def eps_of_replaced(token_norm_cfg: Mapping[str, Any] | None, norm_cfg: Mapping[str, Any], dims: int) -> dict[str, float]:
+def eps_of_replaced(token_norm_cfg: Any, norm_cfg: Mapping[str, Any], dims: int) -> dict[str, float]:
     """Returns the `eps` of `norm_cfg` for a DTN that may take over its weights (`init`), and nothing otherwise."""
     if not isinstance(token_norm_cfg, Mapping) or token_norm_cfg.get('init', 'paper') == 'paper':
         return {}

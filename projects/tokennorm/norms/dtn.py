@@ -46,7 +46,7 @@ class DTN(nn.LayerNorm):
     Args:
         num_features: Channels C.
         num_heads: Heads N of the attention after this norm; divides C. Each head has its own P and lambda.
-        eps: Added to the variance. With another `init` than 'paper' a backbone sets it to that of the norm that DTN replaces.
+        eps: Added to the variance. With another `init` than 'paper', backbones take over the eps of the replaced norm.
         pool: Side, in tokens, of the windows over which the inter-token statistics are pooled (paper, B.1).
         form: 'paper' is Algorithm 1. 'published' is the arithmetic of the authors' code, for their checkpoints: each
             head of x is first divided by its root mean square, and the intra-token variance is unbiased.
