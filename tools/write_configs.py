@@ -113,7 +113,7 @@ VARIANTS = {
 }
 FINE_TUNING = ('pvt-t', 'swin-t-p4-w7')  # those with configs for one GPU
 THIRD_PARTY = {'convit-small_8xb128_in1k': 300, 't2t-vit-t-14_8xb64_in1k': 310}  # classifiers, and their epochs
-WITH_MASKS = ('pvt-t', 'pvt-s', 'pvtv2-b2', 'swin-t-p4-w7', 'vit-s')  # those with Mask R-CNN
+WITH_MASKS = ('pvt-t', 'pvt-s', 'pvtv2-b2', 'swin-t-p4-w7', 'swin-s-p4-w7', 'vit-s')  # those with Mask R-CNN
 PAPER_WITH_MASKS = ('pvt-t', 'pvt-s')  # Mask R-CNN with DTN: those in Table 11
 # What the paper reports: box AP, or box AP and mask AP, or top-1 and top-5 accuracy.
 REPORTED = {
@@ -353,8 +353,8 @@ at 224 x 224. AP is box AP, or box / mask AP, on COCO val2017; accuracy is top-1
 quotes the authors' results. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
 
 Every size of a backbone has a RetinaNet config with LayerNorm. PVT-Tiny and -Small, PVTv2-B2, Swin-T, ViT-S and
-ViT-B also have the variants and ImageNet pretraining, and all of these but ViT-B have Mask R-CNN. Options give every
-other combination:
+ViT-B also have the variants and ImageNet pretraining. All of these but ViT-B, and Swin-S, have Mask R-CNN. Options
+give every other combination:
 
 ```bash
 # another normalizer or stem, from random weights

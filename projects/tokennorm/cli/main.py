@@ -14,6 +14,7 @@ COMMANDS = dict(
     check='check a dataset before training, and draw its annotations',
     split='divide one annotation file into train and val',
     configs='list the configs of this package',
+    weights='list the detectors trained on COCO that can be used by name',
     export='write a detector as an ONNX, PyTorch or OpenVINO file',
     compare='compare two training runs on one page',
     convert='convert a backbone checkpoint',

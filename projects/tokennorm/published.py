@@ -1,0 +1,86 @@
+"""Detectors that mmdet's authors trained on COCO, whose weights TokenNorm's configs load.
+
+The table repeats mmdet's metafiles (`configs/pvt/metafile.yml` and `configs/swin/metafile.yml` of onedl-mmdetection
+3.5.1), except the sizes: those are 4 bytes per number of the model.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_HOST = 'https://download.openmmlab.com/mmdetection/v2.0'
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published detector.
+
+    Args:
+        name: Its name in commands, `tokennorm predict NAME IMAGES`.
+        config: TokenNorm's config with this model.
+        url: The file.
+        size: Of the file, in MB.
+        box_ap: On COCO val2017, 0 to 100, as its authors state.
+        mask_ap: The same of masks; None for a detector without masks.
+        license: Of mmdet, which its authors publish the weights with.
+    """
+
+    name: str
+    config: str
+    url: str
+    size: int
+    box_ap: float
+    mask_ap: float | None = None
+    license: str = 'Apache-2.0'
+
+    @property
+    def hash_prefix(self) -> str:
+        """The first 8 digits of the file's SHA-256."""
+        return Path(self.url).stem.rpartition('-')[2]
+
+
+def _retinanet(key: str, time_and_hash: str, size: int, box_ap: float) -> Published:
+    config = f'retinanet_{key}_fpn_1x_coco'
+    return Published(f'retinanet_{key}', config, f'{_HOST}/pvt/{config}/{config}_{time_and_hash}.pth', size, box_ap)
+
+
+def _mask_rcnn(key: str, schedule: str, time_and_hash: str, size: int, *ap: float, suffix: str = '') -> Published:
+    file = f'mask_rcnn_{key}-p4-w7_fpn_{schedule}_coco'
+    config, url = f'mask-rcnn_{key}-p4-w7_fpn_1x_coco', f'{_HOST}/swin/{file}/{file}_{time_and_hash}.pth'
+    return Published(f'mask-rcnn_{key}{suffix}', config, url, size, *ap)
+
+
+_ALL = (  # of detectors with one config, the best comes first
+    _retinanet('pvt-t', '20210831_103110-17b566bd', 92, 36.6),
+    _retinanet('pvt-s', '20210906_142921-b6c94a5b', 137, 40.4),
+    _retinanet('pvt-m', '20210831_103243-55effa1b', 216, 41.7),
+    _retinanet('pvtv2-b0', '20210831_103157-13e9aabe', 52, 37.1),
+    _retinanet('pvtv2-b1', '20210831_103318-7e169a7d', 95, 41.2),
+    _retinanet('pvtv2-b2', '20210901_174843-529f0b9a', 140, 44.6),
+    _retinanet('pvtv2-b3', '20210903_151512-8357deff', 220, 46.0),
+    _retinanet('pvtv2-b4', '20210901_170151-83795c86', 289, 46.3),
+    _retinanet('pvtv2-b5', '20210902_201800-3420eb57', 367, 46.1),
+    _mask_rcnn('swin-t', 'ms-crop-3x', '20210906_131725-bacf6f7b', 191, 46.0, 41.6),
+    _mask_rcnn('swin-t', '1x', '20210902_120937-9d6b7cfa', 191, 42.7, 39.3, suffix='-1x'),
+    _mask_rcnn('swin-s', 'fp16_ms-crop-3x', '20210903_104808-b92c91f1', 277, 48.2, 43.2),
+)
+PUBLISHED = {each.name: each for each in _ALL}
+
+
+def published_detector(config: str | Path) -> Published | None:
+    """Returns the published detector with the model of a config, or None.
+
+    >>> published_detector('retinanet_pvt-t_fpn_1xb2-accum8-1x_coco').box_ap
+    36.6
+
+    Args:
+        config: Path or name of a config. The name up to the neck decides, so that the schedule may differ; configs with
+            DTN or Dual PatchNorm have other names, and no published detector.
+    """
+    model = _model(str(config))
+    return next((each for each in _ALL if _model(each.config) == model), None)
+
+
+def _model(config: str) -> str:
+    """'retinanet_pvt-t' of '.../retinanet_pvt-t_fpn_1x_coco.py'."""
+    return re.split('/|::', config)[-1].partition('_fpn_')[0]

@@ -1,0 +1,61 @@
+"""The table of published detectors repeats mmdet's metafiles, and names configs of this package."""
+
+from pathlib import Path
+
+import mmdet
+import pytest
+import yaml
+
+from tokennorm.cli.main import main
+from tokennorm.config_paths import config
+from tokennorm.published import PUBLISHED, published_detector
+
+CONFIGS = Path(mmdet.__file__).parent / '.mim' / 'configs'
+
+
+def stated():
+    """Box and mask AP of mmdet's detectors by URL."""
+    models = [
+        m for folder in ('pvt', 'swin') for m in yaml.safe_load((CONFIGS / folder / 'metafile.yml').open())['Models']
+    ]
+    return {m['Weights']: [value for r in m['Results'] for value in r['Metrics'].values()] for m in models}
+
+
+@pytest.mark.parametrize('published', PUBLISHED.values(), ids=list(PUBLISHED))
+def test_published_detectors_are_those_of_mmdet(published):
+    assert stated()[published.url] == [ap for ap in (published.box_ap, published.mask_ap) if ap is not None]
+    assert Path(config(published.config)).stem == published.config
+    assert published.url.endswith(f'-{published.hash_prefix}.pth')
+    assert len(published.hash_prefix) == 8
+
+
+def test_all_of_mmdet_are_listed_except_a_duplicate():
+    (left_out,) = stated().keys() - {each.url for each in PUBLISHED.values()}
+    assert 'mask_rcnn_swin-t-p4-w7_fpn_fp16_ms-crop-3x' in left_out  # as good as without fp16
+
+
+@pytest.mark.parametrize(
+    ('name', 'expected'),
+    [
+        ('retinanet_pvt-t_fpn_1x_coco', 'retinanet_pvt-t'),
+        ('configs/pvt/retinanet_pvt-t_fpn_1xb2-accum8-1x_coco.py', 'retinanet_pvt-t'),
+        ('tokennorm::retinanet_pvtv2-b5_fpn_1x_coco', 'retinanet_pvtv2-b5'),
+        ('mask-rcnn_swin-t-p4-w7_fpn_1x_coco', 'mask-rcnn_swin-t'),
+        ('retinanet_pvt-t-dtn_fpn_1x_coco', None),
+        ('retinanet_pvt-l_fpn_1x_coco', None),
+        ('mask-rcnn_pvt-t_fpn_1x_coco', None),
+        ('retinanet_swin-t-p4-w7_fpn_1x_coco', None),
+        ('mmdet::retinanet/retinanet_r50_fpn_1x_coco', None),
+    ],
+)
+def test_published_detector_of_a_config(name, expected):
+    assert published_detector(name) is (expected and PUBLISHED[expected])
+
+
+def test_weights_command_lists_names_and_files(capsys):
+    main(['weights'])
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    assert rows.keys() >= PUBLISHED.keys()
+    row = rows['mask-rcnn_swin-t']
+    assert row[1:7] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191', 'bacf6f7b...', 'Apache-2.0']
+    assert row[7] == PUBLISHED['mask-rcnn_swin-t'].url
