@@ -1,5 +1,6 @@
 """Pieces: they equal an uninterrupted run bit for bit, arms share initial values, a lost validation is repeated."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -16,6 +17,7 @@ from experiments.study.corrupted import add_corrupted
 from experiments.study.pieces import copy_shared, run_piece, shared_init
 from experiments.study.plan import Run
 from experiments.study.records import is_finished, new_record, read_record, write_record
+from experiments.study.scoring import score_run
 from tests.study_case import make_study
 from tokennorm.messages import UserError
 
@@ -84,6 +86,19 @@ def test_a_detector_starts_from_its_own_pretraining(uncut, monkeypatch):
     assert record['parameters'] == sum(
         v.numel() for key, v in weights(uncut, run).items() if 'running' not in key and 'num_batches' not in key
     )
+
+
+def test_scores_of_finished_runs_are_those_of_their_last_validation(uncut):
+    assert score_run(uncut, Run('pretrain', 'DTN', 0)) is None, 'not trained'
+    for stage in ('pretrain', 'retinanet'):
+        run = Run(stage, 'DTN+DPN', 0)
+        run_piece(uncut, run, minutes=10)
+        scores = score_run(uncut, run)
+        record = read_record(uncut.folder(run))
+        last = record['curve'][str(record['epochs'])][uncut.stages[stage].metric]
+        assert scores['value'] == pytest.approx(last, abs=5.1e-4)
+        assert scores['images'] == record['val_images']
+        assert json.loads((uncut.folder(run) / 'scores.json').read_text()) == scores
 
 
 def test_accuracy_on_corrupted_images(uncut, monkeypatch):

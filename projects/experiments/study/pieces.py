@@ -15,7 +15,7 @@ from mmengine.runner import Runner, set_random_seed
 from torch import nn
 
 from experiments.study.plan import ARMS, BASELINE, Run, Study
-from experiments.study.records import fingerprint, is_finished, machine, new_record, read_record, write_record
+from experiments.study.records import has_config, is_finished, machine, new_record, read_record, write_record
 from tokennorm.checkpoints.reading import NOTE, read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.engine.build import build_runner
@@ -148,7 +148,7 @@ def only_one(folder: Path) -> Iterator[None]:
 def _train_piece(study: Study, run: Run, cfg: Config, minutes: float) -> None:
     folder = study.folder(run)
     record = read_record(folder) or new_record(cfg, run.stage, run.arm, run.seed)
-    if record['fingerprint'] != fingerprint(cfg):
+    if not has_config(record, cfg):
         raise UserError(f'{folder} holds a run of another config; remove it, or choose another folder with --work-dir')
     record['pieces'] += 1
     record['machines'] = sorted({*record['machines'], machine()})

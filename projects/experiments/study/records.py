@@ -36,13 +36,19 @@ def is_finished(folder: Path) -> bool:
     return record is not None and record['finished']
 
 
-def fingerprint(cfg: Config) -> str:
-    """A hash of what determines the result of a run: its config without paths."""
+def fingerprint(cfg: Config, drop: tuple[str, ...] = ('work_dir', 'custom_imports')) -> str:
+    """A hash of what determines the result of a run: its config without paths and without names of modules."""
     content = cfg.to_dict()
-    content.pop('work_dir', None)
+    for key in drop:
+        content.pop(key, None)
     init_cfg = content['model']['backbone'].pop('init_cfg', None)
     content['starts_from'] = Path(init_cfg['checkpoint']).name if init_cfg else None
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def has_config(record: dict[str, Any], cfg: Config) -> bool:
+    """Returns whether a record is of a run of this config, also if it was written with names of modules hashed."""
+    return record['fingerprint'] in (fingerprint(cfg), fingerprint(cfg, drop=('work_dir',)))
 
 
 def new_record(cfg: Config, stage: str, arm: str, seed: int) -> dict[str, Any]:

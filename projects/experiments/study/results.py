@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.study.plan import Run, Study
-from experiments.study.records import fingerprint, read_record
+from experiments.study.records import fingerprint, has_config, read_record
 from tokennorm.files import write_atomically
 
 Records = dict[tuple[str, int], dict[str, Any]]  # of a stage, by arm and seed
@@ -22,9 +22,12 @@ def read_runs(study: Study) -> dict[str, Records]:
     for stage in study.stages.values():
         for arm in stage.arms:  # in the order of the tables
             for seed in stage.seeds or study.seeds:
-                record = read_record(study.folder(Run(stage.name, arm, seed)))
+                folder = study.folder(Run(stage.name, arm, seed))
+                record = read_record(folder)
                 if record is not None:
-                    found[stage.name][arm, seed] = record
+                    scores = folder / 'scores.json'
+                    more = dict(scores=json.loads(scores.read_text())) if scores.is_file() else {}
+                    found[stage.name][arm, seed] = record | more
     return found
 
 
@@ -43,6 +46,10 @@ def keep_results(study: Study, folder: Path) -> list[Path]:
         metric = study.stages[name].metric
         own = {key for key in records if study.home(Run(name, *key)) == name}
         finished = {key: _small(r, metric) for key, r in records.items() if r['finished'] and key in own}
+        for (arm, seed), record in finished.items():
+            cfg = study.run_config(Run(name, arm, seed))
+            if has_config(record, cfg):
+                record['fingerprint'] = fingerprint(cfg)
         if not finished:
             continue
         old = {key: record for key, record in kept.get(name, {}).items() if study.home(Run(name, *key)) == name}

@@ -47,6 +47,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         '--corrupted', type=int, metavar='N', help='evaluate finished classifiers on N corrupted images each'
     )
     parser.add_argument(
+        '--score', action='store_true', help='evaluate finished runs per test image, which --keep needs for intervals'
+    )
+    parser.add_argument(
         '--report', action='store_true', help='write the report of the finished runs, and train nothing'
     )
     parser.add_argument(
@@ -79,6 +82,8 @@ def main(argv: list[str]) -> None:
             return
         if args.corrupted is not None:
             evaluate_corrupted(study, args)
+        elif args.score:
+            score_finished(study, args)
         elif not args.report:
             prepare_data(study.data, args.data_from)
             if args.prepare:
@@ -158,6 +163,15 @@ def evaluate_corrupted(study: Study, args: argparse.Namespace) -> None:
         accuracies = add_corrupted(study, run, args.corrupted)
         if accuracies is not None:
             print(f'{run}: ' + ', '.join(f'{name} {value:.4g}' for name, value in accuracies.items()), flush=True)
+
+
+def score_finished(study: Study, args: argparse.Namespace) -> None:
+    """Writes the scores of the finished runs that have none."""
+    from experiments.study.scoring import NAME, score_run
+
+    for run in chosen_runs(study, args):
+        if not (study.folder(run) / NAME).is_file() and (scores := score_run(study, run)):
+            print(f'{run}: {scores["value"]:.4f} on {scores["images"]} test images', flush=True)
 
 
 def train_all(study: Study, args: argparse.Namespace, argv: list[str]) -> None:
