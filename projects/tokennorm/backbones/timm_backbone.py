@@ -172,7 +172,10 @@ class TimmBackbone(Backbone):
         """timm's state dict of the whole model, or one of this backbone, to this backbone's keys."""
         if any(key.startswith('net.') for key in state_dict):
             return state_dict
-        left_out = set(self._create().state_dict()) - self.names_in_timm
+        whole = self._create().state_dict()
+        if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
+            state_dict = dict(zip(whole, state_dict.values(), strict=True))
+        left_out = set(whole) - self.names_in_timm
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         converted = {}
         for key, value in state_dict.items():

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
+from tokennorm.checkpoints.packaged import is_packaged, packaged_file
 from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
 from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
 
@@ -33,11 +34,14 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
     - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
       cache.
+    - `pip:NAME` is the file of weights in a package of the Python index (`packaged.PACKAGES`).
 
     Raises:
-        FileNotFoundError: if there is no such file, or no checkpoint in a directory.
+        FileNotFoundError: if there is no such file or package, or no checkpoint in a directory.
         ConnectionError: if a model cannot be fetched from the Hub.
     """
+    if is_packaged(checkpoint):
+        return str(packaged_file(str(checkpoint)))
     if is_hub_name(checkpoint):
         return fetch_from_hub(str(checkpoint))
     if _is_url(checkpoint):

