@@ -14,12 +14,28 @@ LOGGERS = dict(  # name: visualization backend of mmengine, and what pip install
     wandb=('WandbVisBackend', 'wandb'),
     mlflow=('MLflowVisBackend', 'mlflow'),
     clearml=('ClearMLVisBackend', 'clearml'),
+    neptune=('NeptuneVisBackend', 'neptune'),
+    dvclive=('DVCLiveVisBackend', 'dvclive'),
+    aim=('AimVisBackend', 'aim'),
 )
+MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-dpn' or '-dtn-dpn'
+    'pvt-t': ('retinanet_pvt-t{}_fpn_1x_coco', 'mask-rcnn_pvt-t{}_fpn_1x_coco'),
+    'pvt-s': ('retinanet_pvt-s{}_fpn_1x_coco', 'mask-rcnn_pvt-s{}_fpn_1x_coco'),
+    'pvtv2-b2': ('retinanet_pvtv2-b2{}_fpn_1x_coco', 'mask-rcnn_pvtv2-b2{}_fpn_1x_coco'),
+    'swin-t': ('retinanet_swin-t-p4-w7{}_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7{}_fpn_1x_coco'),
+    'vit-s': ('retinanet_vit-s{}_sfp_1x_coco', 'mask-rcnn_vit-s{}_sfp_1x_coco'),
+    'mini': ('retinanet_pvt-mini{}_fpn_bccd', 'mask-rcnn_pvt-mini{}_fpn_nuclei'),
+    'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
+}
+NORMS, STEMS = ('ln', 'dtn'), ('plain', 'dpn')
 
 
 def check_training(
-    config: str | Path,
+    config: str | Path | None = None,
     data: str | Path | None = None,
+    model: str | None = None,
+    norm: str | None = None,
+    stem: str | None = None,
     epochs: int | None = None,
     lr: float | None = None,
     image_size: int | None = None,
@@ -40,7 +56,16 @@ def check_training(
     if workers is not None and workers < 0:
         raise ValueError(f'--workers {workers} must be at least 0')
     check_loggers(log)
-    config_path(config)
+    choices = (('model', model, MODEL_NAMES), ('norm', norm, NORMS), ('stem', stem, STEMS))
+    for name, value, known in choices:
+        if value is not None and value not in known:
+            raise ValueError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')
+    if config is not None and (model or norm or stem):
+        raise ValueError('--model, --norm and --stem choose a config; leave them out where one is named')
+    if config is None and data is None:
+        raise ValueError('a config is needed, or --data DIR, for which one is chosen')
+    if config is not None:
+        config_path(config)
     check_data(data)
     if isinstance(resume, str | Path) and not Path(resume).is_file():
         raise FileNotFoundError(f'--resume: checkpoint {resume} not found')

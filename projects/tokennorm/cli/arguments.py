@@ -45,11 +45,14 @@ def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_runner_arguments(
-    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
+    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME', needs_config: bool = True
 ) -> None:
     """Adds the arguments that mmdet's tools have in common."""
+    choice = '' if needs_config else '; without it one is chosen for --data'
     parser.add_argument(
-        'config', help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME'
+        'config',
+        nargs=None if needs_config else '?',
+        help=f'config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME{choice}',
     )
     parser.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
     parser.add_argument(

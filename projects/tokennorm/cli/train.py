@@ -2,17 +2,29 @@
 
 import argparse
 import os
+import sys
 
-from tokennorm.argument_checks import check_training
+from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.environment import available_cores
-from tokennorm.messages import user_errors
+from tokennorm.messages import UserError, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    add_runner_arguments(parser)
+    add_runner_arguments(parser, needs_config=False)
+    parser.add_argument(
+        '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
+    )
+    parser.add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: ln')
+    parser.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
+    parser.add_argument(
+        '--init',
+        metavar='WEIGHTS',
+        help='initial weights: coco, imagenet, none, a file, or a work directory; default with --data: coco where '
+        'mmdet has published such a detector, otherwise as in the config',
+    )
     parser.add_argument('--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled')
     parser.add_argument(
         '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
@@ -36,7 +48,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=lambda text: text.split(','),
         default=[],
         metavar='NAMES',
-        help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml',
+        help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml, neptune, dvclive, aim',
     )
     parser.add_argument(
         '--workers',
@@ -44,7 +56,15 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='N',
         help='processes that load data; default: as in the config, or with --data 1 to 4, by the number of cores',
     )
-    parser.add_argument('--amp', action='store_true', help='automatic mixed precision, on a GPU')
+    parser.add_argument(
+        '--amp',
+        nargs='?',
+        const=True,
+        default=False,
+        metavar='bf16|fp16',
+        help='automatic mixed precision; without a value bf16 where the GPU has it',
+    )
+    parser.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size')
     parser.add_argument(
         '--resume',
@@ -61,10 +81,37 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = vars(parse_args(argv))
     del args['traceback']
+    gpus = args.pop('gpus')
     with user_errors(ImportError, OSError, ValueError):
         check_training(**args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // 2)))
+    if gpus is not None:
+        check_gpus(gpus, args['launcher'])
+        os.execv(sys.executable, ranks_command(gpus, argv))
     from tokennorm.engine.training import train
 
     train(**args)
+
+
+def check_gpus(count: int, launcher: str) -> None:
+    """Raises `UserError` for more GPUs than this machine has, and beside a launcher."""
+    import torch
+
+    found = torch.cuda.device_count()
+    if launcher != 'none':
+        raise UserError(f'--gpus {count} starts the ranks itself; leave out --launcher {launcher}')
+    if not 1 <= count <= found:
+        raise UserError(f'--gpus {count}: this machine has {found} GPUs')
+
+
+def ranks_command(count: int, argv: list[str]) -> list[str]:
+    """Returns the command that runs `tokennorm train` in `count` ranks: torchrun with the arguments but `--gpus`."""
+    others = list(argv)
+    for i, word in enumerate(argv):
+        if word == '--gpus':
+            del others[i : i + 2]
+        elif word.startswith('--gpus='):
+            del others[i]
+    torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={count}']
+    return [*torchrun, '-m', 'tokennorm', 'train', *others, '--launcher', 'pytorch']

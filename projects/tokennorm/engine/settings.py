@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
+import torch
 from mmengine.config import Config
 
 from tokennorm.argument_checks import LOGGERS
@@ -17,6 +18,7 @@ from tokennorm.registry import type_name
 VALIDATIONS = 10  # in a training run, at least
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
+PRECISIONS = dict(bf16='bfloat16', fp16='float16')
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
 
 
@@ -74,6 +76,17 @@ def keep_the_best(cfg: Config) -> None:
     hook.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
     if metric is not None and 'save_best' not in hook:
         hook.update(save_best=metric, rule='greater')
+
+
+def use_mixed_precision(cfg: Config, kind: bool | str = True) -> None:
+    """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the device has it."""
+    if kind is True:
+        kind = 'bf16' if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else 'fp16'
+    if kind not in PRECISIONS:
+        raise ValueError(f'--amp {kind}: expected one of {", ".join(PRECISIONS)}')
+    # Gradients of bfloat16 have the range of float32, and need no scaling.
+    scale = 'dynamic' if kind == 'fp16' else 1.0
+    cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=PRECISIONS[kind], loss_scale=scale)
 
 
 def average_weights(cfg: Config) -> None:

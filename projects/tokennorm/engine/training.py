@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -20,6 +21,8 @@ from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.initial_weights import use_initial_weights
+from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook
 from tokennorm.image_size import set_image_size
@@ -42,9 +45,13 @@ class TrainingResult:
 
 
 def train(
-    config: str | Path,
+    config: str | Path | None = None,
     data: str | Path | None = None,
     *,
+    model: str | None = None,
+    norm: str | None = None,
+    stem: str | None = None,
+    init: str | Path | None = None,
     work_dir: str | Path | None = None,
     epochs: int | None = None,
     lr: float | None = None,
@@ -55,7 +62,7 @@ def train(
     log: Sequence[str] = (),
     workers: int | None = None,
     resume: bool | str | Path = False,
-    amp: bool = False,
+    amp: bool | str = False,
     auto_scale_lr: bool = False,
     cfg_options: Mapping[str, Any] | None = None,
     launcher: str = 'none',
@@ -69,10 +76,17 @@ def train(
     (0.52, PosixPath('mine/best_coco_bbox_mAP_epoch_20.pth'))
 
     Args:
-        config: Config file, or the name of a config (`tokennorm.config`).
+        config: Config file, or the name of a config (`tokennorm.config`). None chooses one for `data`, by `model`,
+            `norm`, `stem`, the hardware and the annotations.
         data: Folder that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, folders of classes
             for a classifier. With it the learning rate follows the total batch, the
             warm-up is short, training validates at least ten times, and images are not enlarged more than twofold.
+        model: A key of `argument_checks.MODEL_NAMES`, where no config is named.
+        norm: 'ln' (default) or 'dtn', where no config is named.
+        stem: 'plain' (default) or 'dpn', where no config is named.
+        init: Initial weights: 'coco' is mmdet's published detector, 'imagenet' the backbone that the config names,
+            'none' a random initialization; or a file, a URL or a work directory, of a detector or of a backbone. With
+            `data`, None is 'coco' where such a detector exists; otherwise it is what the config names.
         work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
         epochs: Length of training; every schedule follows it.
         lr: Learning rate.
@@ -83,7 +97,7 @@ def train(
         log: Names of `LOGGERS` to log to, besides the files in `work_dir`.
         workers: Processes that load data.
         resume: A checkpoint to resume from; True for the latest one in the work directory.
-        amp: Automatic mixed precision.
+        amp: Automatic mixed precision: 'bf16', 'fp16', or True for bf16 where the GPU has it.
         auto_scale_lr: Scale the learning rate from the config's `auto_scale_lr.base_batch_size`, as mmengine does.
         cfg_options: Entries of the config by the paths of their keys, `a.b.0.c`. They take precedence over the other
             arguments.
@@ -95,9 +109,12 @@ def train(
         KeyboardInterrupt: with the place of the checkpoints and how to continue.
     """
     with user_errors(ImportError, OSError, ValueError):
-        check_training(config, data, epochs, lr, image_size, patience, log, workers, resume)
+        check_training(config, data, model, norm, stem, epochs, lr, image_size, patience, log, workers, resume)
     options = dict(cfg_options or {})
     own_data = data is not None
+    if config is None:
+        config, reason = choose_config(str(data), model, norm or 'ln', stem or 'plain', torch.cuda.is_available())
+        print_once(f'Config: {reason}')
     base_batch = 0  # total batch that the config's learning rate is for
 
     def adjust(cfg: Config) -> None:
@@ -118,6 +135,8 @@ def train(
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
+        if not resume:
+            print_once(*use_initial_weights(cfg, init, own_data))
 
     cfg = load_config(
         config,
@@ -137,8 +156,7 @@ def train(
         print_once(*settings.validate_often(cfg))
     settings.keep_the_best(cfg)
     if amp:
-        cfg.optim_wrapper.type = 'AmpOptimWrapper'
-        cfg.optim_wrapper.loss_scale = 'dynamic'
+        settings.use_mixed_precision(cfg, amp)
     if auto_scale_lr:
         cfg.auto_scale_lr.enable = True
     if resume:

