@@ -175,6 +175,19 @@ def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
     assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
     with pytest.raises(SystemExit, match=r'error: data .*nowhere not found; it must be a folder'):
         tool('check')([str(tmp_path / 'nowhere')])
+    for count in ('0', '-1'):
+        with pytest.raises(SystemExit, match=f'^error: --num-images {count} must be at least 1$'):
+            tool('check')([str(data), '--num-images', count])
+
+
+def test_a_byte_order_mark_and_a_box_of_any_size_are_read(data, tmp_path):
+    own = shutil.copytree(data, tmp_path / 'own')
+    file = own / 'annotations' / 'train.json'
+    content = json.loads(file.read_text())
+    content['annotations'][0]['bbox'] = [0, 0, 1e9, 1e9]
+    file.write_text(json.dumps(content), encoding='utf-8-sig')
+    tool('check')([str(own), '--out', str(tmp_path / 'sheets')])
+    assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
 
 
 def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsys):
@@ -188,6 +201,8 @@ def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsy
         annotation['segmentation'] = segmentation
     file.write_text(json.dumps(content))
     tool('check')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
+    assert 'masks' not in capsys.readouterr().out, 'not asked for'
+    tool('check')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets'), '--masks'])
     assert 'not usable for masks: train: ' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
 
@@ -232,9 +247,17 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     with pytest.raises(SystemExit, match=r'error: .*images has no images'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images')])
     (tmp_path / 'images' / 'a.jpg').write_bytes(b'no image')
+    with pytest.raises(SystemExit, match=r'error: an input is an empty path'):
+        tool('predict')([*arguments[:2], ''])
     with pytest.raises(SystemExit, match=r'error: none of the 1 files could be read: a.jpg'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
     assert not (tmp_path / 'out2' / 'detections.json').exists()
+    for name, size in (('a.png', (2, 3000)), ('b.png', (64, 64))):
+        cv2.imwrite(str(tmp_path / 'images' / name), np.zeros((*size, 3), np.uint8))
+    with pytest.raises(SystemExit, match=r'error: 2 files could not be read or resized: a.jpg, a.png$'):
+        tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out3'), '--batch-size=3'])
+    (image,) = json.loads((tmp_path / 'out3' / 'detections.json').read_text())['images']
+    assert image['file_name'] == 'b.png'
     (tmp_path / 'notes.txt').write_text('text')
     with pytest.raises(SystemExit, match=r'notes.txt is neither a readable video'):
         tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])

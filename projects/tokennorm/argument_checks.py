@@ -93,7 +93,9 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 def check_data(data: str | Path | None) -> None:
-    """Raises `FileNotFoundError` for a dataset that does not exist."""
+    """Raises `FileNotFoundError` for a dataset that does not exist, and for an empty path, as of an unset variable."""
+    if data == '':
+        raise FileNotFoundError('data: the path is empty; name a folder, or the data.yaml of a YOLO dataset')
     if data is not None and not Path(data).expanduser().exists():
         raise FileNotFoundError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @command
 def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
-    parser.add_argument('data', type=Path, help='folder, or the data.yaml of a YOLO dataset')
+    parser.add_argument('data', help='folder, or the data.yaml of a YOLO dataset')
     parser.add_argument(
         '--out',
         type=Path,
@@ -30,7 +30,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         '--image-size', type=int, metavar='S', help='short side in pixels for --config; default: as training chooses'
     )
+    parser.add_argument('--masks', action='store_true', help='also report what would break training on masks')
     args = parser.parse_args(argv)
+    if args.num_images < 1:
+        raise SystemExit(f'error: --num-images {args.num_images} must be at least 1')
     if args.image_size is not None and args.config is None:
         raise SystemExit('error: --image-size needs --config')
     with user_errors(OSError, ValueError):
@@ -48,11 +51,11 @@ def main(argv: list[str]) -> None:
 
     with user_errors(OSError, ValueError):
         splits = find_splits(args.data)
-        cfg, with_masks = (None, True) if args.config is None else read_detector(args.config)
+        cfg, learns_masks = (None, False) if args.config is None else read_detector(args.config)
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
     found = inspect_splits(splits)
-    print(f'\n{found.text(with_masks)}\n')
+    print(f'\n{found.text(args.masks or learns_masks)}\n')
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')

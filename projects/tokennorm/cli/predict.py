@@ -94,6 +94,9 @@ def main(argv: list[str]) -> None:
             readable = [(name, image) for name, image in batch if image is not None]
             samples = detect(inferencer, [image for _, image in readable], args)
             for (name, image), sample in zip(readable, samples, strict=True):
+                if sample is None:
+                    unread.append(name)
+                    continue
                 if tracker is not None:
                     tracker.update(sample)
                 detections.add(name, image, sample)
@@ -121,7 +124,7 @@ def main(argv: list[str]) -> None:
     if interrupted and source.count:
         raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:
-        raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
+        raise SystemExit(f'error: {len(unread)} files could not be read or resized: {", ".join(unread[:5])}')
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -140,13 +143,20 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise SystemExit(f'error: --track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
 
 
-def detect(inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace) -> 'list[DetDataSample]':
-    """Returns the detections on each image, on its tiles if the arguments say so."""
+def detect(
+    inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace
+) -> 'list[DetDataSample | None]':
+    """Returns the detections on each image, on its tiles if the arguments say so; None for one too thin to resize."""
+    import cv2
+
     from tokennorm.inference.tiles import detect_in_tiles
 
     if args.tiles is not None:
         return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
-    return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+    try:
+        return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+    except cv2.error:
+        return [None] if len(images) == 1 else [detect(inferencer, [image], args)[0] for image in images]
 
 
 def open_model(args: argparse.Namespace) -> 'DetInferencer':

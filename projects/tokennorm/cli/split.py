@@ -1,22 +1,38 @@
-"""Divides one COCO annotation file into train.json and val.json next to it."""
+"""Divides images into train and val: those of a COCO annotation file, or of a YOLO or Pascal VOC folder without val.
 
-import argparse
+It writes train.json and val.json in COCO format, next to the annotation file or into the folder.
+"""
+
 from pathlib import Path
 
+from tokennorm.argument_checks import check_data
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('ann_file', type=Path, help='annotation file of all images')
-    parser.add_argument('--val', type=float, default=0.2, metavar='FRACTION', help='fraction of images for validation')
-    parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split')
+    parser = make_parser(__doc__)
+    parser.add_argument('data', help='COCO annotation file of all images, or a YOLO or Pascal VOC folder')
+    parser.add_argument(
+        '--val', type=float, default=0.2, metavar='FRACTION', help='images for validation; default: %(default)s'
+    )
+    parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
     args = parser.parse_args(argv)
+    if args.seed < 0:
+        raise SystemExit(f'error: --seed {args.seed} must be at least 0')
+    with user_errors(FileNotFoundError):
+        check_data(args.data)
 
-    from tokennorm.datasets.coco.splitting import split_annotations
+    from tokennorm.datasets.coco.inspection import inspect_annotations
+    from tokennorm.datasets.splitting import find_unsplit, split_annotations
 
-    with user_errors(ValueError, FileExistsError):
-        files = split_annotations(args.ann_file, args.val, args.seed)
-    print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check DIR`')
+    with user_errors(ValueError, OSError):
+        splits = find_unsplit(Path(args.data).expanduser())
+        found = inspect_annotations(splits['train'])
+        if found.errors:
+            raise ValueError('; '.join(found.errors))
+        files = split_annotations(splits, args.val, args.seed)
+    for warning in found.warnings:
+        print(f'warning: {warning}')
+    print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')

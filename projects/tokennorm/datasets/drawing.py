@@ -34,15 +34,18 @@ def draw_annotations(
     height, width = image.shape[:2]
     scale = long_side / max(height, width)
     interpolation = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
-    image = cv2.resize(image, (round(width * scale), round(height * scale)), interpolation=interpolation)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    image = cv2.resize(image, size, interpolation=interpolation)
     named = len(names) > 1 and len(annotations) <= 60
     for annotation in annotations:
         crowd = bool(annotation.get('iscrowd'))
         colour = (255, 255, 255) if crowd else colours.get(annotation['category_id'], (255, 255, 255))[::-1]
         for outline in outlines(annotation.get('segmentation'), height, width):
             cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, colour, 1, cv2.LINE_AA)
-        x, y, w, h = (round(value * scale) for value in annotation['bbox'])
-        cv2.rectangle(image, (x, y), (x + w, y + h), colour, 1)
+        x, y, w, h = annotation['bbox']
+        corners = np.clip([x, y, x + w, y + h], -max(height, width), 2 * max(height, width))  # cv2 takes 32 bits
+        x, y, right, bottom = np.round(corners * scale).astype(int).tolist()
+        cv2.rectangle(image, (x, y), (right, bottom), colour, 1)
         if named:
             text = names.get(annotation['category_id'], '?') + (' (crowd)' if crowd else '')
             corner = (max(x, 0) + 2, max(y - 3, 10))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
-from tokennorm.datasets.converted import convert_splits
+from tokennorm.datasets.converted import LabelFolder, convert_splits
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 
@@ -30,17 +30,26 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
         if not root.is_dir() and root.suffix not in ('.yaml', '.yml'):
             raise
         missing_coco = str(error)
-    for find in (find_yolo, find_voc):
-        folder = find(root)
-        if folder is not None:
-            missing = [name for name in needed if name not in folder.splits]
-            if missing:
-                raise FileNotFoundError(
-                    f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
-                    f'it has {", ".join(folder.splits) or "no split"}'
-                )
-            return convert_splits(folder)
+    if folder := _find_labels(root):
+        missing = [name for name in needed if name not in folder.splits]
+        if missing:
+            hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
+            raise FileNotFoundError(
+                f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
+                f'it has {", ".join(folder.splits) or "no split"}{hint}'
+            )
+        return convert_splits(folder)
     raise FileNotFoundError(
         f'{missing_coco}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
         '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
     )
+
+
+def convert_folder(root: Path) -> dict[str, CocoSplit]:
+    """Returns the splits of a YOLO or Pascal VOC folder; {} for any other."""
+    folder = _find_labels(root)
+    return {} if folder is None else convert_splits(folder)
+
+
+def _find_labels(root: Path) -> LabelFolder | None:
+    return find_yolo(root) or find_voc(root)

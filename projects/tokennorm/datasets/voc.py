@@ -1,4 +1,4 @@
-"""Pascal VOC folders: one XML file per image, in `Annotations/` with lists in `ImageSets/Main/`, or per split."""
+"""Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,13 @@ class VocFolder(LabelFolder):
 
 
 def find_voc(root: Path) -> VocFolder | None:
-    """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files."""
+    """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files.
+
+    Without lists or folders of splits, all images are train.
+    """
     if not root.is_dir():
         return None
-    found = _from_image_sets(root) or _from_split_folders(root)
+    found = _from_image_sets(root) or _from_split_folders(root) or _without_splits(root)
     if not found:
         return None
     splits, sources = found
@@ -66,7 +69,9 @@ def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[P
         for split, names in _FOLDERS.items():
             for file in (folder / 'ImageSets' / 'Main' / f'{name}.txt' for name in names):
                 if file.is_file():
-                    ids = [line.split()[0] for line in file.read_text().splitlines() if line.strip()]
+                    ids = [
+                        line.split()[0] for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()
+                    ]
                     labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
                     missing = [str(path) for path in labels if not path.is_file()]
                     if missing and split != 'test':
@@ -88,6 +93,17 @@ def _from_split_folders(root: Path) -> tuple[dict[str, list[LabelledImage]], lis
             if labels:
                 splits[split] = _entries(labels, folder)
     return (splits, []) if splits else None
+
+
+def _without_splits(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+    """All XML annotations in the folder, or in folders in it, as the split train."""
+    labels = [path for path in sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')]) if _is_annotation(path)]
+    return (dict(train=_entries(labels, root)), []) if labels else None
+
+
+def _is_annotation(path: Path) -> bool:
+    with path.open('rb') as file:
+        return b'<annotation' in file.read(1000)
 
 
 def _entries(labels: list[Path], folder: Path) -> list[LabelledImage]:

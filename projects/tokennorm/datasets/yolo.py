@@ -27,7 +27,7 @@ class YoloFolder(LabelFolder):
         if entry.labels is None:
             return []
         try:
-            lines = entry.labels.read_text().splitlines()
+            lines = entry.labels.read_text(encoding='utf-8-sig').splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f'{entry.labels} cannot be read: {error}') from error
         objects = []
@@ -85,7 +85,7 @@ def _find_yaml(root: Path) -> Path | None:
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding='utf-8-sig'))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f'{file} cannot be read as YAML: {" ".join(str(error).split())}') from error
     if not isinstance(content, dict):
@@ -130,7 +130,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> Iterator[Path]:
     if found.is_dir():
         yield from list_images(found)
         return
-    lines = [line.strip() for line in found.read_text().splitlines() if line.strip()]
+    lines = [line.strip() for line in found.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
     images = [found.parent / line if line.startswith('./') else base / line for line in lines]
     missing = [str(path) for path in images if not path.is_file()]
     if missing:

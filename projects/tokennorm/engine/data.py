@@ -136,7 +136,7 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
         )
     ann_file = str(split.ann_file.resolve())
     if 'filter_cfg' in datasets[0]:
-        datasets[0]['filter_cfg']['min_size'] = 0  # keeps small images; images without objects as before
+        datasets[0]['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
     datasets[0].update(
         type='CocoDataset',
         data_root='',

@@ -172,4 +172,4 @@ def augment_strongly(cfg: Config) -> str:
         dataset=inner,
         pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
     )
-    return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp'
+    return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp; images without objects are left out'

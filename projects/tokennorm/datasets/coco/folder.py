@@ -95,8 +95,10 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
         ValueError: for any other content, with the problem.
     """
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
-    except (ValueError, OSError, RecursionError) as error:
+        content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
+    except OSError as error:
+        raise ValueError(f'{path} cannot be read: {error.strerror}') from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'{path} cannot be read as JSON: {error}') from error
     for key in ('images', 'annotations', 'categories'):
         if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:

@@ -1,0 +1,73 @@
+"""Divides the images of a COCO annotation file, or of a YOLO or Pascal VOC folder without val, into train and val."""
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
+from tokennorm.datasets.finding import convert_folder
+
+
+def find_unsplit(path: Path) -> dict[str, CocoSplit]:
+    """Returns the images to divide under the name `train`, and those of a YOLO or VOC folder's test split.
+
+    Their file names are relative to the folder that the new annotation files belong in, which is `image_dir`.
+
+    Raises:
+        FileNotFoundError: if there is no annotation file, or no YOLO or Pascal VOC dataset.
+        ValueError: for annotations that cannot be read, or a folder that has val.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
+    if path.is_file() and path.suffix not in ('.yaml', '.yml'):
+        return dict(train=CocoSplit(path.name, path, path.parent, read_coco_file(path)))
+    splits = convert_folder(path)
+    if not splits or 'train' not in splits:
+        raise FileNotFoundError(
+            f'{path} is not a YOLO or Pascal VOC folder with images for training; of a COCO dataset, name the file'
+        )
+    if 'val' in splits:
+        raise ValueError(f'{path} has a val split already: {len(splits["val"].content["images"])} images')
+    root = path if path.is_dir() else path.parent
+    return {name: _relative_to(split, root) for name, split in splits.items()}
+
+
+def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
+    """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
+
+    Raises:
+        ValueError: if a split would have no images.
+        FileExistsError: if one of the files exists.
+    """
+    whole = splits['train']
+    images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
+    random.Random(seed).shuffle(images)
+    num_val = round(val_fraction * len(images)) if 0 < val_fraction < 1 else 0
+    if not 0 < num_val < len(images):
+        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images leaves a split without images')
+    contents = {name: split.content for name, split in splits.items()}
+    for name, part in dict(train=images[num_val:], val=images[:num_val]).items():
+        ids = {image['id'] for image in part}
+        annotations = [one for one in whole.content['annotations'] if one['image_id'] in ids]
+        contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
+    files = {name: whole.image_dir / f'{name}.json' for name in contents}
+    for path in files.values():
+        if path == whole.ann_file:
+            raise FileExistsError(f'{path} would be overwritten; rename it first, for example to all.json')
+        if path.exists():
+            raise FileExistsError(f'{path} already exists; remove it, or move it out of the folder')
+    for name, path in files.items():
+        path.write_text(json.dumps(contents[name]))
+    return files
+
+
+def _relative_to(split: CocoSplit, root: Path) -> CocoSplit:
+    """Returns a converted split with file names relative to `root`."""
+    images: list[dict[str, Any]] = [
+        image | dict(file_name=os.path.relpath(split.image_dir / image['file_name'], root))
+        for image in split.content['images']
+    ]
+    content = {key: split.content[key] for key in ('annotations', 'categories')} | dict(images=images)
+    return CocoSplit(split.name, split.ann_file, root, content)

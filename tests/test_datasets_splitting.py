@@ -1,0 +1,150 @@
+"""Division of images into train and val: every image once, the same for a seed, from any format."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.helpers.commands import tool
+from tests.helpers.folders import write_voc, write_yolo
+from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.finding import find_splits
+
+
+@pytest.fixture
+def whole(tmp_path):
+    images = [dict(id=i, file_name=f'{i}.jpg', width=20, height=20) for i in range(10)]
+    annotations = [
+        dict(id=j + 1, image_id=j % 10, category_id=1, bbox=[1, 2, 5, 5], area=25, iscrowd=0) for j in range(30)
+    ]
+    path = tmp_path / 'instances_default.json'
+    path.write_text(
+        json.dumps(dict(info='kept', images=images, annotations=annotations, categories=[dict(id=1, name='cell')]))
+    )
+    return path
+
+
+def split(path, *arguments):
+    """Runs the command, and returns the content of the files that it writes."""
+    tool('split')([str(path), *map(str, arguments)])
+    folder = path if path.is_dir() else path.parent
+    return {name: json.loads((folder / f'{name}.json').read_text()) for name in ('train', 'val')}
+
+
+def test_every_image_is_in_one_part_with_its_annotations(whole):
+    parts = split(whole, '--val', 0.3)
+    ids = {name: {image['id'] for image in part['images']} for name, part in parts.items()}
+    assert (len(ids['train']), len(ids['val'])) == (7, 3)
+    assert ids['train'] | ids['val'] == set(range(10))
+    for name, part in parts.items():
+        assert {a['image_id'] for a in part['annotations']} == ids[name]
+        assert len(part['annotations']) == 3 * len(ids[name])
+        assert part['info'] == 'kept'
+        assert part['categories'] == [dict(id=1, name='cell')]
+
+
+def test_the_seed_decides(whole):
+    def val_of(seed):
+        part = split(whole, '--val', 0.5, '--seed', seed)['val']
+        for name in ('train', 'val'):
+            whole.with_name(f'{name}.json').unlink()
+        return part['images']
+
+    assert val_of(1) == val_of(1) != val_of(2)
+
+
+@pytest.fixture
+def coco(tmp_path, monkeypatch):
+    """Six images for training and two for validation, with a triangle in each box."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    root = make_shapes_dataset(tmp_path / 'shapes', num_train=6, num_val=2, image_size=48)
+    for file in (root / 'annotations').iterdir():
+        content = json.loads(file.read_text())
+        for one in content['annotations']:
+            x, y, w, h = one['bbox']
+            one['segmentation'] = [[x, y, x + w, y, x + w, y + h]]
+        file.write_text(json.dumps(content))
+    return root
+
+
+@pytest.mark.parametrize('layout', ['YOLO', 'VOC lists', 'VOC folders', 'VOC without splits'])
+def test_a_yolo_or_voc_folder_becomes_a_coco_folder(coco, tmp_path, layout):
+    (coco / 'annotations' / 'val.json').unlink()
+    expected = json.loads((coco / 'annotations' / 'train.json').read_text())['annotations']
+    root = tmp_path / 'labels'
+    if layout == 'YOLO':
+        write_yolo(coco, root, val=None)
+    else:
+        write_voc(coco, root, image_sets=layout != 'VOC folders')
+    if layout == 'VOC without splits':
+        shutil.rmtree(root / 'ImageSets')
+    with pytest.raises(SystemExit, match=rf'without val; it has train. `tokennorm split {root}` divides train'):
+        tool('check')([str(root)])
+    parts = split(root, '--val', 0.34)
+    assert [len(part['images']) for part in parts.values()] == [4, 2]
+    boxes = [one['bbox'] for part in parts.values() for one in part['annotations']]
+    np.testing.assert_allclose(sorted(boxes), sorted(one['bbox'] for one in expected), atol=1e-3)
+    for part in find_splits(root).values():
+        assert part.ann_file == root / f'{part.name}.json'
+        assert all((part.image_dir / image['file_name']).is_file() for image in part.content['images'])
+
+
+@pytest.mark.parametrize('write', [write_yolo, write_voc])
+def test_a_folder_with_val_is_not_split(coco, tmp_path, write):
+    with pytest.raises(SystemExit, match='labels has a val split already: 2 images'):
+        split(write(coco, tmp_path / 'labels'))
+
+
+FAULTS = {
+    'id twice': (lambda c: c['images'][1].update(id=0), 'images with the same id: 0'),
+    'NaN': (lambda c: c['annotations'][0].update(bbox=[0, 0, float('nan'), 1]), 'annotations without a valid bbox'),
+    'no box': (lambda c: c['annotations'][0].pop('bbox'), 'annotations without a valid bbox: id 1'),
+    'no name': (lambda c: c['images'][1].pop('file_name'), 'images without a valid file_name'),
+}
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_annotations_that_cannot_be_used_are_not_split(whole, fault):
+    change, message = FAULTS[fault]
+    content = json.loads(whole.read_text())
+    change(content)
+    whole.write_text(json.dumps(content))
+    with pytest.raises(SystemExit, match=f'error: instances_default.json: .*{message}'):
+        split(whole)
+    assert not whole.with_name('val.json').exists()
+
+
+def test_annotations_of_unknown_images_are_a_warning(whole, capsys):
+    content = json.loads(whole.read_text())
+    content['annotations'][4]['image_id'] = 99
+    whole.write_text(json.dumps(content))
+    parts = split(whole)
+    assert sum(len(part['annotations']) for part in parts.values()) == 29
+    assert 'annotations of an image that is not listed, ignored: annotation 5' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--val', '0.01'], 'a fraction of 0.01 of 10 images leaves a split without images'),
+        (['--val', 'nan'], 'a fraction of nan of 10 images'),
+        (['--val', '1.5'], 'a fraction of 1.5 of 10 images'),
+        (['--seed', '-1'], '--seed -1 must be at least 0'),
+    ],
+)
+def test_arguments_that_cannot_be(whole, arguments, message):
+    with pytest.raises(SystemExit, match=f'^error: {message}'):
+        split(whole, *arguments)
+
+
+def test_nothing_is_overwritten(whole, tmp_path):
+    split(whole)
+    with pytest.raises(SystemExit, match=r'train.json already exists'):
+        split(whole)
+    with pytest.raises(SystemExit, match=r'train.json would be overwritten; rename it first'):
+        split(whole.with_name('train.json'))
+    with pytest.raises(SystemExit, match=r'no.json not found'):
+        split(tmp_path / 'no.json')
+    with pytest.raises(SystemExit, match=r'is not a YOLO or Pascal VOC folder'):
+        split(tmp_path)
