@@ -36,7 +36,7 @@ def result(data, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def detector(result):
-    return tokennorm.Detector(CONFIG, result.work_dir, device='cpu')
+    return tokennorm.Detector(result.work_dir, device='cpu')
 
 
 def test_training_returns_metrics_and_checkpoint(result):

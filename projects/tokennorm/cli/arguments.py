@@ -3,6 +3,10 @@
 import argparse
 from typing import Any
 
+from tokennorm.argument_checks import check_inputs
+from tokennorm.detector_files import detector_files, is_detector
+from tokennorm.messages import user_errors
+
 
 class ConfigOptions(argparse.Action):
     """mmengine's `DictAction`, whose errors end with the usage instead of a traceback."""
@@ -36,24 +40,52 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds a detector's config and checkpoint."""
-    parser.add_argument('config', help='config file, or the name of a config')
+    """Adds a detector: a work directory or a published detector, or a config and a checkpoint. See `use_detector`."""
+    parser.add_argument(
+        'config',
+        metavar='DETECTOR',
+        help='work directory of a training run, or one of `tokennorm weights`; or a config, followed by CHECKPOINT',
+    )
     parser.add_argument(
         'checkpoint',
-        help='checkpoint of a training run with that config, on any data, or its work directory: the best one',
+        metavar='CHECKPOINT',
+        nargs='?',
+        help='checkpoint of a config; default: the best of the work directory',
+    )
+
+
+def use_detector(args: argparse.Namespace, following: str = '') -> None:
+    """Sets `config` and `checkpoint` where a work directory or a published detector was named, and checks both.
+
+    Args:
+        args: Parsed arguments, changed in place.
+        following: Name of the list of arguments after the checkpoint, whose first one argparse takes for a checkpoint.
+
+    Raises:
+        UserError: if a file is not found.
+    """
+    if following and args.checkpoint is not None and is_detector(args.config) and not args.checkpoint.endswith('.pth'):
+        getattr(args, following).insert(0, args.checkpoint)
+        args.checkpoint = None
+    with user_errors(FileNotFoundError):
+        args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
+        check_inputs(args.config, args.checkpoint)
+
+
+def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds a config, which may be left out."""
+    parser.add_argument(
+        'config',
+        nargs='?',
+        help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME; without it one '
+        'is chosen for --data',
     )
 
 
 def add_runner_arguments(
-    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME', needs_config: bool = True
+    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
 ) -> None:
-    """Adds the arguments that mmdet's tools have in common."""
-    choice = '' if needs_config else '; without it one is chosen for --data'
-    parser.add_argument(
-        'config',
-        nargs=None if needs_config else '?',
-        help=f'config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME{choice}',
-    )
+    """Adds the arguments that mmdet's tools have in common, without the config."""
     parser.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
     parser.add_argument(
         '--data',

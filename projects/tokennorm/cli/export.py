@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokennorm.argument_checks import check_inputs
-from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
 from tokennorm.output_dir import make_output_dir
@@ -80,8 +79,7 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
-    with user_errors(FileNotFoundError):
-        check_inputs(args.config, args.checkpoint)
+    use_detector(args)
     with user_errors(ValueError, where='OUT: '):
         make_output_dir(args.out.parent)
     if args.verify is None:

@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokennorm.argument_checks import check_inputs
-from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
 
@@ -52,8 +51,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
-    with user_errors(FileNotFoundError):
-        check_inputs(args.config, args.checkpoint)
+    use_detector(args, following='path')
     return args
 
 

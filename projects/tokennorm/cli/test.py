@@ -4,16 +4,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tokennorm.argument_checks import check_data, check_inputs
-from tokennorm.cli.arguments import add_runner_arguments
+from tokennorm.argument_checks import check_data
+from tokennorm.cli.arguments import add_detector_arguments, add_runner_arguments, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import is_first_process, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
+    add_detector_arguments(parser)
     add_runner_arguments(parser, work_dir='the folder test next to the checkpoint')
-    parser.add_argument('checkpoint', help='checkpoint, or the work directory of a training run: its best checkpoint')
     parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     parser.add_argument('--show', action='store_true', help='show the predictions in a window')
     parser.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
@@ -35,8 +35,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
+    use_detector(args)
     with user_errors(FileNotFoundError):
-        check_inputs(args.config, args.checkpoint)
         check_data(args.data)
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta

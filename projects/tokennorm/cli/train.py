@@ -5,7 +5,7 @@ import os
 import sys
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
-from tokennorm.cli.arguments import add_runner_arguments
+from tokennorm.cli.arguments import add_config_argument, add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError, user_errors
@@ -13,7 +13,8 @@ from tokennorm.messages import UserError, user_errors
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    add_runner_arguments(parser, needs_config=False)
+    add_config_argument(parser)
+    add_runner_arguments(parser)
     parser.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )

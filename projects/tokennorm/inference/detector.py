@@ -11,6 +11,7 @@ import mmcv
 import numpy as np
 from PIL import Image
 
+from tokennorm.detector_files import detector_files
 from tokennorm.inference.prediction import open_detector
 
 if TYPE_CHECKING:
@@ -57,14 +58,16 @@ class Detector:
     """A detector with the weights and the classes of a checkpoint.
 
     >>> from tokennorm import Detector
-    >>> detector = Detector('retinanet_pvt-mini_fpn_shapes', 'work_dirs/demo-control')
+    >>> detector = Detector('work_dirs/demo-control')  # or Detector('retinanet_pvt-t'), Detector(config, checkpoint)
     >>> found = detector('image.jpg', score_threshold=0.5)
     >>> found.boxes.shape, found.class_names
     ((2, 4), ['disk', 'star'])
 
     Args:
-        config: Config file, or the name of a config (`tokennorm.config`).
-        checkpoint: Checkpoint of a training run with that config, on any data; or its work directory, for the best one.
+        detector: Work directory of a training run; or the name of a published detector (`tokennorm weights`); or a
+            config file or the name of a config, with `checkpoint`.
+        checkpoint: Checkpoint of a training run with that config, on any data; None is the best one of the work
+            directory.
         device: Such as 'cuda:0' or 'cpu'; by default the best one available.
 
     Attributes:
@@ -75,7 +78,8 @@ class Detector:
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
     """
 
-    def __init__(self, config: str | Path, checkpoint: str | Path, device: str | None = None) -> None:
+    def __init__(self, detector: str | Path, checkpoint: str | Path | None = None, device: str | None = None) -> None:
+        config, checkpoint = detector_files(detector, checkpoint)
         self._inferencer, _, self.checkpoint = open_detector(config, checkpoint, device)
         self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
 

@@ -1,0 +1,43 @@
+"""The config and the checkpoint of a detector that is named by a work directory or by the name of a published one."""
+
+from pathlib import Path
+
+from tokennorm.messages import did_you_mean
+from tokennorm.published import PUBLISHED
+
+
+def is_detector(name: str | Path) -> bool:
+    """Returns whether a name is that of a folder or of a published detector, which need no second name."""
+    return str(name) in PUBLISHED or (bool(str(name)) and Path(name).expanduser().is_dir())
+
+
+def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tuple[str, str]:
+    """Returns the config and the checkpoint of a detector.
+
+    Args:
+        name: Work directory of a training run, name of a published detector (`tokennorm weights`), or a config.
+        checkpoint: File, URL or work directory. A config needs it. A work directory is its own: the best checkpoint.
+
+    Raises:
+        FileNotFoundError: for a folder without a config, and for a config without a checkpoint.
+    """
+    if str(name) in PUBLISHED:
+        detector = PUBLISHED[str(name)]
+        return detector.config, str(checkpoint or detector.url)
+    if is_detector(name):
+        folder = Path(name).expanduser()
+        return str(config_of(folder)), str(checkpoint or folder)
+    if checkpoint is None:
+        raise FileNotFoundError(
+            f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}; '
+            'a config needs a checkpoint after it'
+        )
+    return str(name), str(checkpoint)
+
+
+def config_of(work_dir: Path) -> Path:
+    """The config that training wrote into a work directory: the newest one."""
+    configs = sorted(work_dir.glob('*.py'), key=lambda path: path.stat().st_mtime_ns)
+    if not configs:
+        raise FileNotFoundError(f'{work_dir} is not the work directory of a training run: it has no config (*.py)')
+    return configs[-1]

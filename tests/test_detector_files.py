@@ -1,0 +1,68 @@
+"""Detectors named by a work directory, by the name of a published one, or by a config and a checkpoint."""
+
+import os
+
+import pytest
+
+from tokennorm.cli.export import parse_args as export_args
+from tokennorm.cli.predict import parse_args as predict_args
+from tokennorm.detector_files import config_of, detector_files
+from tokennorm.messages import UserError
+from tokennorm.published import PUBLISHED
+
+CONFIG = 'retinanet_pvt-mini_fpn_shapes'
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    folder = tmp_path / 'run'
+    folder.mkdir()
+    for i, name in enumerate(('old.py', 'new.py')):
+        (folder / name).write_text('')
+        os.utime(folder / name, (i, i))
+    (folder / 'best_coco_bbox_mAP_epoch_1.pth').write_bytes(b'')
+    return folder
+
+
+def test_work_directory_has_config_and_checkpoint(work_dir):
+    assert detector_files(work_dir) == (str(work_dir / 'new.py'), str(work_dir))
+    one = str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth')
+    assert detector_files(work_dir, one) == (str(work_dir / 'new.py'), one)
+    assert detector_files(CONFIG, work_dir) == (CONFIG, str(work_dir))
+
+
+def test_published_detector_by_name():
+    config, checkpoint = detector_files('retinanet_pvt-t')
+    assert config == 'retinanet_pvt-t_fpn_1x_coco'
+    assert checkpoint == PUBLISHED['retinanet_pvt-t'].url
+
+
+def test_config_needs_a_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'did you mean retinanet_pvt-t\?'):
+        detector_files('retinanet_pvtt')
+    with pytest.raises(FileNotFoundError, match='a config needs a checkpoint after it'):
+        detector_files(CONFIG)
+    with pytest.raises(FileNotFoundError, match=r'no config \(\*.py\)'):
+        config_of(tmp_path)
+
+
+def test_predict_takes_a_detector_and_paths(work_dir):
+    args = predict_args([str(work_dir), 'a.jpg', 'b.jpg'])
+    assert (args.config, args.checkpoint, args.path) == (
+        str(work_dir / 'new.py'),
+        str(work_dir),
+        ['a.jpg', 'b.jpg'],
+    )
+    assert predict_args(['retinanet_pvt-t', 'a.jpg']).path == ['a.jpg']
+    args = predict_args([CONFIG, str(work_dir), 'a.jpg'])
+    assert (args.config, args.checkpoint, args.path) == (CONFIG, str(work_dir), ['a.jpg'])
+    one = str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth')
+    args = predict_args([str(work_dir), one, 'a.jpg'])
+    assert (args.checkpoint, args.path) == (one, ['a.jpg'])
+    with pytest.raises(UserError, match='a config needs a checkpoint'):
+        predict_args([CONFIG, 'a.jpg'])
+
+
+def test_export_takes_a_detector_and_a_file(work_dir):
+    args = export_args([str(work_dir), 'out.onnx'])
+    assert (args.config, args.checkpoint, str(args.out)) == (str(work_dir), None, 'out.onnx')
