@@ -46,20 +46,25 @@ def arguments(dtype=torch.float32, **replaced):
         dict(mean_logit=torch.zeros(24), var_logit=torch.zeros(24), position=torch.zeros(24, 3)),
         dict(valid=torch.ones(1, 2, dtype=torch.int64)),
         dict(valid=torch.ones(B, 2)),
+        dict(valid=torch.ones(B, 2, dtype=torch.bool)),
+        dict(valid=torch.ones(B, 2, dtype=torch.int64, device='meta')),
+        dict(x=torch.ones(B, H, W, C, dtype=torch.int64)),
+        dict(weight=torch.ones(C, dtype=torch.int64)),
+        dict(position=torch.zeros(N, 3, dtype=torch.complex64)),
     ],
-    ids=lambda replaced: ', '.join(f'{name} {tuple(t.shape)}' for name, t in replaced.items()),
+    ids=lambda replaced: ', '.join(f'{name} {tuple(t.shape)} {t.dtype}' for name, t in replaced.items()),
 )
-def test_shapes_that_do_not_fit(function, replaced):
+def test_arguments_that_do_not_fit(function, replaced):
     replaced = dict(replaced)
     valid = dict(valid=replaced.pop('valid')) if 'valid' in replaced else {}
-    with pytest.raises(ValueError, match=r'DTN takes x \(B, H, W, C\), weight and bias \(C,\)'):
+    with pytest.raises(ValueError, match=r'DTN takes floating-point x \(B, H, W, C\)'):
         function(*arguments(**replaced), **valid)
 
 
 def test_pruned_weight():
     norm = DTN(C, N)
     norm.weight.data = norm.weight.data[:8]
-    with pytest.raises(ValueError, match=r'got x \(1, 4, 4, 12\) on cpu, weight \(8,\)'):
+    with pytest.raises(ValueError, match=r'got x \(1, 4, 4, 12\) float32 on cpu, weight \(8,\)'):
         norm(torch.randn(1, 4, 4, C))
 
 
@@ -173,6 +178,13 @@ def test_cache_that_others_can_write(cache):
     dtn_cpu.library.cache_clear()
     dtn_cpu.build().chmod(0o666)
     assert_eager(r'\.so belongs to another user, or others can write')
+    next(cache.glob('*.so')).chmod(0o700)
+    cache.parent.chmod(0o777)
+    dtn_cpu.library.cache_clear()
+    assert_eager('cache belongs to another user, or others can write')
+    cache.parent.chmod(0o775)  # that of a umask of 002
+    dtn_cpu.library.cache_clear()
+    assert dtn_cpu.library() is not None
 
 
 def test_lock_that_is_a_link(cache, tmp_path):

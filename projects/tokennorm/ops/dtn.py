@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_cpu import dtn_cpu
-from tokennorm.ops.dtn_eager import eager_dtn, shapes_fit
+from tokennorm.ops.dtn_eager import eager_dtn, fits
 from tokennorm.ops.dtn_triton import can_use as can_use_triton
 from tokennorm.ops.dtn_triton import dtn_triton
 from tokennorm.ops.tensors import is_plain
@@ -58,10 +58,10 @@ def dtn(
         Normalized tokens (B, H, W, C), in the dtype that `F.layer_norm` would return.
 
     Raises:
-        ValueError: for a shape or a device that does not fit the tokens; nothing broadcasts.
+        ValueError: for a shape, a dtype or a device that does not fit the tokens; nothing broadcasts.
     """
     parameters = (weight, bias, mean_logit, var_logit, position)
-    if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and shapes_fit(x, *parameters, valid):
+    if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
         pool = min(pool, max(x.shape[1:3]))
         if can_use_triton(x):
             return dtn_triton(x, *parameters, eps, pool, valid)

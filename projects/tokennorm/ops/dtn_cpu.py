@@ -209,6 +209,7 @@ def build() -> Path:
     target = cache_directory() / 'kernels' / f'dtn_cpu_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.so'
     target.parent.parent.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
+    _refuse_others(target.parent.parent, writers=0o002)  # a user's own group may write where the umask is 002
     _refuse_others(target.parent)
     if not _is_whole(target):
         with _one_at_a_time(target.parent):
@@ -218,10 +219,10 @@ def build() -> Path:
     return target
 
 
-def _refuse_others(path: Path) -> None:
+def _refuse_others(path: Path, writers: int = 0o022) -> None:
     """Raises `PermissionError` for a path of another user, or one in which others can place code."""
     status = path.stat()
-    if hasattr(os, 'getuid') and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+    if hasattr(os, 'getuid') and (status.st_uid != os.getuid() or status.st_mode & writers):
         raise PermissionError(f'{path} belongs to another user, or others can write to it; remove it or set its owner')
 
 

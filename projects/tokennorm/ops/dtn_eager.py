@@ -27,11 +27,11 @@ def eager_dtn(
     """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position.
 
     Raises:
-        ValueError: for a shape or a device that does not fit the tokens; nothing broadcasts.
+        ValueError: for a shape, a dtype or a device that does not fit the tokens; nothing broadcasts.
     """
-    on_one_device = all(t is None or t.device == x.device for t in parameters)
-    if not (on_one_device and shapes_fit(x, *parameters, valid)):
-        raise ValueError(_expected_shapes(x, *parameters, valid))
+    on_one_device = all(t is None or t.device == x.device for t in (*parameters, valid))
+    if not (on_one_device and fits(x, *parameters, valid)):
+        raise ValueError(_expected(x, *parameters, valid))
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -62,7 +62,7 @@ def eager_dtn(
         return (x * weight + bias).to(out_dtype)
 
 
-def shapes_fit(
+def fits(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -71,28 +71,31 @@ def shapes_fit(
     position: Tensor,
     valid: Tensor | None,
 ) -> bool:
-    """Returns whether the arguments of `dtn` have the documented shapes, and `valid` is of integers."""
+    """Returns whether the arguments of `dtn` have the documented shapes and dtypes."""
     channels, heads = x.shape[-1:], var_logit.shape
     return (
         x.ndim == 4
+        and all(t is None or t.is_floating_point() for t in (x, weight, bias, mean_logit, var_logit, position))
         and len(heads) == 1
         and weight.shape == bias.shape == channels
         and (mean_logit is None or mean_logit.shape == heads)
         and position.shape == (*heads, 3)
         and heads[0] > 0
         and channels[0] % heads[0] == 0
-        and (valid is None or (valid.shape == (x.shape[0], 2) and not valid.is_floating_point()))
+        and (valid is None or (valid.shape == (x.shape[0], 2) and valid.dtype in (torch.int32, torch.int64)))
     )
 
 
-def _expected_shapes(x: Tensor, *others: Tensor | None) -> str:
-    names = ('weight', 'bias', 'mean_logit', 'var_logit', 'position', 'valid')
+def _expected(*tensors: Tensor | None) -> str:
+    names = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position', 'valid')
     found = ', '.join(
-        f'{name} {tuple(t.shape)} on {t.device}' for name, t in zip(names, others, strict=True) if t is not None
+        f'{name} {tuple(t.shape)} {str(t.dtype).removeprefix("torch.")} on {t.device}'
+        for name, t in zip(names, tensors, strict=True)
+        if t is not None
     )
     return (
-        f'DTN takes x (B, H, W, C), weight and bias (C,), logits (N,), position (N, 3) and integers valid (B, 2), '
-        f'where N divides C, all on the device of x; got x {tuple(x.shape)} on {x.device}, {found}'
+        'DTN takes floating-point x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), and valid '
+        f'(B, 2) of int32 or int64, where N divides C, all on the device of x; got {found}'
     )
 
 
