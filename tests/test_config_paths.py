@@ -1,5 +1,7 @@
 """Configs are found by path, by name and in other packages, and a misspelled name gets the nearest one."""
 
+import configparser
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,9 +76,32 @@ def test_configs_of_the_package_are_bases(tmp_path):
     assert get_config(f'tokennorm::{PVT}.py').model == by_path.model
 
 
-@pytest.mark.parametrize('order', ['import tokennorm.registry', 'import mmengine.config, tokennorm'])
+@pytest.mark.parametrize('order', ['import tokennorm', 'import mmengine.config, tokennorm'])
 def test_mmengine_knows_the_package(order):
     code = (
         f"{order}\nfrom mmengine.config.utils import MODULE2PACKAGE\nassert MODULE2PACKAGE['tokennorm'] == 'tokennorm'"
     )
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+@pytest.mark.parametrize('order', ['import torch, mmengine.config', 'import mmengine.config, torch'])
+def test_bases_without_an_import_of_the_package(order, tmp_path):
+    """The entry point of the installed package, which is here a folder with its metadata."""
+    setup = configparser.ConfigParser()
+    setup.read(CONFIGS.parent / 'setup.cfg')
+    installed = tmp_path / 'site' / 'tokennorm-0.dist-info'
+    installed.mkdir(parents=True)
+    (installed / 'METADATA').write_text('Metadata-Version: 2.1\nName: tokennorm\nVersion: 0\n')
+    (installed / 'entry_points.txt').write_text(
+        f'[torch.backends]\n{setup["options.entry_points"]["torch.backends"].strip()}\n'
+    )
+    (tmp_path / 'mine.py').write_text(f"_base_ = 'tokennorm::{PVT}.py'\n")
+    code = f"{order}\nprint(mmengine.config.Config.fromfile('mine.py').model.backbone.type)"
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=tmp_path,
+        env=os.environ | dict(PYTHONPATH=f'{installed.parent}{os.pathsep}{Path(tokennorm.__file__).parents[1]}'),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == 'tokennorm.PVT\n', done.stderr

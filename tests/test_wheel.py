@@ -57,14 +57,14 @@ def test_the_wheel_alone(tmp_path):
 
     assert 'pvt/retinanet_pvt-t_fpn_1x_coco' in run('-m', 'tokennorm', 'configs', 'pvt-t')
     code = """
-import tokennorm
+import torch
 from mmengine.config import Config
 from mmengine.hub import get_config
-tokennorm.config_paths.support_scope()
-assert tokennorm.__file__.startswith({folder!r})
 open('mine.py', 'w').write("_base_ = 'tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco.py'")
 assert Config.fromfile('mine.py').model.backbone.type == 'tokennorm.PVT'
 assert get_config('tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco.py').model.backbone.arch == 'tiny'
+import tokennorm
+assert tokennorm.__file__.startswith({folder!r})
 from tokennorm.checkpoints.check_init import how_to_start
 print(how_to_start('work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth'))
 """

@@ -1,12 +1,17 @@
 """Paths of configs: files of the user, configs of this package, and configs of other OpenMMLab packages."""
 
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from tokennorm.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
+_MMENGINE_TABLE = 'mmengine.config.utils'
+_PACKAGES = dict(tokennorm='tokennorm', mmseg='mmseg')
 _PARTS = ('_base_',)  # folders with files that are not whole configs
 
 
@@ -48,13 +53,38 @@ def config_files(folder: Path = CONFIGS) -> list[Path]:
 def support_scope() -> None:
     """Has mmengine find the configs of this package in `_base_ = 'tokennorm::...'` and `get_config('tokennorm::...')`.
 
-    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`). It names the original
-    mmsegmentation, not onedl-mmsegmentation.
-    """
-    from mmengine.config.utils import MODULE2PACKAGE
+    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`). It lacks tokennorm, and it
+    names the original mmsegmentation, not onedl-mmsegmentation. The table is extended as soon as it exists.
 
-    MODULE2PACKAGE['tokennorm'] = 'tokennorm'
-    MODULE2PACKAGE['mmseg'] = 'mmseg'
+    The installed package has an entry point with which `import torch` calls this function, before or after mmengine is
+    imported. So programs that never import tokennorm, such as mmdet's tools/train.py, find the configs.
+    TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment turns this off, and a program without torch has to import
+    tokennorm.
+    """
+    table = getattr(sys.modules.get(_MMENGINE_TABLE), 'MODULE2PACKAGE', None)
+    if table is not None:
+        table.update(_PACKAGES)
+    elif _ExtendTable not in sys.meta_path:
+        sys.meta_path.insert(0, _ExtendTable)
+
+
+class _ExtendTable:
+    """Finder that leaves the import of mmengine's table to Python, and then extends the table."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != _MMENGINE_TABLE:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_extend(module: ModuleType) -> None:
+                execute(module)
+                module.MODULE2PACKAGE.update(_PACKAGES)
+
+            spec.loader.exec_module = execute_and_extend
+        return spec
 
 
 def _configs_of(package: str, name: str) -> Path:
@@ -73,5 +103,4 @@ def _find(folder: Path, name: str) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-if sys.modules.get('mmengine') is not None:
-    support_scope()
+support_scope()

@@ -9,10 +9,6 @@ from typing import Any
 
 from mmengine import registry as upstream
 
-from tokennorm.config_paths import support_scope
-
-support_scope()
-
 
 def type_name(cfg: Mapping[str, Any]) -> str:
     """Returns the name of a config's `type`, without its scope. Configs in pure Python have the class itself."""
