@@ -11,9 +11,11 @@ import mmcv
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as coco_masks
 
 from tests.helpers.coco_files import edit
 from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.coco.annotations import mask_problem
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.image_files import open_image
@@ -127,15 +129,15 @@ MASKS = {
     ),
     'sum': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[9])),
-        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts of 9 pixels in all, the image has 4096\)',
+        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts that do not add up to the 4096 pixels of the image',
     ),
     'negative': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[4097, -1])),
-        r'run-length masks .* \(counts that are not integers of at least 0\)',
+        r'run-length masks .* \(counts that do not add up',
     ),
     'cut off': (
         lambda c: first(c).update(segmentation=dict(size=[64, 64], counts='P')),
-        r'run-length masks .* \(counts that are not packed run lengths, or are cut off\)',
+        r'run-length masks .* \(counts that do not add up to the 4096 pixels of the image, or are damaged\)',
     ),
     'NaN': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
@@ -162,6 +164,24 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
     assert re.match(f'val: {message}', error), error
     assert 'not usable for masks: val' in str(found)
     assert 'No problems found.' in str(found)
+
+
+@pytest.mark.parametrize('runs', [[12], [0, 12], [5, 3, 4], [5, 0, 3, 4], [1] * 12, [11, 1]])
+def test_run_lengths_are_sound_packed_or_not(runs):
+    size = [3, 4]
+    packed = coco_masks.frPyObjects(dict(size=size, counts=runs), *size)['counts'].decode()
+    for counts in (runs, packed):
+        assert mask_problem(dict(size=size, counts=counts), size) == ('', '')
+        for other in ([3, 3], [4, 4]):
+            kind, detail = mask_problem(dict(size=other, counts=counts), other)
+            assert kind == 'run-length masks that do not fit their image'
+            assert detail.startswith(f'counts that do not add up to the {other[0] * other[1]} pixels')
+
+
+@pytest.mark.parametrize('counts', [[13, -1], [11.5, 0.5], [True, 11], '/', 'p', '5P', 'PPPPPPPP0', 'O', '11O', ''])
+def test_damaged_run_lengths_are_never_decoded(counts):
+    kind, _ = mask_problem(dict(size=[3, 4], counts=counts), [3, 4])
+    assert kind == 'run-length masks that do not fit their image'
 
 
 def test_a_split_for_boxes_only_is_one_line(data):

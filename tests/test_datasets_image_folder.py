@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from mmengine import Config
 
-from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder, use_loader_defaults
+from tokennorm.config_tree import is_classifier
+from tokennorm.datasets.image_folder import find_image_folder
+from tokennorm.engine.data import use_image_folder, use_loader_defaults
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py'

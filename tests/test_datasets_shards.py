@@ -17,9 +17,10 @@ from torch import distributed as torch_dist
 
 from tests.helpers.commands import tool
 from tests.helpers.processes import end, in_two_processes, start
-from tokennorm.datasets.image_folder import find_image_folder, use_image_folder
+from tokennorm.datasets.image_folder import find_image_folder
 from tokennorm.datasets.shard_dataset import ShardDataset
 from tokennorm.datasets.shards import INDEX, count_classes, write_index, write_shards
+from tokennorm.engine.data import use_image_folder
 from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 from tokennorm.engine.resume.sampler import seed_samples
 

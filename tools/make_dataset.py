@@ -8,8 +8,8 @@ from pathlib import Path
 import cv2
 
 from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
-from tokennorm.datasets.coco.contact_sheet import contact_sheet
 from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.drawing import contact_sheet
 
 
 def parse_args(argv=None):

@@ -3,6 +3,13 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from tokennorm.registry import type_name
+
+
+def is_classifier(cfg: Mapping[str, Any]) -> bool:
+    """Returns whether a config is a classifier of mmpretrain."""
+    return type_name(cfg.get('model') or {}) == 'ImageClassifier'
+
 
 def set_num_classes(model: Any, num_classes: int) -> None:
     """Sets the number of classes of every head that counts the classes of the data, in place."""

@@ -18,7 +18,7 @@ from experiments.robustness.sheet import corruption_sheet
 from experiments.robustness.tables import classifier_report, detector_report
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.config_files import read_config
-from tokennorm.datasets.image_folder import is_classifier
+from tokennorm.config_tree import is_classifier
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import load_config

@@ -44,8 +44,8 @@ def main(argv: list[str]) -> None:
 
     import cv2
 
-    from tokennorm.datasets.coco.contact_sheet import contact_sheet
     from tokennorm.datasets.coco.inspection import inspect_splits
+    from tokennorm.datasets.drawing import contact_sheet
     from tokennorm.datasets.finding import find_splits
     from tokennorm.output_dir import make_output_dir
 

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
         check_data(args.data)
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
-    from tokennorm.datasets.image_folder import is_classifier
+    from tokennorm.config_tree import is_classifier
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.checks import check_classes
     from tokennorm.engine.config import load_config

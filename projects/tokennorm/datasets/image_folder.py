@@ -1,19 +1,13 @@
-"""Sets a classifier's config to images in a folder per class, DIR/train/CLASS/*.jpg, or in shards, DIR/train/*.tar."""
+"""Finds images in a folder per class, DIR/train/CLASS/*.jpg, or in shards, DIR/train/*.tar."""
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from mmengine.config import Config
-
-from tokennorm.config_tree import innermost_datasets, set_num_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten
-from tokennorm.registry import type_name
 
 _SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
@@ -26,10 +20,9 @@ class ImageSplit:
     folder: Path
     counts: Mapping[str, int]
 
-
-def is_classifier(cfg: Mapping[str, Any]) -> bool:
-    """Returns whether a config is a classifier of mmpretrain."""
-    return type_name(cfg.get('model') or {}) == 'ImageClassifier'
+    @property
+    def is_sharded(self) -> bool:
+        return _is_sharded(self.folder)
 
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:
@@ -55,72 +48,6 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
     _check_same_classes(splits)
     return splits
-
-
-def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
-    """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
-
-    Testing uses the test split, or val without one. A top-k accuracy that needs more classes than the data has is left
-    out.
-
-    Returns:
-        The changes beyond data and number of classes, one line each.
-
-    Raises:
-        ValueError: for a config that does not read exactly one dataset.
-    """
-    classes = tuple(next(iter(splits.values())).counts)
-    for name in _SPLIT_FOLDERS:
-        loader, split = cfg.get(f'{name}_dataloader'), splits.get(name, splits.get('val'))
-        if loader is None or split is None:
-            continue
-        datasets = list(innermost_datasets(loader['dataset']))
-        if len(datasets) != 1:
-            raise ValueError(f'--data: {name}_dataloader of this config does not read one dataset')
-        pipeline = datasets[0]['pipeline']
-        datasets[0].clear()
-        datasets[0].update(
-            type='tokennorm.ShardDataset' if _is_sharded(split.folder) else 'CustomDataset',
-            data_root='',
-            data_prefix=str(split.folder.resolve()),
-            metainfo=dict(classes=classes),
-            extensions=IMAGE_SUFFIXES,
-            pipeline=pipeline,
-        )
-    set_num_classes(cfg['model'], len(classes))
-    if cfg.get('data_preprocessor') is not None:
-        cfg.data_preprocessor.num_classes = len(classes)
-    return _limit_topk(cfg, len(classes))
-
-
-def use_loader_defaults(cfg: Config) -> None:
-    """Sets the loaders' defaults of mmpretrain's tools: pinned memory, batches as one tensor, persistent workers.
-
-    Without persistent workers every epoch would repeat the random numbers of the first.
-    """
-    for name in _SPLIT_FOLDERS:
-        loader = cfg.get(f'{name}_dataloader')
-        if loader is not None:
-            loader.setdefault('pin_memory', torch.cuda.is_available())
-            loader.setdefault('collate_fn', dict(type='default_collate'))
-            loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
-
-
-def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
-    changes = []
-    for owner, node in (
-        ('val_evaluator', cfg.get('val_evaluator')),
-        ('test_evaluator', cfg.get('test_evaluator')),
-        ('model.head', cfg['model'].get('head')),
-    ):
-        for entry in node if isinstance(node, list | tuple) else [node]:
-            if isinstance(entry, MutableMapping) and 'topk' in entry:
-                topk = entry['topk'] if isinstance(entry['topk'], list | tuple) else (entry['topk'],)
-                entry['topk'] = tuple(k for k in topk if k <= num_classes)
-                if entry['topk'] != tuple(topk):
-                    left_out = ', '.join(f'top-{k}' for k in topk if k > num_classes)
-                    changes.append(f'{owner} without {left_out}: there are {num_classes} classes')
-    return changes
 
 
 def subfolders(folder: Path) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any
 from mmengine.config import Config
 
 from tokennorm.config_files import check_options, merge_options, read_config
-from tokennorm.config_tree import evaluators
-from tokennorm.datasets.image_folder import is_classifier, use_loader_defaults
-from tokennorm.engine.data import use_data_folder
+from tokennorm.config_tree import evaluators, is_classifier
+from tokennorm.engine.data import use_data_folder, use_loader_defaults
 from tokennorm.messages import user_errors
 from tokennorm.registry import type_name
 

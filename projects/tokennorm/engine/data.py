@@ -4,15 +4,17 @@ from collections.abc import Mapping, MutableMapping
 from statistics import median
 from typing import Any
 
+import torch
 from mmengine.config import Config
 
-from tokennorm.config_tree import evaluators, inference_cfgs, innermost_datasets, set_num_classes
+from tokennorm.config_tree import evaluators, inference_cfgs, innermost_datasets, is_classifier, set_num_classes
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
 from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
-from tokennorm.datasets.image_folder import find_image_folder, is_classifier, use_image_folder
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.messages import is_first_process, print_once, user_errors
 from tokennorm.registry import type_name
@@ -87,6 +89,72 @@ def _point_classifier_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> l
             f'{min(counts)} to {max(counts)} per class'
         )
     return found + changes
+
+
+def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
+    """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
+
+    Testing uses the test split, or val without one. A top-k accuracy that needs more classes than the data has is left
+    out.
+
+    Returns:
+        The changes beyond data and number of classes, one line each.
+
+    Raises:
+        ValueError: for a config that does not read exactly one dataset.
+    """
+    classes = tuple(next(iter(splits.values())).counts)
+    for name in SPLITS:
+        loader, split = cfg.get(f'{name}_dataloader'), splits.get(name, splits.get('val'))
+        if loader is None or split is None:
+            continue
+        datasets = list(innermost_datasets(loader['dataset']))
+        if len(datasets) != 1:
+            raise ValueError(f'--data: {name}_dataloader of this config does not read one dataset')
+        pipeline = datasets[0]['pipeline']
+        datasets[0].clear()
+        datasets[0].update(
+            type='tokennorm.ShardDataset' if split.is_sharded else 'CustomDataset',
+            data_root='',
+            data_prefix=str(split.folder.resolve()),
+            metainfo=dict(classes=classes),
+            extensions=IMAGE_SUFFIXES,
+            pipeline=pipeline,
+        )
+    set_num_classes(cfg['model'], len(classes))
+    if cfg.get('data_preprocessor') is not None:
+        cfg.data_preprocessor.num_classes = len(classes)
+    return _limit_topk(cfg, len(classes))
+
+
+def use_loader_defaults(cfg: Config) -> None:
+    """Sets the loaders' defaults of mmpretrain's tools: pinned memory, batches as one tensor, persistent workers.
+
+    Without persistent workers every epoch would repeat the random numbers of the first.
+    """
+    for name in SPLITS:
+        loader = cfg.get(f'{name}_dataloader')
+        if loader is not None:
+            loader.setdefault('pin_memory', torch.cuda.is_available())
+            loader.setdefault('collate_fn', dict(type='default_collate'))
+            loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
+
+
+def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
+    changes = []
+    for owner, node in (
+        ('val_evaluator', cfg.get('val_evaluator')),
+        ('test_evaluator', cfg.get('test_evaluator')),
+        ('model.head', cfg['model'].get('head')),
+    ):
+        for entry in node if isinstance(node, list | tuple) else [node]:
+            if isinstance(entry, MutableMapping) and 'topk' in entry:
+                topk = entry['topk'] if isinstance(entry['topk'], list | tuple) else (entry['topk'],)
+                entry['topk'] = tuple(k for k in topk if k <= num_classes)
+                if entry['topk'] != tuple(topk):
+                    left_out = ', '.join(f'top-{k}' for k in topk if k > num_classes)
+                    changes.append(f'{owner} without {left_out}: there are {num_classes} classes')
+    return changes
 
 
 def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:

@@ -9,8 +9,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.argument_checks import LOGGERS
-from tokennorm.config_tree import evaluators
-from tokennorm.datasets.image_folder import is_classifier
+from tokennorm.config_tree import evaluators, is_classifier
 from tokennorm.environment import available_cores
 from tokennorm.image_size import test_scale
 from tokennorm.registry import type_name

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,7 @@ SPLITS = ('train', 'val', 'test')
 _SPLIT_WORDS = dict(
     train='train', training='train', val='val', valid='val', validation='val', dev='val', test='test', testing='test'
 )
-# Words that say nothing about the split:
-_PLAIN_WORDS = {
-    'instances',
-    'annotations',
-    'annotation',
-    'coco',
-    'labels',
-    'dataset',
-    'data',
-}
+_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
 @dataclass(frozen=True)
@@ -41,6 +33,14 @@ class CocoSplit:
     ann_file: Path
     image_dir: Path
     content: Mapping[str, Any]
+
+    def objects_by_class(self) -> Counter[str]:
+        """Returns the number of objects of each class, in the order of the file's categories, without crowds."""
+        names = {category['id']: category['name'] for category in self.content['categories']}
+        counts = Counter({name: 0 for name in names.values()})
+        objects = (one for one in self.content['annotations'] if not one.get('iscrowd'))
+        counts.update(names[one['category_id']] for one in objects if one['category_id'] in names)
+        return counts
 
 
 def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:

@@ -8,9 +8,8 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
-from tokennorm.datasets.coco.describe import list_items
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.found import Inspection
+from tokennorm.datasets.coco.problems import Inspection, grouped, list_items
 from tokennorm.datasets.image_files import open_image
 from tokennorm.datasets.progress import map_files
 
@@ -24,9 +23,9 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
     for image, (problem, size, of_image) in zip(images, opened, strict=True):
         label = f'{image["file_name"]} (id {image["id"]})'
         for note in of_image:
-            notes[note].append(label)
+            notes[f'image files {note}'].append(label)
         if problem:
-            problems[problem].append(label)
+            problems[f'image files {problem} in {split.image_dir}'].append(label)
         elif size != (image['width'], image['height']):
             listed = f'{image["width"]}x{image["height"]}'
             differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
@@ -35,11 +34,8 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
             f'{split.name}: image files whose size, after rotation by EXIF, is not that of the annotation file, so '
             f'that boxes are misplaced: {list_items(differing)}'
         )
-    found.errors += [
-        f'{split.name}: image files {problem} in {split.image_dir}: {list_items(labels)}'
-        for problem, labels in problems.items()
-    ]
-    found.warnings += [f'{split.name}: image files {note}: {list_items(labels)}' for note, labels in notes.items()]
+    found.errors += grouped(split.name, problems)
+    found.warnings += grouped(split.name, notes)
 
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:

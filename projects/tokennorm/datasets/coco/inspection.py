@@ -3,15 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from tokennorm.datasets.coco.boxes import inspect_boxes
-from tokennorm.datasets.coco.categories import compare_categories, objects_by_class
-from tokennorm.datasets.coco.entries import inspect_entries
+from tokennorm.datasets.coco.annotations import inspect_boxes, inspect_entries, inspect_masks
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.found import Inspection
 from tokennorm.datasets.coco.images import find_shared_images, inspect_images
-from tokennorm.datasets.coco.masks import inspect_masks
-
-__all__ = ['Inspection', 'inspect_annotations', 'inspect_splits', 'objects_by_class']
+from tokennorm.datasets.coco.problems import Inspection, list_items
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -20,14 +15,9 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     Every image file is opened to read its size and its end. Only files that do not end as their format does are
     decoded.
     """
-    found = Inspection()
-    for split in splits.values():
-        inspect_entries(split, found)
-    if not found.errors:  # the other checks need valid entries
-        for split in splits.values():
-            inspect_boxes(split, found)
-            inspect_masks(split, found)
-        compare_categories(splits, found)
+    found = inspect_annotations(*splits.values())
+    if found.entries_are_valid:
+        _compare_categories(splits, found)
         if open_images:
             for split in splits.values():
                 inspect_images(split, found)
@@ -36,14 +26,47 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     return found
 
 
-def inspect_annotations(split: CocoSplit) -> Inspection:
-    """Inspects the annotations of one split, without its image files and other splits."""
+def inspect_annotations(*splits: CocoSplit) -> Inspection:
+    """Inspects the annotations of splits one by one, without their image files."""
     found = Inspection()
-    inspect_entries(split, found)
-    if not found.errors:
+    for split in splits:
+        inspect_entries(split, found)
+    found.entries_are_valid = not found.errors
+    for split in splits if found.entries_are_valid else ():
         inspect_boxes(split, found)
         inspect_masks(split, found)
     return found
+
+
+def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+    """Adds differences from the first split. mmdet numbers classes by their position in each file."""
+    first, *others = splits.values()
+    ids = {category['name']: category['id'] for category in first.content['categories']}
+    names = list(ids)
+    for split in others:
+        theirs = {category['name']: category['id'] for category in split.content['categories']}
+        missing = [name for name in names if name not in theirs]
+        if missing:
+            found.errors.append(f'{split.name}: categories of {first.name} that are not listed: {list_items(missing)}')
+        elif [name for name in theirs if name in ids] != names:
+            found.errors.append(
+                f'{split.name}: the categories come in another order than in {first.name}, which exchanges classes: '
+                f'{list_items(theirs)}; in {first.name} {list_items(names)}'
+            )
+        other_ids = [
+            f'{name} ({id}, in {first.name} {ids[name]})' for name, id in theirs.items() if ids.get(name, id) != id
+        ]
+        if other_ids:
+            found.warnings.append(
+                f'{split.name}: categories with another id than in {first.name}: {list_items(other_ids)}'
+            )
+        counts = split.objects_by_class()
+        extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in ids]
+        if extra:
+            found.warnings.append(
+                f'{split.name}: categories that {first.name} does not have, with their objects ignored: '
+                f'{list_items(extra)}'
+            )
 
 
 def _table(splits: Mapping[str, CocoSplit]) -> str:
@@ -56,9 +79,7 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
         crowds = sum(bool(a.get('iscrowd')) for a in annotations)
         cells = [split.name, len(split.content['images']), empty, objects.total(), crowds]
         rows.append('| ' + ' | '.join(map(str, [*cells, max(objects.values(), default=0)])) + ' |')
-    counts = {name: objects_by_class(split) for name, split in splits.items()}
+    counts = [split.objects_by_class() for split in splits.values()]
     rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
-    rows += [
-        f'| {name} | {" | ".join(str(c[name]) for c in counts.values())} |' for name in next(iter(counts.values()))
-    ]
+    rows += [f'| {name} | {" | ".join(str(count[name]) for count in counts)} |' for name in counts[0]]
     return '\n'.join(rows)
