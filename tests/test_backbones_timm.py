@@ -15,6 +15,7 @@ from tests.helpers.compare import assert_near
 from tests.helpers.timm_models import CASES, VIT_ARGS
 from tokennorm.backbones import TimmBackbone
 from tokennorm.backbones.base import WITH_RUNNING_STATISTICS
+from tokennorm.backbones.timm_backbone import default_out_indices
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN
@@ -80,6 +81,99 @@ def test_a_checkpoint_that_is_not_the_models_raises(tmp_path):
         )
         with pytest.raises(CheckpointError, match=f'missing: .*{missing}'):
             backbone.init_weights()
+
+
+def published(name, file, to_authors, **timm_args):
+    """A timm model with random weights, and the `init_cfg` of a file of them with the names of the model's authors."""
+    model = timm.create_model(name, **timm_args).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.1)
+    torch.save(to_authors(model.state_dict()), file)
+    return model, dict(type='Pretrained', checkpoint=str(file))
+
+
+def as_dinov3(state_dict):
+    """The names of facebookresearch/dinov3, with the entries that timm's model lacks."""
+    names = dict(reg_token='storage_tokens', gamma_1='ls1.gamma', gamma_2='ls2.gamma')
+    converted = {re.sub('|'.join(names), lambda m: names[m[0]], key): value for key, value in state_dict.items()}
+    for i in range(2):
+        q, v = (converted.pop(f'blocks.{i}.attn.{part}_bias', None) for part in 'qv')
+        if q is not None:
+            converted[f'blocks.{i}.attn.qkv.bias'] = torch.cat([q, torch.zeros_like(q), v])
+            converted[f'blocks.{i}.attn.qkv.bias_mask'] = torch.ones(3 * len(q))
+    return {**converted, 'mask_token': torch.zeros(1, 16), 'rope_embed.periods': torch.ones(4)}
+
+
+def as_dinov2(state_dict):
+    """The names of facebookresearch/dinov2 with registers: the class token has a position, and is not yet added."""
+    converted = dict(state_dict, mask_token=torch.zeros(1, 16), register_tokens=state_dict['reg_token'])
+    position = torch.randn(1, 1, 16)
+    converted['pos_embed'] = torch.cat([position, state_dict['pos_embed']], dim=1)
+    converted['cls_token'] = state_dict['cls_token'] - position
+    del converted['reg_token']
+    return converted
+
+
+TWO_BLOCKS = dict(embed_dim=16, depth=2, num_heads=2, dynamic_img_size=True)
+AUTHORS = {
+    'vit_small_patch16_dinov3': as_dinov3,
+    'vit_small_patch16_dinov3_qkvb': as_dinov3,
+    'vit_small_patch14_reg4_dinov2': as_dinov2,
+}
+
+
+@pytest.mark.parametrize('name', AUTHORS)
+def test_weights_with_the_names_of_the_authors_give_timms_features(name, tmp_path, capsys):
+    model, init_cfg = published(name, tmp_path / 'authors.pth', AUTHORS[name], **TWO_BLOCKS)
+    backbone = TimmBackbone(name, out_indices=(0, 1), timm_args=TWO_BLOCKS, init_cfg=init_cfg).eval()
+    backbone.init_weights()
+    stride = backbone.feature_info[0]['reduction']
+    x = torch.randn(2, 3, 4 * stride, 6 * stride)
+    expected = model.forward_intermediates(x, indices=[0, 1], intermediates_only=True)
+    for got, want in zip(backbone(x), expected, strict=True):
+        assert_near('feature map', got, want)
+    assert capsys.readouterr().out == ''
+
+
+def test_patches_of_14_are_resampled_to_16(tmp_path):
+    model, init_cfg = published('vit_small_patch14_dinov2', tmp_path / 'dinov2.pth', dict, **TWO_BLOCKS)
+    args = dict(TWO_BLOCKS, patch_size=16, img_size=64)
+    backbone = TimmBackbone('vit_small_patch14_dinov2', timm_args=args, init_cfg=init_cfg)
+    backbone.init_weights()
+    assert [entry['reduction'] for entry in backbone.feature_info] == [16]
+    ours = backbone.net.model
+    resample = timm.layers.resample_patch_embed
+    assert_near('projection', ours.patch_embed.proj.weight, resample(model.patch_embed.proj.weight, [16, 16]))
+    positions = timm.layers.resample_abs_pos_embed(model.pos_embed, [4, 4], [37, 37])
+    assert_near('positions', ours.pos_embed, positions)
+    assert torch.equal(ours.blocks[1].mlp.fc2.weight, model.blocks[1].mlp.fc2.weight)
+
+
+def test_weights_of_another_model_raise(tmp_path):
+    _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
+    for name in ('vit_small_patch16_dinov3', 'swin_tiny_patch4_window7_224', 'convnext_atto'):
+        with pytest.raises(CheckpointError, match=r'resnet\.pth(:| does not fit)'):
+            TimmBackbone(name, init_cfg=init_cfg).init_weights()
+
+
+def test_a_convolutional_model_keeps_its_batch_statistics(tmp_path):
+    model, init_cfg = published('tf_efficientnet_lite0', tmp_path / 'lite0.pth', dict)
+    backbone = TimmBackbone('tf_efficientnet_lite0', norm_eval=True, frozen_stages=0, init_cfg=init_cfg)
+    backbone.init_weights()
+    backbone.train()
+    assert [entry['reduction'] for entry in backbone.feature_info] == [4, 8, 16, 32]
+    assert not any(m.training for m in backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+    x = torch.randn(2, 3, 64, 64)
+    assert_near('feature map', backbone(x)[-1], model.forward_intermediates(x, indices=[4], intermediates_only=True)[0])
+
+
+def test_default_out_indices():
+    assert default_out_indices([16] * 12) == (-1,)
+    assert default_out_indices([2, 4, 8, 16, 32]) == (1, 2, 3, 4)
+    assert default_out_indices([4, 8, 16, 32]) == (0, 1, 2, 3)
+    assert default_out_indices([16, 32, 64]) == (0, 1, 2)  # EfficientViT-M
+    assert TimmBackbone('vit_tiny_patch16_224', timm_args=VIT_ARGS).out_indices == (2,)
 
 
 def small(name, out_indices=(0, 1), **kwargs):
@@ -201,6 +295,8 @@ def test_what_timm_does_not_have_raises():
         TimmBackbone('twins_pcpvt_small', with_cp=True)
     with pytest.raises(ValueError, match='PoolingVisionTransformer has no group_matcher: frozen_stages must be -1'):
         TimmBackbone('pit_ti_224', out_indices=(0, 1), frozen_stages=0)
+    with pytest.raises(ValueError, match='frozen_stages must be -1: RDNet cannot be divided into stages: coarse'):
+        TimmBackbone('rdnet_tiny', frozen_stages=0)
     with pytest.raises(ValueError, match=r'frozen_stages=\(3,\) must be in -1 to 2'):
         small('pvt_v2_b0', frozen_stages=3)
 

@@ -11,6 +11,7 @@ from torch import nn
 from tests.helpers.compare import assert_near
 from tests.helpers.third_party import (
     MODELS,
+    coat,
     maps,
     t2t,
     vit,
@@ -246,6 +247,44 @@ def test_batch_norms_of_tokens_by_name():
     shapes = {name: seen[0].shape for name, seen in seen_by(model, names, x).items()}
     assert shapes['stages.0.blocks.0.attn.qkv.bn'][:3] == (3, 8, 8)
     assert shapes['stages.1.blocks.0.attn.qkv.bn'][:3] == (3, 4, 4)
+
+
+def test_attention_named_token_mixer():
+    """CAFormer: attention in the last stages only, and norms without bias."""
+    model = timm.create_model('caformer_s18')
+    names = replace_norms(model, LAYER_NORM_START)
+    assert names[:2] == ['stages.2.blocks.0.norm1', 'stages.2.blocks.0.norm2']
+    assert len(names) == 2 * (9 + 3)
+    assert seen_by(model, names[:1], torch.randn(1, 3, 64, 96))[names[0]][0].shape == (1, 4, 6, 320)
+
+
+def test_attention_named_factoratt_with_a_class_token_per_stage():
+    model = with_random_norms(coat())
+    x = torch.randn(1, 3, 64, 96)
+    expected = model(x)
+    names = replace_norms(model, LAYER_NORM_START)
+    assert len(names) == 2 * 4 + 3 * 2
+    assert seen_by(model, names, x)['serial_blocks2.0.norm1'][0].shape == (1, 8, 12, 16)
+    assert (model(x) - expected).abs().max() <= 1e-3 * expected.abs().max()
+
+
+def test_norms_inside_attention_by_the_suggested_include():
+    model = with_random_norms(timm.create_model('tiny_vit_5m_224'))
+    x = torch.randn(1, 3, 64, 64)
+    expected = model(x)
+    with pytest.raises(ValueError, match=r"name them in include: include='stages\.\*\.blocks\.\*\.attn\.norm'"):
+        replace_norms(model, LAYER_NORM_START)
+    names = replace_norms(model, LAYER_NORM_START, include='stages.*.blocks.*.attn.norm')
+    assert len(names) == 10
+    assert [model.get_submodule(name).norm.num_heads for name in (names[0], names[-1])] == [4, 10]
+    assert (model(x) - expected).abs().max() <= 1e-3 * expected.abs().max()
+
+
+def test_hiera_is_refused_because_it_reorders_tokens():
+    model = timm.create_model('hiera_tiny_224', img_size=64, embed_dim=16)
+    for include in (None, 'blocks.*.norm1'):
+        with pytest.raises(ValueError, match=r'Hiera reorders its tokens .* sam2_hiera_tiny'):
+            replace_norms(model, dict(type='DTN'), include=include, num_heads=1)
 
 
 def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():

@@ -17,6 +17,21 @@ def timm_swin(**kwargs):
     return timm.create_model('swin_tiny_patch4_window7_224', **arch, **kwargs)
 
 
+def edgenext():
+    return timm.create_model('edgenext_xx_small', depths=(1,) * 4, dims=(16, 16, 32, 32), ls_init_value=1.0)
+
+
+def coat():
+    return timm.create_model(
+        'coat_tiny', img_size=(64, 96), embed_dims=(16,) * 4, serial_depths=(1,) * 4, parallel_depth=1
+    )
+
+
+def maxvit():
+    widths = dict(img_size=128, embed_dim=(32, 32, 64, 64), depths=(1,) * 4, stem_width=(8, 16))
+    return timm.create_model('maxvit_pico_rw_256', **widths)
+
+
 def mmdet_pvt():
     return mmdet_backbones.PyramidVisionTransformer(
         pretrain_img_size=32,
@@ -91,6 +106,8 @@ MODELS = {
         (4, 4),
     ),
     'tnt': (lambda: timm.create_model('tnt_s_patch16_224', img_size=32, depth=2), (32, 32), 8, (4, 6)),
+    'edgenext, attention named xca': (edgenext, (66, 100), 6, (4, 4)),
+    'maxvit, block named attn_block': (maxvit, (128, 128), 16, (1, 2)),
     'mmdet pvt': (mmdet_pvt, (30, 50), 4, (1, 2)),
     'mmdet pvt_v2': (mmdet_pvt_v2, (70, 100), 8, (1, 1)),
     'mmdet swin': (mmdet_swin, (45, 70), 8, (2, 4)),

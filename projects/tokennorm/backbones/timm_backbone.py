@@ -1,11 +1,16 @@
 """Any vision transformer of timm (Wightman, pytorch-image-models) with `forward_intermediates`, as a backbone of
 detectors."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal
+from unittest import mock
 
+import torch
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
@@ -38,14 +43,56 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
             'layer decay'
         )
     modules = model.named_modules() if coarse else [('', model)]
-    return group_with_matcher(chain(model.named_parameters(), modules), model.group_matcher(coarse), reverse=True)
+    try:
+        matcher = model.group_matcher(coarse)
+    except AssertionError as error:
+        raise ValueError(
+            f'TimmBackbone: frozen_stages must be -1: {type(model).__name__} cannot be divided into stages: {error}'
+        ) from error
+    return group_with_matcher(chain(model.named_parameters(), modules), matcher, reverse=True)
+
+
+def default_out_indices(strides: Sequence[int]) -> tuple[int, ...]:
+    """The feature maps that a detector needs, of those that a model has.
+
+    Args:
+        strides: The stride of each feature map, in pixels.
+
+    Returns:
+        (-1,), the last block, if all strides are equal, as in a plain ViT; else the last feature map of each of the
+        strides 4, 8, 16 and 32; all feature maps if the model lacks one of these strides.
+    """
+    if len(set(strides)) == 1:
+        return (-1,)
+    last = {stride: i for i, stride in enumerate(strides)}
+    detected = [last[stride] for stride in (4, 8, 16, 32) if stride in last]
+    return tuple(detected if len(detected) == 4 else range(len(strides)))
+
+
+def checkpoint_filter(create: Callable[..., nn.Module]) -> tuple[nn.Module, Callable[..., dict[str, Tensor]] | None]:
+    """A timm model, and timm's function that converts published state dicts to the model's keys and sizes, if any.
+
+    timm passes this function only to its own loader, which does not run here. Read in timm 1.0.31.
+    """
+    from timm.models import _builder
+
+    found: list[Any] = []
+
+    def note(*args: Any, filter_fn: Any = None, **kwargs: Any) -> None:
+        found.append(filter_fn)
+
+    with mock.patch.object(_builder, 'load_pretrained', note):
+        model = create(pretrained=True)
+    return model, found[-1] if found else None
 
 
 @MODELS.register_module()
 class TimmBackbone(Backbone):
     """Feature maps of one of timm's models, with token normalization layers and Dual PatchNorm as options.
 
-    Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. Each model
+    Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. A file may
+    have timm's names, or the authors' if timm converts them. Weights of another patch size or image size are resampled:
+    `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels, the stride 16. Each model
     decides whether it takes images of any size: ViTs do with `timm_args=dict(dynamic_img_size=True,
     dynamic_img_pad=True)`, Swin with `dict(strict_img_size=False)`, PVTv2 always. The final norm of a ViT is skipped.
 
@@ -59,13 +106,14 @@ class TimmBackbone(Backbone):
         token_norm_cfg: The norms inside the blocks; None is the model's LayerNorm.
         stem_cfg: The first patch embedding; None is the model's own.
         out_indices: Stages of a pyramid, or blocks of a ViT, whose feature maps are returned. Negative indices count
-            from the end. Parts after the last one are left out.
+            from the end. Parts after the last one are left out. None is the last block of a ViT, for
+            `SimpleFeaturePyramid`, and the strides 4, 8, 16 and 32 of a pyramid.
         norm_args: Further arguments of `replace_norms`, e.g. `dict(exclude='blocks.1[01].*')`.
         timm_args: Further arguments of `timm.create_model`.
         frozen_stages: As in `Backbone`, in stages of a pyramid or blocks of a ViT. (In blocks also if the
             `group_matcher` has no stages.)
         with_cp: Activation checkpointing, as in timm's `set_grad_checkpointing`.
-        init_cfg: Loads timm's state dict of the model, or one of this backbone.
+        init_cfg: Loads timm's state dict of the model, its authors' or one of this backbone.
 
     Raises:
         ValueError: for a model that timm does not have or that returns no such feature maps, for `with_cp` and
@@ -80,7 +128,7 @@ class TimmBackbone(Backbone):
         model_name: str,
         token_norm_cfg: Mapping[str, Any] | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
-        out_indices: Sequence[int] = (0, 1, 2, 3),
+        out_indices: Sequence[int] | None = None,
         norm_args: Mapping[str, Any] | None = None,
         timm_args: Mapping[str, Any] | None = None,
         frozen_stages: int = -1,
@@ -94,9 +142,15 @@ class TimmBackbone(Backbone):
         if not isinstance(model_name, str) or not timm.is_model(model_name):
             nearest = did_you_mean(model_name, timm.list_models())
             raise ValueError(f'TimmBackbone: model_name={model_name!r} must be one of timm.list_models(){nearest}')
-        create = partial(timm.create_model, model_name, pretrained=False, **(timm_args or {}))
+        create = partial(timm.create_model, model_name, **(timm_args or {}))
+        features = partial(create, features_only=True, feature_cls='getter')
         try:
-            net = create(features_only=True, feature_cls='getter', out_indices=list(out_indices))
+            if out_indices is None:
+                with torch.device('meta'):
+                    every = create().feature_info
+                entries = getattr(every, 'info', every)  # a FeatureInfo, or a list
+                out_indices = default_out_indices([entry['reduction'] for entry in entries])
+            net = features(out_indices=list(out_indices))
         except (AssertionError, TypeError, IndexError) as error:
             raise ValueError(
                 f'TimmBackbone: out_indices={out_indices} and timm_args={timm_args} do not fit {model_name}: {error}'
@@ -169,17 +223,50 @@ class TimmBackbone(Backbone):
                     part.eval()
 
     def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """timm's state dict of the whole model, or one of this backbone, to this backbone's keys."""
+        """A state dict of the whole model, with timm's or its authors' names, or one of this backbone, to this
+        backbone's keys."""
         if any(key.startswith('net.') for key in state_dict):
             return state_dict
-        whole = self._create().state_dict()
+        model, filter_fn = checkpoint_filter(self._create)
+        whole = model.state_dict()
         if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
             state_dict = dict(zip(whole, state_dict.values(), strict=True))
+        published = _filtered(state_dict, filter_fn, model)
         left_out = set(whole) - self.names_in_timm
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         converted = {}
-        for key, value in state_dict.items():
+        for key, value in published.items():
             if key not in left_out:
                 name, _, own = f'net.model.{key}'.rpartition('.')
                 converted[f'{name}.norm.{own}' if name in replaced else f'{name}.{own}'] = value
         return converted
+
+
+def _filtered(
+    state_dict: dict[str, Tensor], filter_fn: Callable[..., dict[str, Tensor]] | None, model: nn.Module
+) -> dict[str, Tensor]:
+    """Applies timm's filter, and reads the entries that it resampled or split by key, for the report.
+
+    Raises:
+        ValueError: if the filter does not take these weights.
+    """
+    if filter_fn is None:
+        return state_dict
+    by_model = len(inspect.signature(filter_fn).parameters) > 1  # some filters take the state dict only
+    try:
+        with redirect_stdout(io.StringIO()):  # that of DINOv3 prints the parameters that the model lacks
+            published = filter_fn(dict(state_dict), model) if by_model else filter_fn(dict(state_dict))
+    except Exception as error:  # any, from code that expects the names of its own models
+        raise ValueError(
+            f'timm cannot convert these weights to a {type(model).__name__}: {type(error).__name__}: {error}. Set '
+            'model_name to the model that they belong to'
+        ) from error
+    kept, parts = ({of(value) for value in published.values()} for of in (id, _storage))
+    for key, value in state_dict.items():
+        if id(value) not in kept and (key in published or _storage(value) in parts):
+            _ = state_dict[key]
+    return published
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

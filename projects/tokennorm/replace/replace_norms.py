@@ -1,5 +1,6 @@
 """Replaces LayerNorms of third-party models by token normalization layers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -8,12 +9,13 @@ import torch
 from torch import nn
 
 from tokennorm.builder import build_norm, is_token_norm
+from tokennorm.messages import shorten
 from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
 from tokennorm.replace.grids import GridRecord
 
 Value = TypeVar('Value')
 Patterns = str | Sequence[str]
-ATTENTION_NAMES = ('attn', 'attention', 'msa')
+ATTENTION_NAMES = ('attn', 'attention', 'msa', 'token_mixer', 'xca', 'factoratt')
 PREFIX_COUNTS = ('num_prefix_tokens', 'num_extra_tokens')  # in timm and in mmpretrain
 PREFIX_TOKENS = ('cls_token', 'dist_token')
 
@@ -44,7 +46,7 @@ def replace_norms(
         exclude: Names that stay, with the same wildcard, e.g. 'blocks.1[01].*' for the last blocks, in which the paper
             has LayerNorm.
         num_heads: Heads of the new layers, one number or a dict by such patterns. None, or no match, takes the heads of
-            the attention in the same module.
+            the attention in the same module, or around the norm.
         grid: Layout of (B, T, C): (H, W) or 'sequence', one value or a dict by such patterns. None, or no match, takes
             the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
             the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that the
@@ -56,9 +58,15 @@ def replace_norms(
         The names of the replaced norms.
 
     Raises:
-        ValueError: if there is no norm to replace, or if the heads of a norm are unknown or do not divide its channels.
-            The model is then unchanged. A forward pass raises if a grid is unknown.
+        ValueError: if there is no norm to replace, if the heads of a norm are unknown or do not divide its channels, or
+            if the model reorders its tokens, as Hiera. The model is then unchanged. A forward pass raises if a grid is
+            unknown.
     """
+    if any(type(module).__name__ == 'Unroll' for module in model.modules()):
+        raise ValueError(
+            'replace_norms: Hiera reorders its tokens by attention window, so that their grid is lost. '
+            'SAM2-Hiera keeps it: timm has sam2_hiera_tiny'
+        )
     include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
     replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
     names = [
@@ -97,9 +105,10 @@ def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
 
 
 def _is_attention(name: str) -> bool:
-    """Returns whether a module of this name is an attention. A classifier's attention pooling does not count."""
+    """Returns whether a module of this name is an attention. A classifier's attention pooling does not count, and
+    neither do norms."""
     own = name.rpartition('.')[2].lower()
-    return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool')
+    return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool') and 'norm' not in own
 
 
 def _heads_inside(module: nn.Module) -> int | None:
@@ -113,10 +122,12 @@ def _sibling_attention(model: nn.Module, name: str) -> nn.Module | None:
     None for norms inside an attention, and for the norm of a projection between two streams of tokens (TNT).
     """
     parent, _, own = name.rpartition('.')
-    if _is_attention(parent) or own.endswith('proj'):
-        return None
     children = [(child, module) for child, module in model.get_submodule(parent).named_children()]
-    at = [child for child, _ in children].index(own)
+    names = [child for child, _ in children]
+    inside = _is_attention(parent) and 'mlp' not in names  # a whole block of MaxViT is named attn_block
+    if inside or own.endswith('proj'):
+        return None
+    at = names.index(own)
     attentions = [
         (i, module)
         for i, (child, module) in enumerate(children)
@@ -128,7 +139,8 @@ def _sibling_attention(model: nn.Module, name: str) -> nn.Module | None:
 
 def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | None) -> int:
     given = _of(name, num_heads)
-    attention = _sibling_attention(model, name)
+    parent = name.rpartition('.')[0]
+    attention = model.get_submodule(parent) if _is_attention(parent) else _sibling_attention(model, name)
     if given is None and attention is None:
         raise ValueError(
             f'replace_norms: num_heads={num_heads} must set the heads of {name}: its module has no attention'
@@ -159,7 +171,14 @@ def _count_prefix_tokens(model: nn.Module) -> int:
         for attribute in PREFIX_COUNTS:
             if isinstance(getattr(module, attribute, None), int):
                 return getattr(module, attribute)
-    return sum(name.rpartition('.')[2] in PREFIX_TOKENS for name, _ in model.named_parameters())
+    names = [name.rpartition('.')[2] for name, _ in model.named_parameters()]
+    return sum(any(name.startswith(token) for name in names) for token in PREFIX_TOKENS)  # CoaT: cls_token1, 2, 3, 4
+
+
+def _pattern_of(names: Sequence[str]) -> str:
+    """A pattern of names: of those inside an attention, else of the first; its indices are wildcards."""
+    name = next((name for name in names if _is_attention(name.rpartition('.')[0])), names[0])
+    return re.sub(r'\b\d+\b', '*', name)
 
 
 def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
@@ -171,5 +190,10 @@ def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence
     return (
         f'replace_norms: {type(model).__name__} has no LayerNorm {where}'
         + (f', without {", ".join(exclude)}' if exclude else '')
-        + f'. Its norms are {", ".join(kinds) or "none"}; its LayerNorms {", ".join(norms[:8]) or "none"}'
+        + f'. Its norms are {", ".join(kinds) or "none"}; its LayerNorms {shorten(norms) or "none"}'
+        + (
+            f'. To replace some of these, name them in include: include={_pattern_of(norms)!r}'
+            if norms and include is None
+            else ''
+        )
     )
