@@ -1,40 +1,30 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
+import io
 import math
-from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
+from mmdet.datasets.api_wrappers import COCOeval, COCOevalMP
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.registry import METRICS
 
-try:
-    import hotcoco
-except ImportError:
-    hotcoco = None
-
-# Order of pycocotools' `stats`: name, IoU threshold (None: the mean over all), area range.
-_PRECISIONS = (
-    ('mAP', None, 0),
-    ('mAP_50', 0.5, 0),
-    ('mAP_75', 0.75, 0),
-    ('mAP_s', None, 1),
-    ('mAP_m', None, 2),
-    ('mAP_l', None, 3),
-)
+# pycocotools' `stats`, by mmdet's names
+_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l', 'AR@100', 'AR@300', 'AR@1000')
+_STATS += ('AR_s@1000', 'AR_m@1000', 'AR_l@1000')
 
 
 @METRICS.register_module()
 class CocoMetric(MMDetCocoMetric):
     """COCO AP with mmdet's arguments, names and values, evaluated by hotcoco (times: `benchmarks/coco_metric.py`).
 
-    mmdet's own evaluation runs where hotcoco is not installed, for `proposal`
-    metrics, with `format_only`, and without `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP`
-    counts the 100 best detections per image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count
-    `proposal_nums[-1]`.
+    mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `format_only`, and without
+    `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the 100 best detections per
+    image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`.
 
     Attributes:
         ann_file: The annotation file.
@@ -71,7 +61,7 @@ class CocoMetric(MMDetCocoMetric):
                 raise KeyError(f'{iou_type} is not in results')
             masks = iou_type == 'segm'
             self.detections[iou_type] = Detections.from_predictions(predictions, self.cat_ids, masks)
-        if hotcoco is None:
+        if find_spec('hotcoco') is None:
             return super().compute_metrics(results)
         if self.outfile_prefix is not None:
             self.results2json(predictions, self.outfile_prefix)
@@ -85,16 +75,18 @@ class CocoMetric(MMDetCocoMetric):
         return values
 
     def _evaluate(self, iou_type: str, detections: Detections, logger: MMLogger) -> dict[str, float]:
-        evaluation = hotcoco_evaluation(self._coco_api.dataset, detections, iou_type)
-        params = evaluation.params
-        params.cat_ids, params.img_ids = list(self.cat_ids), list(self.img_ids)
-        params.max_dets, params.iou_thrs = list(self.proposal_nums), [float(t) for t in self.iou_thrs]
-        evaluation.evaluate()
-        evaluation.accumulate()
-        stats = summarize(evaluation.eval, self.iou_thrs, self.proposal_nums, self.max_detections)
-        logger.info(summary_text(stats, iou_type, self.proposal_nums, self.max_detections))
-        logger.info(f'{iou_type}_mAP_copypaste: ' + ' '.join(f'{stats[name]:.3f}' for name, *_ in _PRECISIONS))
-        items = self.metric_items or [name for name, *_ in _PRECISIONS]
+        params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))
+        evaluation = detections.evaluate(
+            self._coco_api.dataset, iou_type, iou_thrs=[float(value) for value in self.iou_thrs], **params
+        )
+        summary = (COCOevalMP if self.use_mp_eval else COCOeval)(iouType=iou_type)  # its limits on detections differ
+        summary.params.maxDets, summary.params.iouThrs = list(self.proposal_nums), self.iou_thrs
+        summary.eval = evaluation.eval
+        with redirect_stdout(io.StringIO()) as printed:
+            summary.summarize()
+        logger.info(f'Results of {iou_type}:\n{printed.getvalue()}')
+        stats = dict(zip(_STATS, summary.stats.tolist(), strict=True))
+        items = self.metric_items or _STATS[:6]
         unknown = [item for item in items if item not in stats]
         if unknown:
             raise KeyError(f'metric item "{unknown[0]}" is not supported')
@@ -109,74 +101,9 @@ class CocoMetric(MMDetCocoMetric):
         values, lines = {}, []
         for k, category_id in enumerate(evaluation.params.cat_ids):
             name = self._coco_api.cats[category_id]['name']
-            ap = _mean(precision[:, :, k, 0], empty=math.nan)
+            found = precision[:, :, k, 0]
+            ap = float(found.mean()) if (found > -1).all() else math.nan  # -1: the class has no objects
             values[f'{name}_precision'] = round(ap, 3)
             lines.append(f'{name}: {ap:.3f}')
         logger.info('AP per class\n' + '\n'.join(lines))
         return values
-
-
-def hotcoco_evaluation(ground_truth: dict[str, Any], detections: Detections, iou_type: str) -> Any:
-    """Returns a `hotcoco.COCOeval` whose parameters are the defaults, not yet evaluated."""
-    if hotcoco is None:
-        raise ImportError('hotcoco is not installed: `pip install hotcoco`')
-    truth = hotcoco.COCO(ground_truth)
-    results: Any = detections.table
-    if iou_type == 'segm':  # without boxes, so that the area is the area of the mask
-        columns = zip(detections.table.tolist(), detections.masks or [], strict=True)
-        results = [
-            dict(image_id=int(row[0]), category_id=int(row[6]), score=row[5], segmentation=mask)
-            for row, mask in columns
-        ]
-    return hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
-
-
-def summarize(
-    arrays: dict[str, np.ndarray], iou_thrs: Sequence[float], max_dets: Sequence[int], limit: int
-) -> dict[str, float]:
-    """Returns pycocotools' twelve summary values by mmdet's names; -1 where no object counts.
-
-    Args:
-        arrays: `precision` (T, R, K, A, M) and `recall` (T, K, A, M) of an evaluation: IoU thresholds, recall levels,
-            classes, area ranges, limits on the detections.
-        iou_thrs: The T thresholds.
-        max_dets: The M limits. The last one applies to all values but `mAP`.
-        limit: The limit for `mAP`; pycocotools always takes 100.
-    """
-    precision, recall = arrays['precision'], arrays['recall']
-    stats = {}
-    for name, threshold, area in _PRECISIONS:
-        chosen = precision if threshold is None else precision[np.isclose(iou_thrs, threshold)]
-        here = np.array(max_dets) == (limit if name == 'mAP' else max_dets[-1])
-        stats[name] = _mean(chosen[:, :, :, area, here])
-    for i, number in enumerate((100, 300, 1000)):
-        stats[f'AR@{number}'] = _mean(recall[:, :, 0, i])
-    for area, letter in enumerate('sml', 1):
-        stats[f'AR_{letter}@1000'] = _mean(recall[:, :, area, -1])
-    return stats
-
-
-def summary_text(stats: Mapping[str, float], iou_type: str, max_dets: Sequence[int], limit: int) -> str:
-    """Returns the values of `summarize` in the layout of pycocotools, one per line."""
-    areas = ('all', 'small', 'medium', 'large')
-    lines = [f'Results of {iou_type}:']
-    for name, threshold, area in _PRECISIONS:
-        iou = '0.50:0.95' if threshold is None else f'{threshold:.2f}'
-        most = limit if name == 'mAP' else max_dets[-1]
-        lines.append(_line('Average Precision  (AP)', iou, areas[area], most, stats[name]))
-    for number, most in zip((100, 300, 1000), max_dets, strict=False):
-        lines.append(_line('Average Recall     (AR)', '0.50:0.95', 'all', most, stats[f'AR@{number}']))
-    for area in areas[1:]:
-        value = stats[f'AR_{area[0]}@1000']
-        lines.append(_line('Average Recall     (AR)', '0.50:0.95', area, max_dets[-1], value))
-    return '\n'.join(lines)
-
-
-def _line(title: str, iou: str, area: str, most: int, value: float) -> str:
-    return f' {title} @[ IoU={iou:<9} | area={area:>6} | maxDets={most:>3} ] = {value:0.3f}'
-
-
-def _mean(values: np.ndarray, empty: float = -1.0) -> float:
-    """Mean of the entries that exist: -1 marks a class without objects."""
-    values = values[values > -1]
-    return float(values.mean()) if values.size else empty

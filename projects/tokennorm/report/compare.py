@@ -9,7 +9,7 @@ from typing import Any
 
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report import figures
-from tokennorm.report.evaluation import run_hotcoco, select_categories
+from tokennorm.report.evaluation import select_categories
 from tokennorm.report.page import IOU_TYPES, render
 from tokennorm.report.scalars import Curve, read_scalars
 
@@ -106,8 +106,10 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
 
     content = json.loads(Path(first.numbers['data']['path']).read_text())
     ground_truth = select_categories(content, first.numbers['category_ids'])
-    limit = max(run.numbers['max_detections'] for run in (first, second))
-    evaluations = [run_hotcoco(ground_truth, run.detections(iou_type), iou_type, limit) for run in (first, second)]
+    limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
+    evaluations = [
+        run.detections(iou_type).evaluate(ground_truth, iou_type, max_dets=limits) for run in (first, second)
+    ]
     result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=CONFIDENCE)
     interval = result['ci']['AP']
     return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))

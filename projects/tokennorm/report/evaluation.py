@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tokennorm.datasets.coco.detections import Detections
-from tokennorm.engine.coco_metric import hotcoco_evaluation, summarize
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right
@@ -20,6 +19,7 @@ SUMMARY = {
     'mAP_m': 'AP medium',
     'mAP_l': 'AP large',
 }
+_SUMMARIZED = ((None, 0), (0.5, 0), (0.75, 0), (None, 1), (None, 2), (None, 3))  # IoU threshold (None: all), area
 TIDE = {
     'Cls': 'Classification',
     'Loc': 'Localization',
@@ -119,7 +119,8 @@ def evaluate(
     ground_truth: dict[str, Any], detections: Detections, iou_type: str = 'bbox', max_detections: int = 100
 ) -> Evaluation:
     """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
-    full = run_hotcoco(ground_truth, detections, iou_type, max_detections)
+    limits = [1, 10, max_detections]
+    full = detections.evaluate(ground_truth, iou_type, max_dets=limits)
     status = full.image_diagnostics(iou_thr=MATCH_IOU)['dt_status']  # ids count the rows of the table from 1
     counted = np.array([i + 1 in status for i in range(len(detections))], bool)
     right = np.array([status.get(i + 1) == 'tp' for i in range(len(detections))], bool)
@@ -129,16 +130,15 @@ def evaluate(
     threshold = DEFAULT_THRESHOLD if best is None else best.threshold
 
     kept = detections.select(counted & (detections.scores >= threshold))
-    cut = run_hotcoco(ground_truth, kept, iou_type, max_detections)
+    cut = kept.evaluate(ground_truth, iou_type, max_dets=limits)
     diagnostics = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=threshold)
     images = [
         ImageErrors(int(i), entry['fp'], entry['fn'], entry['tp']) for i, entry in diagnostics['img_summary'].items()
     ]
-    summary = summarize(full.eval, full.params.iou_thrs, full.params.max_dets, limit=max_detections)
     tide, cut_tide = full.tide_errors(pos_thr=MATCH_IOU), cut.tide_errors(pos_thr=MATCH_IOU)
     return Evaluation(
         iou_type=iou_type,
-        summary={name: summary[name] for name in SUMMARY},
+        summary=_summarize(full.eval['precision'], full.params.iou_thrs),
         classes=_class_results(ground_truth, full, detections, counted, right),
         precisions=full.eval['precision'][0, :, :, 0, -1].T,
         best=best,
@@ -154,13 +154,20 @@ def evaluate(
     )
 
 
-def run_hotcoco(ground_truth: dict[str, Any], detections: Detections, iou_type: str, max_detections: int) -> Any:
-    """Returns hotcoco's finished evaluation at the COCO thresholds."""
-    evaluation = hotcoco_evaluation(ground_truth, detections, iou_type)
-    evaluation.params.max_dets = [1, 10, max_detections]
-    evaluation.evaluate()
-    evaluation.accumulate()
-    return evaluation
+def _summarize(precision: np.ndarray, iou_thrs: Sequence[float]) -> dict[str, float]:
+    """Returns the values of `SUMMARY`; -1 where no object counts.
+
+    Args:
+        precision: (T, R, K, A, M) over IoU thresholds, recall levels, classes, area ranges, and limits on the
+            detections per image, of which the last counts.
+        iou_thrs: The T thresholds.
+    """
+    summary = {}
+    for name, (threshold, area) in zip(SUMMARY, _SUMMARIZED, strict=True):
+        values = precision[slice(None) if threshold is None else np.isclose(iou_thrs, threshold), :, :, area, -1]
+        values = values[values > -1]
+        summary[name] = float(values.mean()) if values.size else -1.0
+    return summary
 
 
 def sweep_thresholds(scores: np.ndarray, right: np.ndarray, num_objects: int) -> np.ndarray:

@@ -5,7 +5,6 @@ from typing import Any
 
 from mmengine.runner import Runner
 
-from tokennorm.engine.coco_metric import CocoMetric
 from tokennorm.report.page import Source, write_report
 
 
@@ -17,7 +16,7 @@ def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | No
     """
     loop = getattr(runner, f'{split}_loop')
     metrics = [] if loop is None else loop.evaluator.metrics
-    metric = next((metric for metric in metrics if isinstance(metric, CocoMetric)), None)
+    metric = next((metric for metric in metrics if hasattr(metric, 'detections')), None)
     if metric is None:
         raise ValueError(f'{split}_evaluator is not a tokennorm.CocoMetric')
     if not metric.detections or metric.ann_file is None:

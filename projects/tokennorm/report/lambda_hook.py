@@ -3,9 +3,9 @@
 from typing import Any
 
 from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
-from tokennorm.engine.distributed import unwrapped
 from tokennorm.registry import HOOKS
 from tokennorm.report.lambdas import ratio_scalars
 
@@ -37,6 +37,6 @@ class LambdaHook(Hook):
             self._log(runner, runner.iter + 1)
 
     def _log(self, runner: Runner, step: int) -> None:
-        scalars = ratio_scalars(unwrapped(runner.model))
+        scalars = ratio_scalars(runner.model.module if is_model_wrapper(runner.model) else runner.model)
         if scalars:
             runner.visualizer.add_scalars(scalars, step=step)

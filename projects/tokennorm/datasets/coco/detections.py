@@ -1,4 +1,4 @@
-"""Detections of a whole dataset in columns, and their COCO results file."""
+"""Detections of a whole dataset in columns: their COCO results file, and their evaluation by hotcoco."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,6 +33,36 @@ class Detections:
         """Returns the detections of a boolean mask (N,)."""
         masks = None if self.masks is None else [mask for mask, kept in zip(self.masks, keep, strict=True) if kept]
         return Detections(self.table[keep], masks)
+
+    def evaluate(self, ground_truth: dict[str, Any], iou_type: str, **params: Any) -> Any:
+        """Returns hotcoco's evaluation, with its arrays in `eval`.
+
+        Args:
+            ground_truth: Content of a COCO annotation file.
+            iou_type: 'bbox' or 'segm'.
+            params: Entries of `hotcoco.Params` that are not the defaults, such as `max_dets`.
+
+        Raises:
+            ImportError: if hotcoco is not installed.
+        """
+        try:
+            import hotcoco
+        except ImportError as error:
+            raise ImportError('hotcoco is not installed: `pip install hotcoco`') from error
+        truth = hotcoco.COCO(ground_truth)
+        results: Any = self.table
+        if iou_type == 'segm':  # without boxes, so that the area is the area of the mask
+            columns = zip(self.table.tolist(), self.masks or [], strict=True)
+            results = [
+                dict(image_id=int(row[0]), category_id=int(row[6]), score=row[5], segmentation=mask)
+                for row, mask in columns
+            ]
+        evaluation = hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
+        for name, value in params.items():
+            setattr(evaluation.params, name, value)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        return evaluation
 
     @classmethod
     def from_predictions(
