@@ -1,5 +1,6 @@
 """Checks of arguments that read no config and import no torch, so that a mistake ends a command at once."""
 
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,8 +49,8 @@ def check_training(
     """Checks the arguments of `tokennorm.train` that can be checked without the config."""
     if epochs is not None:
         check_epochs(epochs)
-    if lr is not None and not lr > 0:
-        raise ValueError(f'--lr {lr} must be above 0')
+    if lr is not None and not 0 < lr < math.inf:
+        raise ValueError(f'--lr {lr} must be above 0' + (' and finite' if lr > 0 else ''))
     check_image_size(image_size)
     if patience is not None and patience < 1:
         raise ValueError(f'--patience {patience} must be at least 1')
@@ -92,16 +93,22 @@ def check_loggers(names: Sequence[str]) -> None:
             raise ImportError(f'--log {name}: the package is not installed; run `pip install {LOGGERS[name][1]}`')
 
 
+def check_not_empty(name: str, path: str | Path | None) -> None:
+    """Raises `FileNotFoundError` for an empty path, which `Path` takes for the working directory."""
+    if path is not None and not str(path).strip():
+        raise FileNotFoundError(f'{name}: the path is empty; is a variable not set?')
+
+
 def check_data(data: str | Path | None) -> None:
     """Raises `FileNotFoundError` for a dataset that does not exist, and for an empty path, as of an unset variable."""
-    if data == '':
-        raise FileNotFoundError('data: the path is empty; name a folder, or the data.yaml of a YOLO dataset')
+    check_not_empty('data', data)
     if data is not None and not Path(data).expanduser().exists():
         raise FileNotFoundError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
 
 
 def check_inputs(config: str | Path, checkpoint: str | Path) -> None:
     """Raises `FileNotFoundError` for a config or a checkpoint that does not exist. URLs and the Hub are not asked."""
+    check_not_empty('checkpoint', checkpoint)
     config_path(config)
     path = Path(checkpoint).expanduser()
     elsewhere = '://' in str(checkpoint) or str(checkpoint).startswith(('hf-hub:', 'hf_hub:', 'timm/'))

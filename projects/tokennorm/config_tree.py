@@ -11,6 +11,19 @@ def is_classifier(cfg: Mapping[str, Any]) -> bool:
     return type_name(cfg.get('model') or {}) == 'ImageClassifier'
 
 
+def model_of(cfg: Any) -> MutableMapping[str, Any]:
+    """Returns the model of a config.
+
+    Raises:
+        ValueError: for a config without one.
+    """
+    model = cfg.get('model')
+    if not isinstance(model, MutableMapping) or not model:
+        problem = f'model={model!r}, which is not a dict' if model else 'no model'
+        raise ValueError(f'{cfg.filename} has {problem}: it is not a whole config')
+    return model
+
+
 def set_num_classes(model: Any, num_classes: int) -> None:
     """Sets the number of classes of every head that counts the classes of the data, in place."""
     for _, head in heads(model, 'model'):

@@ -18,7 +18,7 @@ def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
     """Turns errors of these kinds into `UserError`; `where` precedes the error's own text."""
     try:
         yield
-    except UserError:
+    except (UserError, BrokenPipeError):  # a closed pipe: nobody reads the error either
         raise
     except kinds as error:
         raise UserError(f'{where}{error}') from error

@@ -6,6 +6,13 @@ from pathlib import Path
 LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
+def check_output_file(path: str | Path) -> None:
+    """Checks that a file can be written, and creates its folder."""
+    if Path(path).is_dir():
+        raise ValueError(f'{path} is a folder; name a file')
+    make_output_dir(Path(path).parent)
+
+
 def make_output_dir(folder: str | Path) -> None:
     """Creates a folder, and checks that files can be written to it."""
     try:

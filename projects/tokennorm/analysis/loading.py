@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
 from tokennorm.config_files import read_config, use_options
+from tokennorm.config_tree import model_of
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.inference.input_images import list_images
@@ -37,7 +38,7 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
     cfg = read_config(path)
     use_options(cfg, options)
     scope = cfg.get('default_scope')
-    if scope not in ('mmdet', 'mmpretrain') or 'backbone' not in cfg.get('model', {}):
+    if 'backbone' not in model_of(cfg) or scope not in ('mmdet', 'mmpretrain'):
         raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
     if scope == 'mmdet':
         require_mmcv_ops()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
+from tokennorm.output_dir import check_output_file
 
 
 class _Figure(NamedTuple):
@@ -98,6 +99,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = _parse_args(argv)
+    with user_errors(ValueError, where='--out: '):
+        check_output_file(args.out)
 
     import cv2
     import torch
@@ -107,6 +110,5 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():
             figure = FIGURES[args.figure](args)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, pil_kwargs=dict(compress_level=9))
     print(args.out)

@@ -72,9 +72,11 @@ def main(argv: list[str]) -> None:
 def read_detector(config: str) -> 'tuple[Config, bool]':
     """Returns a config, and whether its detector learns masks."""
     from tokennorm.config_files import read_config
+    from tokennorm.config_tree import model_of
     from tokennorm.engine.data import learns_masks
 
     cfg = read_config(config)
+    model_of(cfg)
     return cfg, learns_masks(cfg)
 
 

@@ -7,11 +7,11 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tokennorm.environment import PACKAGES, require_mmcv_ops
 from tokennorm.messages import UserError
@@ -27,6 +27,20 @@ _NOISE = (  # what upstream libraries print, and users cannot act on
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and which takes no empty argument: `Path('')` is the working directory."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
+        for before, word in zip(['', *words], words, strict=False):
+            if not word.strip() or (word.startswith('--') and word.endswith('=')):
+                self.error(f'an empty argument{before and f" after {before}"}; is a variable of the shell not set?')
+        return super().parse_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
+
+
 def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentParser:
     """Returns a parser with `--traceback`.
 
@@ -36,7 +50,7 @@ def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentP
     """
     first, _, rest = (description or '').partition('\n\n')
     kwargs.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
-    parser = argparse.ArgumentParser(description=first, epilog=rest or None, **kwargs)
+    parser = _Parser(description=first, epilog=rest or None, **kwargs)
     parser.add_argument(
         _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
     )
@@ -54,7 +68,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         try:
             builtins.print = _print_without_noise
             warnings.formatwarning = _format_own_warning
-            with _missing_packages_named():
+            with output_flushed(), _missing_packages_named():
                 main(argv)
         except (UserError, SystemExit) as ended:
             is_error = isinstance(ended, UserError) or isinstance(ended.code, str)
@@ -71,6 +85,20 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             warnings.formatwarning = _format_warning
 
     return wrapped
+
+
+@contextmanager
+def output_flushed() -> Iterator[None]:
+    """Ends the program quietly where nobody reads its output any more, and in one line where it cannot be written."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError, ValueError):  # no file, as in a notebook
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        raise SystemExit(1 if isinstance(error, BrokenPipeError) else f'error: {error}') from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
+from tokennorm.output_dir import check_output_file
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -32,6 +33,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
+    with user_errors(ValueError, where='--out: '):
+        check_output_file(args.out)
     from tokennorm.report.compare import compare, read_run
 
     with user_errors(ImportError, OSError, ValueError):

@@ -24,19 +24,29 @@ def main(argv: list[str]) -> None:
 
 def _convert(source: str, out: Path, config: str) -> str:
     """Writes the converted checkpoint, and returns the loading report."""
+    from tokennorm.build_errors import build_errors
     from tokennorm.checkpoints import CheckpointError, load_pretrained
     from tokennorm.checkpoints.layouts import layouts_of
     from tokennorm.checkpoints.loading import parse_init_cfg
     from tokennorm.checkpoints.writing import to_bytes, write_new
     from tokennorm.config_files import read_config
+    from tokennorm.config_tree import model_of
+    from tokennorm.output_dir import check_output_file
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__
 
+    if out.suffix not in ('.pth', '.safetensors'):
+        raise ValueError(f'OUT {out} must end in .pth or .safetensors')
     if out.exists():
         raise FileExistsError(f'{out} already exists; remove it or name another file')
-    backbone = read_config(config).get('model', {}).get('backbone', {}).to_dict()
+    check_output_file(out)
+    backbone = model_of(read_config(config)).get('backbone')
+    if not backbone:
+        raise ValueError(f'the model of {config} has no backbone')
+    backbone = backbone.to_dict()
     init_cfg = dict(backbone.pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
-    model = MODELS.build(backbone)
+    with build_errors():
+        model = MODELS.build(backbone)
     if not layouts_of(model):
         raise CheckpointError(f'{backbone["type"]} in {config} loads its checkpoints as they are')
     checkpoint, allow_missing = parse_init_cfg(init_cfg)

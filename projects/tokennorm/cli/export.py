@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import user_errors
-from tokennorm.output_dir import make_output_dir
+from tokennorm.output_dir import check_output_file
 
 if TYPE_CHECKING:
     from tokennorm.datasets.coco.folder import CocoSplit
@@ -81,7 +81,7 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
     use_detector(args)
     with user_errors(ValueError, where='OUT: '):
-        make_output_dir(args.out.parent)
+        check_output_file(args.out)
     if args.verify is None:
         return None
     with user_errors(OSError, ValueError, where='--verify: '):

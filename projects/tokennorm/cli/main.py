@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
+from tokennorm.cli.command import output_flushed
 from tokennorm.messages import did_you_mean
 from tokennorm.version import __version__
 
@@ -32,10 +33,9 @@ def main(argv: list[str] | None = None) -> None:
     """Runs a subcommand."""
     words = sys.argv[1:] if argv is None else argv
     name = words[0] if words else '--help'
-    if name in ('-h', '--help'):
-        print(_help())
-    elif name == '--version':
-        print(f'tokennorm {__version__}')
+    if name in ('-h', '--help', '--version'):
+        with output_flushed():
+            print(f'tokennorm {__version__}' if name == '--version' else _help())
     elif name in available():
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
         import_module(f'tokennorm.cli.{name}').main(words[1:])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
-from tokennorm.messages import user_errors
+from tokennorm.messages import shorten, user_errors
+from tokennorm.output_dir import make_output_dir
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,19 +69,18 @@ def main(argv: list[str]) -> None:
         )
     args = parse_args(argv)
     check_arguments(args)
+    with user_errors(ValueError, where='--out: '):
+        make_output_dir(args.out)
     inferencer = open_model(args)
     from mmengine.utils import ProgressBar
 
     from tokennorm.inference.input_images import open_sources
     from tokennorm.inference.prediction import CocoDetections, draw_detections
     from tokennorm.inference.tracking import Tracker, draw_tracks
-    from tokennorm.output_dir import make_output_dir
 
     with user_errors(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)
         tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
-    with user_errors(ValueError, where='--out: '):
-        make_output_dir(args.out)
     drawings = None if args.no_save_vis else Drawings(args.out, source.frame_rate)
     detections = CocoDetections(inferencer.model.dataset_meta)
     bar = ProgressBar(source.count)
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
             samples = detect(inferencer, [image for _, image in readable], args)
             for (name, image), sample in zip(readable, samples, strict=True):
                 if sample is None:
-                    unread.append(name)
+                    unread.append(f'{name} (too narrow to resize)')
                     continue
                 if tracker is not None:
                     tracker.update(sample)
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
         if drawings is not None:
             drawings.close()
     if unread and not detections.images and not interrupted:
-        raise SystemExit(f'\nerror: none of the {len(unread)} files could be read: {", ".join(unread[:5])}')
+        raise SystemExit(f'\nerror: none of the {len(unread)} files could be read: {shorten(unread, 5)}')
     try:
         detections.write(args.out / 'detections.json')
     except OSError as error:
@@ -122,7 +122,8 @@ def main(argv: list[str]) -> None:
     if interrupted and source.count:
         raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:
-        raise SystemExit(f'error: {len(unread)} files could not be read or resized: {", ".join(unread[:5])}')
+        count = len(unread) + len(detections.images)
+        raise SystemExit(f'error: {len(unread)} of {count} files could not be read: {shorten(unread, 5)}')
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -131,6 +132,8 @@ def check_arguments(args: argparse.Namespace) -> None:
 
     with user_errors(ValueError):
         check_sources(args.path)
+    if not 0 <= args.score_thr <= 1:
+        raise SystemExit(f'error: --score-thr {args.score_thr} must be from 0 to 1')
     for name in ('batch_size', 'every', 'tiles'):
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -149,9 +152,9 @@ def detect(
 
     from tokennorm.inference.tiles import detect_in_tiles
 
-    if args.tiles is not None:
-        return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
     try:
+        if args.tiles is not None:
+            return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
         return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
     except cv2.error:
         return [None] if len(images) == 1 else [detect(inferencer, [image], args)[0] for image in images]
@@ -159,13 +162,9 @@ def detect(
 
 def open_model(args: argparse.Namespace) -> 'DetInferencer':
     """Returns mmdet's inferencer of the config and the checkpoint."""
-    import torch
-
     from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.inference.prediction import open_detector
 
-    if args.device is not None and args.device.startswith('cuda') and not torch.cuda.is_available():
-        raise SystemExit(f'error: --device {args.device}: PyTorch finds no GPU')
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         inferencer, _, checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)

@@ -8,6 +8,7 @@ from tokennorm.argument_checks import check_data
 from tokennorm.cli.arguments import add_detector_arguments, add_runner_arguments, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.messages import is_first_process, print_once, user_errors
+from tokennorm.output_dir import check_output_file
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -38,6 +39,9 @@ def main(argv: list[str]) -> None:
     use_detector(args)
     with user_errors(FileNotFoundError):
         check_data(args.data)
+    if args.out is not None:
+        with user_errors(ValueError, where='--out: '):
+            check_output_file(args.out)
     from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
     from tokennorm.config_tree import is_classifier

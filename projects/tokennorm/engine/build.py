@@ -11,6 +11,7 @@ from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, r
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in, trained_meta
+from tokennorm.config_tree import model_of
 from tokennorm.engine.checks import (
     check_classes,
     check_config_data,
@@ -38,7 +39,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with user_errors(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
-        for key in ('model', *(f'{split}_dataloader' for split in splits if split != 'val')):
+        model_of(cfg)
+        for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):
                 raise ValueError(f'{cfg.filename} has no {key}: it is not a whole config')
         check_runner_type(cfg)

@@ -8,7 +8,7 @@ from typing import Any
 from mmengine.config import Config
 
 from tokennorm.config_files import check_options, merge_options, read_config
-from tokennorm.config_tree import evaluators, is_classifier
+from tokennorm.config_tree import evaluators, is_classifier, model_of
 from tokennorm.engine.data import use_data_folder, use_loader_defaults
 from tokennorm.messages import user_errors
 from tokennorm.registry import type_name
@@ -47,6 +47,8 @@ def load_config(
     """
     os.environ.setdefault('LOCAL_RANK', str(local_rank))
     cfg = read_config(config)
+    with user_errors(ValueError):
+        model_of(cfg)
     cfg.launcher = launcher
     check_options(cfg, cfg_options)  # before the data is read, which may take a minute
     if data is not None:
@@ -60,6 +62,7 @@ def load_config(
         if adjust is not None:
             adjust(cfg)
         merge_options(cfg, cfg_options or {})
+        model_of(cfg)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
     if work_dir is not None:

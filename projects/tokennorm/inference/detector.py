@@ -99,13 +99,17 @@ class Detector:
             `Detections` for one image, a list of them for a list.
 
         Raises:
-            ValueError: for an image that cannot be read.
+            ValueError: for an image that cannot be read, or is too narrow to be resized.
         """
         if not 0 <= score_threshold <= 1:
             raise ValueError(f'score_threshold={score_threshold} must be between 0 and 1')
         is_list = isinstance(images, list | tuple)
         arrays = [_read(image) for image in (images if is_list else [images])]
-        samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
+        try:
+            samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
+        except cv2.error as error:
+            shapes = ', '.join(str(array.shape[:2]) for array in arrays)
+            raise ValueError(f'images of sizes {shapes:.200} cannot be resized: {error}') from None
         found = [self._detections(sample.pred_instances.cpu().numpy(), score_threshold) for sample in samples]
         return found if is_list else found[0]
 

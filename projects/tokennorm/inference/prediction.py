@@ -10,17 +10,20 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample
 from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 
+from tokennorm.argument_checks import check_not_empty
+from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
-from tokennorm.config_tree import set_num_classes
+from tokennorm.config_tree import model_of, set_num_classes
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.files import write_atomically
 from tokennorm.image_size import use_trained_size
@@ -38,12 +41,29 @@ def open_detector(
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
     """
     require_mmcv_ops()
+    check_not_empty('checkpoint', checkpoint)
     cfg = read_config(config)
     use_options(cfg, options)
+    model_of(cfg)
     if cfg.get('default_scope') != 'mmdet':
         raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
     found = find_checkpoint(checkpoint)
-    return build_inferencer(cfg, found, device), cfg, found
+    return build_inferencer(cfg, found, check_device(device)), cfg, found
+
+
+def check_device(device: str | None) -> str | None:
+    """Returns the name of a device that exists, or None.
+
+    Raises:
+        ValueError: for another one.
+    """
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (AssertionError, RuntimeError, NotImplementedError):
+            there = [f'cuda:{i}' for i in range(torch.cuda.device_count())]
+            raise ValueError(f'--device {device} is not available; there are {", ".join(["cpu", *there])}') from None
+    return device
 
 
 def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:
@@ -68,7 +88,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     logger = MMLogger.get_current_instance()
     logger.addFilter(_is_no_fallback)
     try:
-        with warnings.catch_warnings():  # about missing weights and classes, which follow
+        with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
             warnings.simplefilter('ignore')
             inferencer = DetInferencer(cfg, device=device, show_progress=False)
     finally:

@@ -1,0 +1,172 @@
+"""Each subcommand answers bad arguments with one line and an exit status of 1 or 2, without a traceback."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from mmengine.registry import init_default_scope
+from PIL import Image
+
+import tokennorm
+from tokennorm.cli.main import main
+from tokennorm.config_files import read_config
+from tokennorm.messages import UserError
+from tokennorm.registry import MODELS
+
+CONFIG = 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """An untrained checkpoint with classes, images, and configs that are not whole."""
+    folder = tmp_path_factory.mktemp('bad')
+    init_default_scope('mmdet')
+    state_dict = MODELS.build(read_config(CONFIG).model).state_dict()
+    meta = dict(dataset_meta=dict(classes=('disk', 'square', 'triangle', 'star')))
+    torch.save(dict(state_dict=state_dict, meta=meta), folder / 'model.pth')
+    (folder / 'empty.py').touch()
+    (folder / 'number.py').write_text('model = 3')
+    (folder / 'file').touch()
+    (folder / 'images').mkdir()
+    Image.new('RGB', (64, 48)).save(folder / 'images' / 'a.png')
+    Image.new('RGB', (3000, 2)).save(folder / 'images' / 'thin.png')
+    data = dict(
+        images=[dict(id=1, file_name='a.png', width=64, height=48)],
+        annotations=[dict(id=1, image_id=1, category_id=1, bbox=[4, 4, 20, 20], area=400, iscrowd=0)],
+        categories=[dict(id=1, name='disk')],
+    )
+    for split in ('train', 'val'):
+        (folder / 'data' / split).mkdir(parents=True)
+        Image.new('RGB', (64, 48)).save(folder / 'data' / split / 'a.png')
+        (folder / 'data' / split / '_annotations.coco.json').write_text(json.dumps(data))
+    return folder
+
+
+def ended(capsys, words, folder):
+    """What a command that fails prints to stderr, and its exit status."""
+    with pytest.raises(SystemExit) as end:
+        main([word.replace('@', str(folder)) for word in words])
+    text = capsys.readouterr().err
+    return (text + end.value.code, 1) if isinstance(end.value.code, str) else (text, end.value.code)
+
+
+TRAIN, TEST = ['train', CONFIG], ['test', CONFIG, '@/model.pth']
+PREDICT = ['predict', CONFIG, '@/model.pth', '@/images', '--out', '@/out', '--device', 'cpu']
+EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', '@/new.pth', '--config']
+ANALYZE = ['analyze', 'magnitude', CONFIG, '--out', '@/figure.png']
+CASES = [
+    # A usage error names the argument and where the arguments are listed.
+    (['train'], r'required: config; `.*--help` lists the arguments'),
+    ([*TRAIN, '--epochs', 'x'], r"argument --epochs: invalid int value: 'x'"),
+    ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
+    ([*TRAIN, '--cfg-options', 'a'], r"'a' must be KEY=VALUE"),
+    (['analyze', 'nothing', CONFIG], "invalid choice: 'nothing'"),
+    # An empty path is not the working directory.
+    ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
+    ([*PREDICT, '--out='], 'empty argument after cpu'),
+    ([*TRAIN, '--data', ''], 'empty argument after --data'),
+    ([*TEST, '--out', ' '], 'empty argument after --out'),
+    (['check', ''], 'empty argument; is a variable of the shell not set'),
+    (['compare', '', 'a'], 'empty argument'),
+    (['convert', '', '@/new.pth', '--config', CONFIG], 'empty argument'),
+    (['publish', '@/model.pth', ''], 'empty argument'),
+    (['export', CONFIG, '', '@/model.onnx'], f'empty argument after {CONFIG}'),
+    (['split', ''], 'empty argument'),
+    (['analyze', 'lambda', ''], 'empty argument'),
+    (['configs', ''], 'empty argument'),
+    # Numbers.
+    *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', '-1.0', 'nan', 'inf')],
+    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2', '-1')],
+    *[([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
+    ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be at least 0 and below 1'),
+    ([*ANALYZE, '--num-images', '0'], '--num-images 0 must be at least 1'),
+    ([*ANALYZE, '--num-images', '-1'], '--num-images -1 must be at least 1'),
+    (['compare', 'a', 'b', '--resamples', '-1'], '--resamples -1: expected 0 or more'),
+    (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
+    # Outputs that cannot be written, before anything long begins.
+    ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),
+    ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
+    ([*PREDICT, '--out', '@/file/x'], '--out: the folder .* cannot be created'),
+    ([*EXPORT, '@/file/x.onnx'], 'OUT: the folder .*file cannot be created'),
+    ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2, .xml'),
+    (['compare', '@', '@', '--out', '@/file/x.html'], '--out: the folder .*file cannot be created'),
+    (['compare', '@', '@', '--out', '@/images'], '--out: .*images is a folder; name a file'),
+    ([*ANALYZE[:3], '--out', '@/file/x.png'], '--out: the folder .*file cannot be created'),
+    ([*ANALYZE[:3], '--out', '@/x.jpg'], 'must end in .png'),
+    (['check', '@/data', '--out', '@/file/x'], '--out: the folder .* cannot be created'),
+    (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'folder .*file cannot be created'),
+    (['convert', '@/model.pth', '@/x.txt', '--config', CONFIG], 'x.txt must end in .pth or .safetensors'),
+    # Configs.
+    (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),
+    (['check', '@/data', '--config', '@/number.py'], 'number.py has model=3, which is not a dict'),
+    ([*CONVERT, '@/empty.py'], 'empty.py has no model: it is not a whole config'),
+    ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'there is no such model .did you mean mmdet.ResNet'),
+    (['analyze', 'lambda', '@/number.py', '--out', '@/a.png'], 'number.py has model=3'),
+    (['analyze', 'lambda', '@/empty.py', '--out', '@/a.png'], 'empty.py has no model'),
+    ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
+    ([*PREDICT, '--cfg-options', 'model.backbone.depths=[1]'], "PVT has no argument 'depths'"),
+    ([*PREDICT, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
+    ([*TRAIN, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
+    ([*TEST, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
+    (['train', '@/empty.py', '--data', '@/data'], 'empty.py has no model'),
+    (['test', '@/empty.py', '@/model.pth'], 'empty.py has no model'),
+    (['predict', '@/empty.py', *PREDICT[2:]], 'empty.py has no model'),
+    (['export', '@/empty.py', '@/model.pth', '@/x.onnx'], 'empty.py has no model'),
+    # Files and devices that do not exist.
+    ([*PREDICT, '--device', 'foo'], '--device foo is not available; there are cpu'),
+    ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available; there are cpu'),
+    (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),
+    (['compare', 'a', 'b'], 'a has no report.json; expected a work directory'),
+    (['configs', 'retinanett'], 'did you mean retinanet'),
+    (['trian'], "no subcommand 'trian' .did you mean train"),
+]
+
+
+@pytest.mark.parametrize(('words', 'message'), CASES, ids=[' '.join(words)[:60] for words, _ in CASES])
+def test_bad_arguments_end_in_one_line(words, message, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    text, status = ended(capsys, words, folder)
+    assert status in (1, 2)
+    assert re.search(message, text), text
+    assert text.startswith('error: ')
+    assert len(text.strip().splitlines()) == 1, text
+
+
+def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
+    """An image of 3000 x 2 pixels cannot be resized to the detector's scale."""
+    out = str(tmp_path / 'out')
+    for more in ([], ['--batch-size', '2'], ['--tiles', '64']):
+        text, status = ended(capsys, [*PREDICT, '--out', out, *more], folder)
+        assert (text, status) == ('error: 1 of 2 files could not be read: thin.png (too narrow to resize)', 1)
+        (image,) = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
+        assert image['file_name'] == 'a.png'
+        assert (tmp_path / 'out' / 'vis' / 'a.png').is_file()
+
+
+def test_detector_and_train_refuse_empty_paths(folder):
+    with pytest.raises(FileNotFoundError, match='checkpoint: the path is empty'):
+        tokennorm.Detector(CONFIG, '')
+    with pytest.raises(UserError, match='data: the path is empty'):
+        tokennorm.train(CONFIG, data='')
+    detector = tokennorm.Detector(CONFIG, folder / 'model.pth', device='cpu')
+    with pytest.raises(ValueError, match=r'images of sizes \(2, 3000\) cannot be resized'):
+        detector(folder / 'images' / 'thin.png')
+
+
+@pytest.mark.parametrize('words', ['--help', 'configs', 'train --help'])
+def test_a_closed_pipe_ends_quietly(words):
+    """Nobody reads the output, as after `| head -1`."""
+    code = f"""
+import os
+from tokennorm.cli.main import main
+read, write = os.pipe()
+os.close(read)
+os.dup2(write, 1)
+main({words.split()!r})
+"""
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.stderr == ''
+    assert done.returncode in (0, 1)
