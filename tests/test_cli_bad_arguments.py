@@ -59,7 +59,8 @@ EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', 
 ANALYZE = ['analyze', 'magnitude', CONFIG, '--out', '@/figure.png']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
-    (['train'], r'required: config; `.*--help` lists the arguments'),
+    (['analyze'], r'required: FIGURE; `.*--help` lists the arguments'),
+    (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--epochs', 'x'], r"argument --epochs: invalid int value: 'x'"),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], r"'a' must be KEY=VALUE"),
@@ -103,7 +104,7 @@ CASES = [
     (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),
     (['check', '@/data', '--config', '@/number.py'], 'number.py has model=3, which is not a dict'),
     ([*CONVERT, '@/empty.py'], 'empty.py has no model: it is not a whole config'),
-    ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'there is no such model .did you mean mmdet.ResNet'),
+    ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'ResNet.* (no such model|loads its checkpoints as)'),
     (['analyze', 'lambda', '@/number.py', '--out', '@/a.png'], 'number.py has model=3'),
     (['analyze', 'lambda', '@/empty.py', '--out', '@/a.png'], 'empty.py has no model'),
     ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
