@@ -66,6 +66,32 @@ print(json.dumps(added))
 """
 
 
+# The example of the README.
+WITHOUT_OPENMMLAB = """
+import sys
+for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'mmseg'):
+    sys.modules[name] = None
+import timm, torch
+from tokennorm import replace_norms, replace_stem
+
+model = timm.create_model('deit_small_patch16_224', embed_dim=12, num_heads=3)
+assert len(replace_norms(model, dict(type='DTN', init='layer_norm'), exclude='blocks.1[01].*')) == 20
+assert replace_stem(model, dict(type='tokennorm.DualPatchEmbed')) == 'patch_embed'
+model(torch.randn(1, 3, 224, 224)).sum().backward()
+try:
+    replace_norms(model, dict(type='DNT'))
+except ValueError as error:
+    assert 'did you mean DTN' in str(error), error
+else:
+    raise AssertionError
+"""
+
+
+def test_replacing_in_a_timm_model_needs_no_openmmlab_package():
+    done = subprocess.run([sys.executable, '-c', WITHOUT_OPENMMLAB], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope='module')
 def added():
     done = subprocess.run([sys.executable, '-c', PROBE], capture_output=True, text=True)

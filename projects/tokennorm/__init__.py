@@ -1,8 +1,8 @@
 """Token normalization for vision transformers in OpenMMLab.
 
-Importing the package imports nothing else: `tokennorm.norms` needs torch and einops, `tokennorm.backbones` and
-`replace_norms` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`. `Detector`
-and `train` need the OpenMMLab packages.
+Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` and `replace_stem` need torch and einops,
+`tokennorm.backbones` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`.
+`Detector` and `train` need the OpenMMLab packages.
 """
 
 from importlib import import_module

@@ -7,7 +7,10 @@ when it looks the type up. Configs need no `custom_imports`.
 from collections.abc import Mapping
 from typing import Any
 
-from mmengine import registry as upstream
+try:
+    from mmengine import registry as upstream
+except ModuleNotFoundError:  # `replace_norms` and `replace_stem` need torch and einops only
+    from tokennorm import plain_registry as upstream  # type: ignore[no-redef]
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:
