@@ -18,10 +18,10 @@ from tests.helpers.configs import ROOT, build_model, resolve
 EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
 TESTED_ELSEWHERE = ('segmentation',)
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
-VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name)]
+VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path.parent.name != 'trial']
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']
 NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
-COCO = [path for path in DETECTORS if path.parent.name != 'demo']
+COCO = [path for path in DETECTORS if path.parent.name not in ('demo', 'trial')]
 ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
 # One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
 QUICK = re.compile(
