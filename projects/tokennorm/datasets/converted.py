@@ -3,21 +3,19 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
-from tokennorm.datasets.image_files import open_image
-from tokennorm.datasets.progress import map_files
+from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.messages import shorten
 from tokennorm.ops.cache import cache_directory
 from tokennorm.version import __version__
 
 
-@dataclass(frozen=True)
-class LabelledImage:
+class LabelledImage(NamedTuple):
     """An image file and the file of its labels; None without objects."""
 
     image: Path
@@ -75,18 +73,12 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     return splits
 
 
-def report_problems(what: str, problems: Iterable[str], most: int = 3) -> None:
-    """Raises ValueError with the number of problems and the first few, if there are any."""
-    if problems := list(problems):
-        raise ValueError(f'{what}: {len(problems)}: {shorten(problems, most)}')
-
-
 def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], image_dir: Path) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    unreadable, wrong = [], []
-    files = [entry.image for entry in entries]
-    opened = map_files(lambda file: open_image(file.parent, file.name), files, f'Images of {name}')
+    unreadable: list[str] = []
+    wrong: list[str] = []
+    opened = map_files(lambda entry: open_image(entry.image.parent, entry.image.name), entries, f'Images of {name}')
     for entry, found in zip(entries, opened, strict=True):
         if found.problem:
             unreadable.append(f'{entry.image} {found.problem}')
@@ -95,14 +87,13 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], i
         image_id = len(images) + 1
         images.append(dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height))
         try:
-            objects = folder.read_labels(entry, found.size)
+            for one in folder.read_labels(entry, found.size):
+                annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
         except ValueError as error:
             wrong.append(str(error))
-            continue
-        for one in objects:
-            annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
-    report_problems(f'{name}: image files that cannot be used', unreadable)
-    report_problems(f'{name}: labels that cannot be used', wrong)
+    for what, problems in (('image files', unreadable), ('labels', wrong)):
+        if problems:
+            raise ValueError(f'{name}: {what} that cannot be used: {len(problems)}: {shorten(problems, 3)}')
     categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
     return dict(images=images, annotations=annotations, categories=categories)
 
@@ -135,13 +126,9 @@ def _cache_dir(root: Path) -> Path:
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabelledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
     digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
-    files = [*folder.sources, *(path for entry in entries for path in (entry.image, entry.labels) if path is not None)]
-    for path in files:
-        try:
-            found = path.stat()
-        except OSError:
-            continue
-        digest.update(repr((str(path), found.st_size, found.st_mtime_ns)).encode())
+    for path in [*folder.sources, *(path for entry in entries for path in entry)]:
+        if path is not None and path.exists():
+            digest.update(repr((str(path), path.stat().st_size, path.stat().st_mtime_ns)).encode())
     return digest.hexdigest()
 
 

@@ -6,8 +6,11 @@ more than 2**30 pixels.
 """
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -36,6 +39,15 @@ def list_images(folder: Path) -> list[Path]:
     """Returns the image files of a folder and its subfolders, sorted; links to folders are followed."""
     found = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
     return sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str, batch: int = 1024) -> Iterator[Any]:
+    """Yields the results of a function for each item in their order, computed in threads; many show a progress bar."""
+    from rich.progress import track
+
+    with ThreadPoolExecutor() as pool:
+        batches = (pool.map(function, items[i : i + batch]) for i in range(0, len(items), batch))
+        yield from track(chain.from_iterable(batches), what, total=len(items), disable=len(items) < 5000)
 
 
 def read_image(path: str | Path) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from typing import Any
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.problems import Inspection, brief, entry_label, grouped, list_items
+from tokennorm.datasets.coco.problems import Inspection, entry_label, grouped, list_items
 
 _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
@@ -67,7 +67,7 @@ def inspect_entries(split: CocoSplit, found: Inspection) -> None:
         entries = split.content[kind]
         for key, is_valid in checks.items():
             wrong = [
-                f'{entry_label(entry, i, names)} ({key}={brief(entry.get(key))})'
+                f'{entry_label(entry, i, names)} ({key}={entry.get(key)!r:.40})'
                 for i, entry in enumerate(entries)
                 if not is_valid(entry.get(key))
             ]
@@ -89,7 +89,7 @@ def _repeated(values: list[Any]) -> list[str]:
     """Values that are there more than once, in words."""
     if all(type(value) is int for value in values) and len(set(values)) == len(values):  # the usual case, fast
         return []
-    counts = Counter(brief(value, most=None) for value in values)
+    counts = Counter(map(repr, values))
     return [value for value, count in counts.items() if count > 1]
 
 
@@ -192,7 +192,7 @@ def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
         return _SHORT_MASK, ''
     detail = ''
     if mask['size'] != size:
-        detail = f'size={brief(mask["size"])}, the image is {size}'
+        detail = f'size={mask["size"]!r:.40}, the image is {size}'
     elif not (_fill if isinstance(counts, list) else _packed_fill)(counts, size):
         detail = f'counts that do not add up to the {size[0] * size[1]} pixels of the image, or are damaged'
     return ('run-length masks that do not fit their image', detail) if detail else ('', '')

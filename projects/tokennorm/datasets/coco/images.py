@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.problems import Inspection, grouped, list_items
-from tokennorm.datasets.image_files import open_image
-from tokennorm.datasets.progress import map_files
+from tokennorm.datasets.image_files import map_files, open_image
 
 
 def inspect_images(split: CocoSplit, found: Inspection) -> None:
