@@ -16,7 +16,7 @@ from mmengine.registry import MODELS
 from tests.helpers.configs import ROOT, build_model, resolve
 
 EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
-TESTED_ELSEWHERE = ('segmentation',)
+TESTED_ELSEWHERE = ('segmentation', 'timm')
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path.parent.name != 'trial']
 DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']

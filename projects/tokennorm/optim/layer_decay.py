@@ -13,7 +13,7 @@ from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 # Position embeddings, class tokens and lambda: 0 is no natural value for them. As in ViTDet, the relative positions
 # `rel_pos_h` and `rel_pos_w` of a ViT are decayed.
 _UNDECAYED = {
-    *('pos_embed', 'cls_token', 'relative_position_bias_table'),
+    *('pos_embed', 'cls_token', 'reg_token', 'relative_position_bias_table'),
     *('position', 'mean_logit', 'var_logit'),  # of DTN
     *('mean_weight', 'var_weight'),  # of SwitchableNorm
 }
