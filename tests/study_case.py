@@ -7,9 +7,7 @@ from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDY = """
-title = 'A miniature'
 seeds = {seeds}
-inside = 'retinanet'
 stages = dict(
     pretrain=dict(config='pretrain.py', metric='accuracy/top1'),
     retinanet=dict(config='retinanet.py', metric='coco/bbox_mAP', start='pretrain'),

@@ -1,17 +1,19 @@
-"""The report of records that were made up: its figures are those worked out by hand, unfinished runs count nowhere."""
+"""Tables of made-up results against numbers worked out by hand, and the published pages against their results."""
 
 import re
-import runpy
+import shutil
 
 import cv2
 import pytest
 
 from experiments.robustness.names import CORRUPTIONS
-from experiments.study.figures import value_at
-from experiments.study.page import factor_difference, write_report
+from experiments.study.page import Pages, factor_difference, plot_curves, plot_summary
 from experiments.study.plan import ARMS, Run, load_study
-from experiments.study.results import read_runs
-from tests.helpers.study_records import AP, CONFIG, ROOT, record, write
+from experiments.study.results import read_results, value_at
+from experiments.study.run import DOCS, PLANS, main, write_pages
+from experiments.study.scoring import pack
+from experiments.study.training import fingerprint
+from tests.helpers.study_records import AP, CONFIG, keep
 
 
 @pytest.fixture
@@ -19,94 +21,112 @@ def study(tmp_path):
     return load_study(CONFIG, tmp_path / 'runs')
 
 
-@pytest.fixture
-def finished(study):
-    for run in study.runs():
-        metric = study.stages[run.stage].metric
-        value = AP[run.arm][run.seed]
-        write(study, run, record(run, metric, value if run.stage == 'retinanet' else 100 * value))
-    return study
+def metric(study, run):
+    return study.stages[run.stage].metric
 
 
-def report(study, folder=None):
-    """Path of the page of the runs in the work directory."""
-    return write_report(study, read_runs(study), folder or study.work_dir)[0]
+def pages_of(study, tmp_path, records):
+    keep(tmp_path / 'results' / 'cpu', records)
+    return Pages({'cpu': study}, tmp_path / 'results')
 
 
-def row(text, start):
+def row(lines, start):
     """Cells of the table row that begins so."""
-    (line,) = re.findall(rf'^\| {re.escape(start)} \|.*$', text, re.MULTILINE)
+    (line,) = [line for line in lines if line.startswith(f'| {start} |')]
     return [cell.strip() for cell in line.strip('|').split('|')]
 
 
-def test_tables_are_those_worked_out_by_hand(finished):
-    text = report(finished).read_text()
-    classifier, detector = text.split('## retinanet')
-    assert row(detector, 'LN')[1:] == ['0.310 ± 0.010', '0.300', '0.320', '0.310', '1,234,567', '1.0', '1.00']
+def test_tables_are_those_worked_out_by_hand(study, tmp_path):
+    scale = dict(pretrain=100, retinanet=1)
+    records = [(run, metric(study, run), scale[run.stage] * AP[run.arm][run.seed], {}) for run in study.runs()]
+    pages = pages_of(study, tmp_path, records)
+    classifier, detector = pages.table('cpu/pretrain'), pages.table('cpu/retinanet')
+    assert classifier[0].startswith('top-1 accuracy (%), 400 training and 150 test images, 4 epochs of batches of 8')
+    assert row(detector, 'LN')[1:] == ['31.00 ± 1.00', '30.00', '32.00', '31.00', '1,234,567', '1.0', '1.00']
     assert row(classifier, 'LN')[1:5] == ['31.00 ± 1.00', '30.00', '32.00', '31.00']
-    assert row(detector, 'LN+DPN - LN')[1:] == ['+0.020 ± 0.025', '+0.010, +0.030, +0.020', '3', 'inside']
-    assert row(detector, 'DTN - LN')[1:] == ['-0.010 ± 0.025', '+0.000, -0.020, -0.010', '3', 'inside']
-    assert row(detector, 'DTN+DPN - LN')[1:] == ['+0.060 ± 0.025', '+0.060, +0.050, +0.070', '3', 'outside']
-    # of each seed ((DTN - LN) + (DTN+DPN - LN+DPN)) / 2: (0 + 5) / 2, (-2 + 2) / 2, (-1 + 5) / 2 hundredths
-    name = 'DTN instead of LN, mean over both stems'
-    assert row(detector, name)[1:] == ['+0.015 ± 0.033', '+0.025, +0.000, +0.020', '3', 'inside']
+    # t of 2 degrees of freedom is 4.303; the half width is 4.303 / sqrt(3) for a deviation of 1
+    assert row(detector, 'LN+DPN - LN')[1:] == ['+2.00', '-0.48 to +4.48', '3 seeds', '+1.00, +3.00, +2.00']
+    assert row(detector, 'DTN - LN')[1:] == ['-1.00', '-3.48 to +1.48', '3 seeds', '+0.00, -2.00, -1.00']
+    assert row(detector, 'DTN+DPN - LN')[1:] == ['+6.00', '+3.52 to +8.48', '3 seeds', '+6.00, +5.00, +7.00']
+    # of each seed ((DTN - LN) + (DTN+DPN - LN+DPN)) / 2: (0 + 5) / 2, (-2 + 2) / 2, (-1 + 5) / 2
+    assert row(detector, 'DTN instead of LN, mean over both stems')[4] == '+2.50, +0.00, +2.00'
     # ((LN+DPN - LN) + (DTN+DPN - DTN)) / 2: (1 + 6) / 2, (3 + 7) / 2, (2 + 8) / 2
-    name = 'DPN instead of the plain stem, mean over both norms'
-    assert row(detector, name)[1:] == ['+0.045 ± 0.022', '+0.035, +0.050, +0.050', '3', 'outside']
-    assert '24 of 24 training runs are finished' in text
-    assert 'Together they took 36 minutes, and 24 minutes of processor time.' in text
-    assert 'not as COCO results' in text
-    assert 'seed 100' in text
-    assert '400 training and 150 validation images, 4 epochs of batches of 8, AdamW (lr 0.001)' in text
+    assert row(detector, 'DPN instead of the plain stem, mean over both norms')[4] == '+3.50, +5.00, +5.00'
+    assert 'a standard error of about 3.8 points' in classifier[-1]  # sqrt(0.33 * 0.67 / 150)
+    assert pages.intervals == 10
+    assert '24 training runs (0 hours' in pages.count()[0]
+    assert 'print 10 intervals' in pages.count()[0]
 
 
-def test_curves_are_drawn(finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    copied = write_report(finished, read_runs(finished), tmp_path / 'docs' / 'study')
-    assert [path.name for path in copied] == ['study.md', 'pretrain.png', 'retinanet.png']
-    assert cv2.imread(str(copied[2])).std() > 10
-    text = copied[0].read_text()
-    linked = {name for name in re.findall(r'\]\((.*?\.png)\)', text) if not name.startswith('inside_')}
-    assert linked == {path.name for path in copied[1:]}
-    assert str(tmp_path) not in text
-    assert str(ROOT) not in text
+def test_missing_runs_are_named(study, tmp_path):
+    runs = [Run('pretrain', *key) for key in (('LN', 0), ('LN', 1), ('DTN', 0))]
+    pages = pages_of(study, tmp_path, [(run, 'accuracy/top1', 50.0 + (run.arm == 'DTN'), {}) for run in runs])
+    table = pages.table('cpu/pretrain')
+    assert row(table, 'DTN')[1:4] == ['51.00', '51.00', 'not run']
+    assert 'Not run: LN+DPN, DTN+DPN.' in table
+    assert row(table, 'DTN - LN')[1:] == ['+1.00', 'none', '1 seed', '+1.00']
+    assert not any('mean over both stems' in line for line in table)
+    assert pages.table('cpu/retinanet') == ['RetinaNet on generated images: not measured.']
 
 
-def test_runs_that_are_not_finished_count_nowhere(study):
-    report(study)
-    for run in (Run('pretrain', arm, seed) for arm in ('LN', 'DTN') for seed in (0, 1)):
-        write(study, run, record(run, 'accuracy/top1', 50.0 + run.seed + (run.arm == 'DTN')))
-    unfinished = Run('pretrain', 'DTN', 1)
-    write(study, unfinished, record(unfinished, 'accuracy/top1', 1.0, finished=False))
-    text = report(study).read_text()
-    assert '3 of 24 training runs are finished' in text
-    assert row(text, 'LN')[1:5] == ['50.50 ± 0.71', '50.00', '51.00', 'not run']
-    assert row(text, 'DTN')[1:5] == ['51.00', '51.00', 'not run', 'not run']
-    assert 'Not run: LN+DPN, DTN+DPN.' in text
-    assert row(text, 'DTN - LN')[1:] == ['+1.00', '+1.00', '1', 'unknown from one pair']
-    assert 'mean over both stems' not in text
-    assert 'Not run: `retinanet`.' in text
-    assert '## retinanet' not in text
+def test_intervals_of_scored_runs_cover_the_images(study, tmp_path):
+    """200 images: LN has the first 100 right, DTN 30 others as well and 10 of these not."""
+    correct = {'LN': [i < 100 for i in range(200)], 'DTN': [10 <= i < 130 for i in range(200)]}
+    records = [
+        (
+            Run('pretrain', arm, seed),
+            'accuracy/top1',
+            sum(right) / 2,
+            dict(scores=dict(images=200, correct=pack(right))),
+        )
+        for arm, right in correct.items()
+        for seed in (0, 1)
+    ]
+    table = pages_of(study, tmp_path, records).table('cpu/pretrain')
+    cells = row(table, 'DTN - LN')
+    assert (cells[1], cells[3]) == ('+10.00', '2 seeds and images')
+    expected = 100 * ((40 / 200 - 0.1**2) / 200) ** 0.5  # of the mean of 30 ones, 10 minus ones and 160 zeros
+    assert float(cells[5]) == pytest.approx(expected, rel=0.1)
+    low, high = map(float, cells[2].split(' to '))
+    assert (high - low) / 2 == pytest.approx(1.96 * expected, rel=0.1)
 
 
-def test_lambda_and_corrupted_images_have_their_tables(study):
+def test_primary_comparisons_with_holms_correction(tmp_path):
+    study = load_study(DOCS.parents[1] / 'projects/experiments/study/configs/evidence.py', tmp_path)
+    values = {'LN': (10.0, 11.0, 12.0), 'DTN': (15.0, 16.1, 17.0), 'local': (13.0, 11.0, 12.0)}
+    records = [
+        (Run('pvt_mini', arm, seed + 10), 'accuracy/top1', value, {})
+        for arm, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    keep(tmp_path / 'results' / 'evidence', records)
+    table = Pages({'evidence': study}, tmp_path / 'results').primary('evidence')
+    cells = row(table, 'DTN - LN, PVT-mini, 200 classes')
+    assert cells[1] == '+5.03'
+    # t = 5.0333 / (0.057735 / sqrt(3)) = 151 with 2 degrees of freedom; the two missing ones count: times 5
+    assert float(cells[5]) == pytest.approx(5 * 4.386e-5, abs=5.1e-4)
+    assert row(table, 'DTN - LN, Nuclei, from weights of the same norm')[1] == 'not measured'
+
+
+def test_lambda_and_corrupted_images(study, tmp_path):
     gains = {('LN', 0): 0.0, ('LN', 1): 0.0, ('DTN', 0): 1.0, ('DTN', 1): 3.0}
+    records = []
     for (arm, seed), gain in gains.items():
         corrupted = dict(images=7, clean=30.0) | {name: 10.0 + 2 * gain for name in CORRUPTIONS}
         more = {'lambda': [0.25 - 0.1 * seed, 0.75]} if arm == 'DTN' else {}
-        run = Run('pretrain', arm, seed)
-        write(study, run, record(run, 'accuracy/top1', 30.0 + gain, corrupted=corrupted | dict(fog=gain), **more))
-    text = report(study).read_text()
-    assert row(text, 'DTN')[-1] == '0.15 to 0.75'
-    assert row(text, 'LN')[-1] == ''
-    assert 'seeds 0, 1, on 7 validation images' in text
-    assert row(text, 'clean')[1:] == ['30.00', '30.00', '+0.00 ± 0.00']
-    assert row(text, 'gaussian noise')[1:3] == ['10.00', '14.00']
+        more |= dict(corrupted=corrupted | dict(fog=gain))
+        records.append((Run('pretrain', arm, seed), 'accuracy/top1', 30.0 + gain, more))
+    pages = pages_of(study, tmp_path, records)
+    assert row(pages.table('cpu/pretrain'), 'DTN')[-1] == '0.15 to 0.75'
+    assert row(pages.table('cpu/pretrain'), 'LN')[-1] == ''
+    table = pages.corrupted('cpu/pretrain')
+    assert table[0] == '7 images, seeds 0, 1:'
     # t of 1 degree of freedom is 12.706; 2 and 6 have a standard error of 2, 1 and 3 one of 1
-    assert row(text, 'gaussian noise')[3] == '+4.00 ± 25.41'
-    assert row(text, 'fog')[1:] == ['0.00', '2.00', '+2.00 ± 12.71']
+    assert row(table, 'gaussian noise')[1:] == ['10.00', '14.00', '+4.00 (-21.41 to +29.41)']
+    assert row(table, 'fog')[1:] == ['0.00', '2.00', '+2.00 (-10.71 to +14.71)']
     # (14 * 10 + 0) / 15, and (14 * 14 + 2) / 15
-    assert row(text, 'mean of the corruptions')[1:3] == ['9.33', '13.20']
+    assert row(table, 'mean of the corruptions')[1:3] == ['9.33', '13.20']
+    assert row(table, 'corrupted / clean')[1:3] == ['0.31', '0.44']
 
 
 def test_a_factor_needs_all_arms_of_a_seed():
@@ -122,22 +142,79 @@ def test_a_detector_that_found_nothing_has_an_ap_of_zero():
         value_at(dict(curve={'1': {}}), 1, 'accuracy/top1')
 
 
-def test_the_tool_writes_the_report_of_what_is_there(finished, tmp_path, capsys):
-    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'study' / 'run.py'))['main']
-    main([str(CONFIG), '--work-dir', str(finished.work_dir), '--report', '--docs', str(tmp_path / 'docs')])
-    assert 'study.md' in capsys.readouterr().out
-    assert (tmp_path / 'docs' / 'study.md').read_text() == (finished.work_dir / 'study.md').read_text()
+def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
+    study = load_study(DOCS.parents[1] / 'projects/experiments/study/configs/real.py', tmp_path)
+    runs = [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_blocks', 'l_dtn 2', 0)]
+    keep(tmp_path / 'results', [(run, 'accuracy/top1', 20.0 + run.seed, {}) for run in runs])
+    found = read_results(study, tmp_path / 'results')
+    assert set(found['vit_p16_blocks']) == {('LN', 0), ('l_dtn 2', 0)}
+    assert set(found['vit_p16']) == {('LN', 0), ('LN', 1), ('LN', 2)}
+
+
+def test_unusable_results_are_named(study, tmp_path):
+    (tmp_path / 'pretrain.json').write_text('[{"arm": "BN", "seed": 0}]')
+    with pytest.raises(ValueError, match=r"pretrain.json holds \[\('BN', 0\)\], which .*cpu.py does not have"):
+        read_results(study, tmp_path)
+    (tmp_path / 'pretrain.json').write_text('[{"arm": "LN"')
+    with pytest.raises(ValueError, match=r'pretrain\.json does not hold results'):
+        read_results(study, tmp_path)
+
+
+@pytest.mark.parametrize('name', PLANS)
+def test_kept_runs_are_those_of_the_plan(name):
+    study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
+    others = {
+        stage
+        for stage, records in read_results(study, DOCS / 'results' / name).items()
+        for (arm, seed), record in records.items()
+        if record.get('fingerprint') != fingerprint(study.run_config(Run(stage, arm, seed)))
+    }
+    early = {'pvt_mini_3_epochs', 'pvt_mini_6_epochs', 'vit_p16_3_epochs'}  # of an older implementation
+    assert others == dict(cpu={'pretrain', 'retinanet'}, real=early, evidence=set())[name]
+
+
+def test_published_pages_are_what_the_results_give(tmp_path):
+    folder = tmp_path / 'study'
+    shutil.copytree(DOCS, folder)
+    for path in folder.glob('*.md'):
+        text = re.sub('(<!-- begin .*? -->).*?(<!-- end -->)', r'\1\2', path.read_text(), flags=re.DOTALL)
+        path.write_text(text)
+    written = write_pages(folder)
+    for path in written:
+        if path.suffix == '.md':
+            text = path.read_text()
+            assert text == (DOCS / path.name).read_text(), f'run the study with --pages to regenerate {path.name}'
+            assert all((DOCS / name).is_file() for name in re.findall(r'\]\(([\w-]+\.png)\)', text))
+    assert cv2.imread(str(folder / 'summary.png')).std() > 10
+
+
+def test_main_page_has_one_table_and_at_most_500_words():
+    text = (DOCS / 'study.md').read_text()
+    assert len(re.findall(r'^\|---', text, re.MULTILINE)) == 1
+    words = re.sub('<!-- begin .*?<!-- end -->|!?\\[|\\]\\(.*?\\)', '', text, flags=re.DOTALL).split()
+    assert len(words) <= 500
+
+
+def test_figures_of_made_up_results(study, tmp_path, monkeypatch):
+    records = [(run, metric(study, run), AP[run.arm][run.seed], {}) for run in study.runs()]
+    pages = pages_of(study, tmp_path, records)
+    plot_curves(pages, 'cpu/retinanet', tmp_path / 'curves.png')
+    monkeypatch.setattr('experiments.study.page.SUMMARY', {'A task': 'cpu/retinanet'})
+    assert row(pages.summary(), 'A task')[1:] == [
+        '-1.0 (-3.5 to +1.5)',
+        '+2.0 (-0.5 to +4.5)',
+        'not measured',
+        '3',
+        '1.00',
+    ]
+    plot_summary(pages, tmp_path / 'summary.png')
+    assert all(cv2.imread(str(tmp_path / f'{name}.png')).std() > 10 for name in ('curves', 'summary'))
 
 
 @pytest.mark.parametrize(
     ('arguments', 'message'),
-    [
-        (['--piece', 'pretrain', 'BN', '0'], r"--piece pretrain BN 0: .*\['LN', 'LN\+DPN', 'DTN', 'DTN\+DPN'\]"),
-        (['--piece', 'pretrain', 'LN', '7'], r'\(0, 1, 2\)'),
-        (['--cfg-options', 'seeds=[]'], r'seeds=\[\] must be different integers'),
-    ],
+    [(['--stages', 'other'], r"--stages other: expected some of \['pretrain', 'retinanet'\]"), (['--jobs', '0'], '')],
 )
-def test_the_tool_says_what_is_wrong(tmp_path, arguments, message):
-    main = runpy.run_path(str(ROOT / 'projects' / 'experiments' / 'study' / 'run.py'))['main']
+def test_wrong_arguments(tmp_path, arguments, message):
     with pytest.raises(SystemExit, match=message):
-        main([str(CONFIG), '--work-dir', str(tmp_path), *arguments])
+        main([str(CONFIG), '--score', '--work-dir', str(tmp_path), *arguments])

@@ -1,86 +1,249 @@
-"""Report of a study, finished or not: tables, paired differences, curves and conditions, as Markdown and figures."""
+"""Tables and figures of the docs, from the kept results.
 
+A page is Markdown by hand. Between `<!-- begin NAME ... -->` and `<!-- end -->` stands what `fill` writes.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.robustness.names import CORRUPTIONS
-from experiments.study.figures import METRICS, arm_difference, final_values, plot_curves, plot_summary
-from experiments.study.intervals import Difference, paired_difference, summarise
-from experiments.study.plan import ARMS, BASELINE, Run, Stage, Study
-from experiments.study.results import Records
+from experiments.study.intervals import Difference, holm, paired_difference, two_way_interval
+from experiments.study.plan import ARMS, BASELINE, Stage, Study
+from experiments.study.results import Records, final_values, read_results, value_at
+from experiments.study.scoring import resampled_values
 
+METRICS = {'accuracy/top1': 'top-1 accuracy (%)', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP'}
+MISSING = 'not measured'
 # Means over the other factor, of the arms with the factor less those without it.
 FACTORS = {
     'DTN instead of LN, mean over both stems': (('DTN', 'DTN+DPN'), ('LN', 'LN+DPN')),
     'DPN instead of the plain stem, mean over both norms': (('LN+DPN', 'DTN+DPN'), ('LN', 'DTN')),
 }
-# Figures of `tokennorm analyze`, in the order of the DTN paper's.
-INSIDE = {
-    'magnitude': 'Magnitudes of tokens after the first norm of each block (Fig. 1), DTN compared with LN.',
-    'attention-distance': 'Mean attention distance per head and block (Fig. 2). PVT attends to few, reduced keys.',
-    'variation': 'Distance of the mean that a norm subtracts from the tokens (Fig. 3b).',
-    'lambda': 'Lambda over the pretraining (Fig. 4): 1 is statistics within a token, 0 is across tokens.',
-    'positions': 'Rows of P, which tokens a token is normalized with, before and after training (Figs. 7, 8).',
-    'directions': 'Tokens by their first two principal components, before and after a norm (Fig. 9).',
+# Rows of the summary: the stages of each column.
+COLUMNS = {'DTN': ('DTN', BASELINE), 'Dual PatchNorm': ('LN+DPN', BASELINE), 'local norm': ('local', BASELINE)}
+SUMMARY = {
+    'PVT-mini, 200 classes, 4 epochs': 'evidence/pvt_mini',
+    'PVT-mini, 40 classes, 10 epochs': 'real/pvt_mini',
+    'Swin-mini, 40 classes, 10 epochs': 'real/swin',
+    'ViT, 16 x 16, 40 classes, 10 epochs': 'real/vit_p16',
+    'ViT, 8 x 8, 40 classes, 10 epochs': 'real/vit_p8',
+    'Blood cells, box AP, pretrained with the same norm': 'evidence/bccd_own',
+    'Nuclei, mask AP, pretrained with the same norm': 'evidence/nuclei_own',
 }
-SEVERITIES = (1, 3, 5)  # of corrupted images
-_LIMITS = """Read the figures as small-scale evidence from these conditions, not as COCO results. A spread over {seeds}
-seeds is itself uncertain. With so few pairs a 95% t interval is wide. An interval that includes 0 says that this study
-shows no difference, not that there is none. The intervals are not corrected for the number of comparisons: of twenty
-intervals without any effect, one excludes 0 by chance. The intervals are those of scipy's paired t test
-(`scipy.stats.ttest_rel`). They cover the variation between seeds, not the choice of the data."""
-_EQUAL = """The four main arms differ in `token_norm_cfg` and `stem_cfg` of the backbone and in nothing else; other
-arms also in what their names say. LN has an eps of 1e-6, DTN has its own of 1e-5. For the same seed all arms have the
-same order of images, the same random numbers for augmentation, and the same initial values of every parameter and
-buffer that they share by name and shape. DPN's projection has another shape and its own initial values. The result of
-a run is that of its last epoch, not of its best one."""
 
 
-def write_report(study: Study, records: Mapping[str, Records], folder: Path) -> list[Path]:
-    """Writes `PAGE.md` and `STAGE.png` of the finished runs, and `summary.png` if the study's config has findings.
+class Pages:
+    """Kept results of all studies, and the parts of the docs that are made of them.
 
-    The figure of a stage is drawn if it has several seeds and its records have the epochs before the last. Those of
-    `INSIDE` are not drawn.
-
-    Returns:
-        The files, the page first.
+    Args:
+        studies: Studies by name. The kept results of `NAME` are in `results/NAME`.
+        results: Folder of the kept results.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    title = f'{study.title} (dry run: two iterations per run)' if study.dry else study.title
-    lines, paths = [f'# {title}', ''], []
-    if study.findings:
-        paths.append(folder / 'summary.png')
-        plot_summary(paths[-1], study, records)
-        lines += [study.findings, '', '![Each arm minus LN: seeds, mean and 95% interval](summary.png)', '']
-    lines += [*_status(study, records), '']
-    left = []  # stages without a run of their own
-    for name, stage in study.stages.items():
-        finished = {key: record for key, record in records[name].items() if record['finished']}
-        if not any(study.home(Run(name, *key)) == name for key in finished):
-            left.append(name)
-            continue
-        metric = METRICS.get(stage.metric, stage.metric)
-        lines += [f'## {stage.title or name}', '', f'Stage `{name}`, {metric}:', '']
-        lines += [*_table(study, stage, finished), '']
-        if len(stage.seeds or study.seeds) > 1:
-            lines += [*_differences(study, stage, finished), '']
-            lines += [f'![{metric} against epochs: mean and range of each arm]({name}.png)', '']
-            if any(len(record['curve']) > 1 or record['epochs'] == 1 for record in finished.values()):
-                paths.append(folder / f'{name}.png')
-                plot_curves(paths[-1], records[name], stage.metric)
-        lines += _corrupted(stage, finished)
-    if left:
-        lines += [f'Not run: {", ".join(f"`{name}`" for name in left)}.', '']
-    lines += ['## Reading the figures', '', _LIMITS.format(seeds=len(study.seeds)), '']
-    lines += ['## Conditions', '', _EQUAL, '', study.notes, '', *_conditions(study, records)]
-    if any(record['finished'] for record in records.get(study.inside, {}).values()):
-        lines += ['', f'## Inside {study.inside}, seed {study.seeds[0]}', '']
-        for figure, caption in INSIDE.items():
-            lines += [f'![{caption}](inside_{figure}.png)', '', caption, '']
-    page = folder / f'{study.page}.md'
-    page.write_text('\n'.join(lines).rstrip() + '\n', encoding='utf-8')
-    return [page, *paths]
+
+    def __init__(self, studies: Mapping[str, Study], results: Path) -> None:
+        self.studies = studies
+        self.records = {name: read_results(study, results / name) for name, study in studies.items()}
+        self.intervals = 0  # number that were written
+
+    def stage(self, name: str) -> tuple[Study, Stage, Records]:
+        """The study, stage and records of `STUDY/STAGE`. `STUDY/STAGE+STAGE` joins the arms of stages of one task."""
+        study, _, names = name.partition('/')
+        stages = [self.studies[study].stages[one] for one in names.split('+')]
+        records = {key: record for stage in stages for key, record in self.records[study][stage.name].items()}
+        arms = tuple(arm for stage in stages for arm in stage.arms)
+        return self.studies[study], replace(stages[0], arms=arms), records
+
+    def difference(self, name: str, arm: str, other: str) -> Difference | None:
+        """One arm of a stage minus another, paired by seed; None if no seed has both.
+
+        The interval covers seeds and images where both arms were scored per image, and otherwise the seeds only.
+        """
+        _, stage, records = self.stage(name)
+        return arm_difference(records, stage.metric, arm, other)
+
+    def fill(self, text: str) -> str:
+        """Returns a page with its generated parts replaced."""
+        makers = dict(
+            table=self.table,
+            corrupted=self.corrupted,
+            summary=self.summary,
+            primary=self.primary,
+            advice=self.advice,
+            count=self.count,
+        )
+
+        def generate(match: re.Match) -> str:
+            kind, _, argument = match[1].partition(' ')
+            lines = makers[kind](argument) if argument else makers[kind]()
+            return '\n'.join([f'<!-- begin {match[1]} -->', '', *lines, '', '<!-- end -->'])
+
+        return re.sub(r'<!-- begin (.*?) -->.*?<!-- end -->', generate, text, flags=re.DOTALL)
+
+    def table(self, name: str) -> list[str]:
+        """Each arm and seed of a stage, and the paired differences."""
+        study, stage, records = self.stage(name)
+        if not records:
+            return [f'{stage.title or stage.name}: {MISSING}.']
+        seeds = sorted({seed for _, seed in records})
+        timed = len({arm for arm, _ in records} & set(ARMS)) > 1
+        with_lambda = any('lambda' in record for record in records.values())
+        columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters']
+        columns += ['processor minutes', f'time relative to {BASELINE}'] if timed else []
+        columns += ['lambda of all heads at the end'] if with_lambda else []
+        rows = [f'{METRICS[stage.metric]}, {_what(records.values())}:', '', *_head(columns)]
+        values = final_values(records, stage.metric)
+        for arm in dict.fromkeys(arm for arm, _ in records):
+            own = {seed: values[arm, seed] for seed in seeds if (arm, seed) in values}
+            cells = [arm, f'{mean(own.values()):.2f}' + (f' ± {stdev(own.values()):.2f}' if len(own) > 1 else '')]
+            cells += [f'{own[seed]:.2f}' if seed in own else 'not run' for seed in seeds]
+            cells.append(f'{records[arm, min(own)]["parameters"]:,}')
+            if timed:
+                minutes = mean(records[arm, seed]['cpu_seconds'] / 60 for seed in own)
+                cells += [f'{minutes:.1f}', relative_time(records, arm)] if arm in ARMS else ['', '']
+            cells += [_lambdas(records[arm, seed] for seed in own)] if with_lambda else []
+            rows.append(_row(cells))
+        if left := [arm for arm in stage.arms if arm not in {arm for arm, _ in records}]:
+            rows += ['', f'Not run: {", ".join(left)}.']
+        return [*rows, '', *self._differences(study, stage, records)]
+
+    def _differences(self, study: Study, stage: Stage, records: Records) -> list[str]:
+        pairs = [(arm, BASELINE) for arm in stage.arms if arm != BASELINE]
+        pairs += [pair for pair in study.contrasts if set(pair) <= set(stage.arms)]
+        found = {f'{arm} - {other}': arm_difference(records, stage.metric, arm, other) for arm, other in pairs}
+        values = final_values(records, stage.metric)
+        found |= {factor: factor_difference(values, factor) for factor in FACTORS}
+        found = {name: difference for name, difference in found.items() if difference is not None}
+        if not found:
+            return ['There are no pairs yet.']
+        scored = any(difference.images_error is not None for difference in found.values())
+        rows = _head(
+            ['difference', 'mean', '95% interval', 'of', 'per seed', *(['standard error of the images'] * scored)]
+        )
+        for name, difference in found.items():
+            each = ', '.join(f'{value:+.2f}' for value in difference.values)
+            cells = [name, f'{difference.mean:+.2f}', self._interval(difference), _covers(difference), each]
+            if scored:
+                cells.append(MISSING if difference.images_error is None else f'{difference.images_error:.2f}')
+            rows.append(_row(cells))
+        return rows if scored else [*rows, '', _sampling_error(stage, records)]
+
+    def _interval(self, difference: Difference, digits: int = 2) -> str:
+        if difference.interval is None:
+            return 'none'
+        self.intervals += 1
+        low, high = difference.interval
+        return f'{low:+.{digits}f} to {high:+.{digits}f}'
+
+    def summary(self) -> list[str]:
+        """One row per backbone and task, with the difference that each technique makes."""
+        rows = _head(['backbone and task', *COLUMNS, 'seeds', 'training time of DTN relative to LN'])
+        for title, name in SUMMARY.items():
+            cells, seeds = [title], 0
+            for arm, other in COLUMNS.values():
+                difference = self.difference(name, arm, other)
+                if difference is None:
+                    cells.append(MISSING)
+                    continue
+                seeds = max(seeds, len(difference.values))
+                interval = f' ({self._interval(difference, 1)})' if difference.interval else ''
+                cells.append(f'{difference.mean:+.1f}{interval}')
+            cells += [str(seeds or MISSING), relative_time(self.stage(name)[2], 'DTN')]
+            rows.append(_row(cells))
+        return rows
+
+    def primary(self, study: str) -> list[str]:
+        """The comparisons that a study planned as primary, with Holm's correction over all of them."""
+        planned = self.studies[study].primary
+        found = [self.difference(f'{study}/{stage}', arm, other) for stage, arm, other in planned]
+        tested = [i for i, d in enumerate(found) if d is not None and d.p is not None and len(d.values) > 1]
+        ones = [found[i].p if i in tested else 1.0 for i in range(len(found))]  # what is missing counts as a test
+        corrected = holm(ones)
+        rows = _head(['planned comparison', 'mean', '95% interval', 'of', 'per seed', "p, Holm's correction"])
+        for i, ((stage, arm, other), difference) in enumerate(zip(planned, found, strict=True)):
+            title = f'{arm} - {other}, {self.studies[study].stages[stage].title}'
+            if difference is None:
+                rows.append(_row([title, MISSING, '', '', '', '']))
+                continue
+            each = ', '.join(f'{value:+.2f}' for value in difference.values)
+            p = f'{corrected[i]:.3f}' if i in tested else 'no test with one seed'
+            interval = self._interval(difference)
+            rows.append(_row([title, f'{difference.mean:+.2f}', interval, _covers(difference), each, p]))
+        return rows
+
+    def advice(self, study: str) -> list[str]:
+        """What follows from the planned comparisons, by the rule that the plan fixed before the first run."""
+        shown = {}
+        for stage, arm, other in self.studies[study].primary:
+            difference = self.difference(f'{study}/{stage}', arm, other)
+            one_seed = difference is None or len(difference.values) < 2
+            shown[stage, arm, other] = None if one_seed else difference.is_shown and difference.mean > 0
+        own = [shown[stage, 'DTN', BASELINE] for stage in ('bccd_own', 'nuclei_own')]
+        if any(own):
+            text = 'Pretrain with DTN and keep it in the detector: there it beat LayerNorm in both steps.'
+        elif None in own:
+            text = 'Not decided yet: the comparison needs at least two seeds on both detection tasks.'
+        else:
+            text = 'Use LayerNorm: pretraining and detecting with DTN was not shown to be better.'
+        local = shown['pvt_mini', 'local', BASELINE]
+        verdict = 'not decided yet' if local is None else 'it beat LayerNorm' if local else 'no gain was shown'
+        return [f'- **DTN in detectors.** {text}', f'- **Local norm, in classification.** {verdict.capitalize()}.']
+
+    def corrupted(self, name: str) -> list[str]:
+        """Accuracy on corrupted images, over the seeds for which every evaluated arm has it."""
+        _, stage, records = self.stage(name)
+        found = {key: record['corrupted'] for key, record in records.items() if 'corrupted' in record}
+        arms = [arm for arm in stage.arms if arm in {name for name, _ in found}]
+        seeds = [seed for seed in sorted({seed for _, seed in found}) if all((arm, seed) in found for arm in arms)]
+        others = [arm for arm in arms if arm != BASELINE]
+        images = next(iter(found.values()))['images']
+        rows = [f'{images} images, seeds {", ".join(map(str, seeds))}:', '']
+        rows += _head(['images', *arms, *(f'{arm} - {BASELINE}, 95% interval over seeds' for arm in others)])
+        for row in ('clean', *CORRUPTIONS, 'mean of the corruptions', 'corrupted / clean'):
+            own = {arm: [_accuracy(found[arm, seed], row) for seed in seeds] for arm in arms}
+            cells = [f'{mean(own[arm]):.2f}' for arm in arms]
+            for arm in others:
+                difference = paired_difference(own[arm], own[BASELINE])
+                interval = f' ({self._interval(difference)})' if difference.interval else ''
+                cells.append(f'{difference.mean:+.2f}{interval}')
+            rows.append(_row([row.replace('_', ' '), *cells]))
+        return rows
+
+    def count(self) -> list[str]:
+        """Number of runs, time and intervals: of all pages that were filled before this one."""
+        every = {
+            study.folder(run): records[run.stage][run.arm, run.seed]
+            for study, records in ((study, self.records[name]) for name, study in self.studies.items())
+            for run in study.runs()
+            if (run.arm, run.seed) in records[run.stage]
+        }.values()
+        hours = sum(record['cpu_seconds'] for record in every) / 3600
+        return [
+            f'All pages together rest on {len(every)} training runs ({hours:.0f} hours of processor time) and print '
+            f'{self.intervals} intervals of 95%. Of twenty such intervals without any effect, one excludes zero by '
+            'chance.'
+        ]
+
+
+def arm_difference(records: Records, metric: str, arm: str, other: str) -> Difference | None:
+    """One arm minus another, paired by seed, over the seeds that have both; None for no such seed."""
+    values = final_values(records, metric)
+    seeds = [seed for name, seed in values if name == arm and (other, seed) in values]
+    if not seeds:
+        return None
+    difference = paired_difference(*([values[name, seed] for seed in seeds] for name in (arm, other)))
+    if not all('scores' in records[name, seed] for seed in seeds for name in (arm, other)):
+        return difference
+    drawn = [np.stack([resampled_values(records[name, seed]['scores']) for seed in seeds]) for name in (arm, other)]
+    low, high, p = two_way_interval(*drawn)
+    error = float((drawn[0] - drawn[1]).mean(0).std())
+    return Difference(difference.values, (low, high), p, error)
 
 
 def factor_difference(values: Mapping[tuple[str, int], float], factor: str) -> Difference | None:
@@ -91,52 +254,94 @@ def factor_difference(values: Mapping[tuple[str, int], float], factor: str) -> D
     return paired_difference(*means) if seeds else None
 
 
-def _status(study: Study, records: Mapping[str, Records]) -> list[str]:
-    total = len({study.folder(run) for run in study.runs()})  # several stages may show the same run
-    every = {study.folder(Run(name, *key)): r for name, found in records.items() for key, r in found.items()}.values()
-    done = sum(record['finished'] for record in every)
-    seconds, processor = (sum(record[key] for record in every) for key in ('seconds', 'cpu_seconds'))
-    seeds = ', '.join(map(str, study.seeds))
-    return [
-        f'{done} of {total} training runs are finished: {len(study.stages)} stages, seeds {seeds}. Together they took '
-        f'{seconds / 60:.0f} minutes, and {processor / 60:.0f} minutes of processor time.'
+def relative_time(records: Records, arm: str) -> str:
+    """Processor time of an arm's runs divided by that of LN's runs, over the seeds that have both."""
+    seeds = [seed for name, seed in records if name == arm and (BASELINE, seed) in records]
+    if not seeds:
+        return MISSING
+    one, other = (sum(records[name, seed]['cpu_seconds'] for seed in seeds) for name in (arm, BASELINE))
+    return f'{one / other:.2f}'
+
+
+def plot_summary(pages: Pages, path: Path) -> None:
+    """Draws every difference of the summary on one scale, in points: seeds, mean and interval."""
+    rows = [
+        (f'{title}: {column}', pages.difference(name, *arms))
+        for title, name in SUMMARY.items()
+        for column, arms in COLUMNS.items()
     ]
+    rows = [(title, difference) for title, difference in rows if difference is not None]
+    figure = Figure(figsize=(9, 1 + 0.36 * len(rows)), layout='constrained')
+    axes = figure.subplots()
+    for row, (_, difference) in enumerate(rows):
+        if difference.interval:
+            axes.plot(difference.interval, [row, row], color='C0', lw=2, label='95% interval' if row == 0 else None)
+        axes.plot(difference.values, [row] * len(difference.values), '.', color='grey', label='_'[row > 0 :] + 'seed')
+        axes.plot(difference.mean, row, 's', color='C0', label='_'[row > 0 :] + 'mean')
+    axes.axvline(0, color='black', lw=0.8)
+    axes.set_yticks(range(len(rows)), [title for title, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel('difference from LayerNorm with the plain stem, points of accuracy or AP')
+    axes.grid(alpha=0.3, axis='x')
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    axes.legend(handles.values(), handles.keys(), loc='best')
+    figure.savefig(path, dpi=110)
 
 
-def _table(study: Study, stage: Stage, finished: Records) -> list[str]:
-    seeds = stage.seeds or study.seeds
-    several = len(seeds) > 1
-    with_lambda = any('lambda' in record for record in finished.values())
-    columns = ['arm', *(['mean ± deviation'] if several else []), *(f'seed {seed}' for seed in seeds)]
-    columns += [] if several else [f'minus {BASELINE}']
-    columns += ['parameters']
-    timed = several and len(set(stage.arms) & set(ARMS)) > 1  # other arms are trained at other times
-    columns += ['processor minutes per run', f'processor time relative to {BASELINE}'] if timed else []
-    columns += ['learned lambda at the end, least to largest of all heads'] if with_lambda else []
-    columns += [f'paper: {stage.paper}'] if stage.paper else []
-    rows = [f'| {" | ".join(columns)} |', '|---' * len(columns) + '|']
-    values = final_values(finished, stage.metric)
-    left = []
-    for arm in stage.arms:
-        own = {seed: record for (name, seed), record in finished.items() if name == arm}
-        if not own:
-            left.append(arm)
-            continue
-        summary = summarise([values[arm, seed] for seed in own])
-        spread = '' if summary.deviation is None else f' ± {_number(summary.deviation, stage)}'
-        cells = [arm, *([_number(summary.mean, stage) + spread] if several else [])]
-        cells += [_number(values[arm, seed], stage) if seed in own else 'not run' for seed in seeds]
-        if not several:
-            difference = arm_difference(values, arm, BASELINE)
-            cells.append('' if difference is None or arm == BASELINE else _number(difference.mean, stage, sign=True))
-        cells.append(f'{next(iter(own.values()))["parameters"]:,}')
-        minutes = summarise([record['cpu_seconds'] / 60 for record in own.values()]).mean
-        if timed:
-            cells += [f'{minutes:.1f}', _relative_time(finished, arm)] if arm in ARMS else ['', '']
-        cells += [_lambdas(own.values())] if with_lambda else []
-        cells += [str(stage.paper_values.get(arm, ''))] if stage.paper else []
-        rows.append(f'| {" | ".join(cells)} |')
-    return [*rows, '', f'Not run: {", ".join(left)}.'] if left else rows
+def plot_curves(pages: Pages, name: str, path: Path) -> None:
+    """Draws the metric of each arm of a stage, mean over the seeds, against epochs and against processor minutes."""
+    _, stage, records = pages.stage(name)
+    figure = Figure(figsize=(10, 4), layout='constrained')
+    for axes, what in zip(figure.subplots(1, 2), ('epoch', 'processor minutes'), strict=True):
+        for arm in dict.fromkeys(arm for arm, _ in records):
+            own = [record for (other, _), record in records.items() if other == arm]
+            epochs = sorted(set.intersection(*(set(map(int, record['curve'])) for record in own)))
+            minutes = mean(record['cpu_seconds'] / 60 / record['epochs'] for record in own)
+            values = [mean(value_at(record, epoch, stage.metric) for record in own) for epoch in epochs]
+            steps = epochs if what == 'epoch' else [epoch * minutes for epoch in epochs]
+            axes.plot(steps, values, marker='.', label=f'{arm} ({len(own)} seeds)')
+        axes.set(xlabel=what, ylabel=METRICS[stage.metric])
+        axes.grid(alpha=0.3)
+        if records:
+            axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def _head(columns: list[str]) -> list[str]:
+    return [_row(columns), '|---' * len(columns) + '|']
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f'| {" | ".join(cells)} |'
+
+
+def _covers(difference: Difference) -> str:
+    seeds = len(difference.values)
+    what = f'{seeds} seeds' if seeds > 1 else '1 seed'
+    return what if difference.images_error is None else f'{what} and images' if seeds > 1 else 'images, 1 seed'
+
+
+def _what(records: Iterable[Mapping[str, Any]]) -> str:
+    record = next(iter(records))
+    optimizer = record['optimizer']
+    text = f'{record["epochs"]} epochs of batches of {record["batch_size"]}, learning rate {optimizer["lr"]:.2g}'
+    images = record.get('val_images')
+    if images:
+        text = f'{record["train_images"]:,} training and {images:,} test images, {text}'
+    return text
+
+
+def _sampling_error(stage: Stage, records: Records) -> str:
+    """Sentence on the error that is due to the test images, which intervals of seeds do not cover."""
+    if stage.metric.startswith('coco/'):
+        return 'The intervals do not cover the choice of the test images. Its error was not measured.'
+    record = next(iter(records.values()))
+    part = mean(final_values(records, stage.metric).values()) / 100
+    error = 100 * (part * (1 - part) / record['val_images']) ** 0.5
+    return (
+        f'The intervals do not cover the choice of the {record["val_images"]:,} test images, from which each accuracy '
+        f'has a standard error of about {error:.1f} points.'
+    )
 
 
 def _lambdas(records: Iterable[Mapping]) -> str:
@@ -145,105 +350,8 @@ def _lambdas(records: Iterable[Mapping]) -> str:
     return f'{min(r[0] for r in ranges):.4g} to {max(r[1] for r in ranges):.4g}' if ranges else ''
 
 
-def _relative_time(finished: Records, arm: str) -> str:
-    """Processor time of an arm's runs divided by that of LN's runs, over the seeds that have both."""
-    seeds = [seed for name, seed in finished if name == arm and (BASELINE, seed) in finished]
-    if not seeds:
-        return 'not measured'
-    one, other = (sum(finished[name, seed]['cpu_seconds'] for seed in seeds) for name in (arm, BASELINE))
-    return f'{one / other:.2f}'
-
-
-def _differences(study: Study, stage: Stage, finished: Records) -> list[str]:
-    values = final_values(finished, stage.metric)
-    rows = [
-        'Paired differences, the same seed minus the same seed:',
-        '',
-        '| difference | mean, 95% interval | per seed | pairs | zero is |',
-        '|---|---|---|---|---|',
-    ]
-    pairs = [(arm, BASELINE) for arm in stage.arms if arm != BASELINE]
-    pairs += [pair for pair in study.contrasts if set(pair) <= set(stage.arms)]
-    found = {f'{arm} - {other}': arm_difference(values, arm, other) for arm, other in pairs}
-    found |= {factor: factor_difference(values, factor) for factor in FACTORS}
-    rows += [_difference_row(name, difference, stage) for name, difference in found.items() if difference is not None]
-    return rows if len(rows) > 4 else ['There are no pairs yet.']
-
-
-def _difference_row(name: str, difference: Difference, stage: Stage) -> str:
-    each = ', '.join(_number(value, stage, sign=True) for value in difference.values)
-    mean = _number(difference.mean, stage, sign=True)
-    if difference.half_width is None:
-        return f'| {name} | {mean} | {each} | 1 | unknown from one pair |'
-    where = 'outside' if difference.is_shown else 'inside'
-    count = len(difference.values)
-    return f'| {name} | {mean} ± {_number(difference.half_width, stage)} | {each} | {count} | {where} |'
-
-
-def _corrupted(stage: Stage, finished: Records) -> list[str]:
-    """Accuracy on corrupted images, over the seeds for which every evaluated arm has it on as many images."""
-    found = {key: record['corrupted'] for key, record in finished.items() if 'corrupted' in record}
-    images = max((entry['images'] for entry in found.values()), default=0)
-    found = {key: entry for key, entry in found.items() if entry['images'] == images}
-    arms = [arm for arm in stage.arms if arm in {name for name, _ in found}]
-    seeds = [seed for seed in sorted({seed for _, seed in found}) if all((arm, seed) in found for arm in arms)]
-    if BASELINE not in arms or not seeds:
-        return []
-    others = [arm for arm in arms if arm != BASELINE]
-    listed = {name: ', '.join(map(str, values)) for name, values in (('seeds', seeds), ('severities', SEVERITIES))}
-    lines = [
-        f'Accuracy of the same runs, seeds {listed["seeds"]}, on {images} validation images with the corruptions of '
-        f'ImageNet-C, mean of the severities {listed["severities"]}:',
-        '',
-        f'| images | {" | ".join(arms)} | {" | ".join(f"{arm} - {BASELINE}" for arm in others)} |',
-        '|---' * (1 + len(arms) + len(others)) + '|',
-    ]
-    for row in ('clean', *CORRUPTIONS, 'mean of the corruptions'):
-        values = {key: r[row] if row in r else mean(r[c] for c in CORRUPTIONS) for key, r in found.items()}
-        own = {arm: [values[arm, seed] for seed in seeds] for arm in arms}
-        cells = [_number(mean(own[arm]), stage) for arm in arms]
-        for arm in others:
-            difference = paired_difference(own[arm], own[BASELINE])
-            spread = '' if difference.half_width is None else f' ± {_number(difference.half_width, stage)}'
-            cells.append(_number(difference.mean, stage, sign=True) + spread)
-        lines.append(f'| {row.replace("_", " ")} | {" | ".join(cells)} |')
-    return [*lines, '']
-
-
-def _number(value: float, stage: Stage, sign: bool = False) -> str:
-    """Per cent for a classifier with two digits, AP between 0 and 1 with three."""
-    digits = 2 if stage.metric.startswith('accuracy') else 3
-    return f'{value:{"+" if sign else ""}.{digits}f}'
-
-
-def _place(path: Path) -> str:
-    """A path relative to the current directory, if it is inside that."""
-    path, here = path.resolve(), Path.cwd()
-    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix()
-
-
-def _conditions(study: Study, records: Mapping[str, Records]) -> list[str]:
-    lines = []
-    every = [record for found in records.values() for record in found.values()]
-    if not every:
-        return lines
-    for name, found in records.items():
-        for record in list(found.values())[:1]:
-            optimizer = ', '.join(f'{key} {value}' for key, value in record['optimizer'].items() if key != 'type')
-            lines.append(
-                f'- {name}: `{_place(study.stages[name].config)}`, {record.get("train_images", "?")} training and '
-                f'{record.get("val_images", "?")} validation images, {record["epochs"]} epochs of batches of '
-                f'{record["batch_size"]}, {record["optimizer"]["type"]} ({optimizer}).'
-            )
-    for folder, settings in study.data.items():
-        told = {key: f'{len(value)} names' if isinstance(value, list) else value for key, value in settings.items()}
-        lines.append(f'- Data `{folder}`: {", ".join(f"{key} {value}" for key, value in told.items())}.')
-    machines = sorted({name for record in every for name in record['machines']})
-    versions = sorted({', '.join(f'{key} {value}' for key, value in record['versions'].items()) for record in every})
-    lines += [
-        f'- Machine: {"; ".join(machines)}. Minutes depend on what else ran there. Processor minutes are those of the '
-        'training process only. They varied by up to a third between equal runs.',
-        f'- Versions: {"; ".join(versions)}.',
-        f'- To repeat the runs: `python projects/experiments/study/run.py {_place(study.config)}`.',
-    ]
-    return lines
+def _accuracy(entry: Mapping[str, float], row: str) -> float:
+    corrupted = mean(entry[name] for name in CORRUPTIONS)
+    return {'mean of the corruptions': corrupted, 'corrupted / clean': corrupted / entry['clean']}.get(
+        row, entry.get(row, 0.0)
+    )

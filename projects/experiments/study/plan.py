@@ -1,4 +1,4 @@
-"""Plan of a study: arms, seeds and stages, read from a config, and the config of each run."""
+"""Plan of a study, read from a config: arms, seeds and stages, and the config of each run."""
 
 import functools
 import re
@@ -11,8 +11,8 @@ from typing import Any
 from mmengine.config import Config
 
 BASELINE = 'LN'
-# The fields of the backbone that an arm sets in every config of the study, and nothing else. A study's config may add
-# arms. A field with a dot in its name is an entry of the whole config, and `allow_missing` one of the `init_cfg`.
+# Fields of the backbone that an arm sets. A field with a dot in its name is an entry of the whole config, and
+# `allow_missing` one of the `init_cfg`. A study's config may add arms.
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     'LN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='PatchEmbed')),
     'LN+DPN': dict(token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbed')),
@@ -26,17 +26,15 @@ class Stage:
     """One task that is trained with each of its arms and seeds.
 
     Args:
-        name: Name in the report and in the work directory.
+        name: Name of its kept results and of its folder in the work directory.
         config: Config file of the training runs.
         metric: Metric of the tables, as the evaluator names it.
-        title: Heading in the report; empty for the name.
+        title: Heading of its table.
         options: Entries of the config to set, as `--cfg-options` does.
         start: The stage whose weights, of the same seed, the backbone is initialized with; None is random.
         start_arm: The arm whose weights all arms are initialized with; None is the arm itself.
         arms: Names of the arms to train.
         seeds: Seeds of this stage, some of the study's; None is all of them.
-        paper: Table, model and data of `paper_values`.
-        paper_values: Published values, arm -> number or text, which the report's table has in a column of their own.
     """
 
     name: str
@@ -48,8 +46,6 @@ class Stage:
     start_arm: str | None = None
     arms: tuple[str, ...] = tuple(ARMS)
     seeds: tuple[int, ...] | None = None
-    paper: str = ''
-    paper_values: Mapping[str, float | str] = field(default_factory=dict)
 
     def is_same_task(self, other: 'Stage') -> bool:
         """Returns whether both train the same config from the same weights."""
@@ -75,36 +71,24 @@ class Study:
 
     Args:
         config: The file that it was read from.
-        title: Heading of its report.
         seeds: Every arm is trained once with each.
         stages: In the order in which they are trained.
-        data: Datasets to prepare: folder -> dict(maker=..., and the arguments of that maker of
+        arms: All arms by name.
+        work_dir: Folder of all runs.
+        data: Datasets to prepare: folder -> dict(maker=..., and the arguments of that maker in
             `experiments.study.data.MAKERS`).
-        work_dir: Folder of all runs and of the report.
-        notes: Conditions that a reader of the report needs, in Markdown.
-        findings: Conclusions, in Markdown, at the top of the report.
-        page: Name of the report without `.md`.
-        inside: The stage of the report's figures of LN and DTN from inside the network; empty for none.
-        summary: Stages of the report's first figure; empty for all that have several seeds.
-        contrasts: Pairs of arms whose difference the report has, in addition to the differences from LN.
-        dry: Every training run has two batches of two images, as a check that it works.
-        arms: All arms by name, with the fields of the backbone, or entries of the config, that each of them sets.
+        contrasts: Pairs of arms whose difference the tables have, in addition to the differences from LN.
+        primary: The comparisons that were planned as primary: stage, arm, other arm.
     """
 
     config: Path
-    title: str
     seeds: tuple[int, ...]
     stages: Mapping[str, Stage]
-    data: Mapping[str, Mapping[str, Any]]
+    arms: Mapping[str, Mapping[str, Any]]
     work_dir: Path
-    notes: str = ''
-    findings: str = ''
-    page: str = 'study'
-    inside: str = ''
-    summary: tuple[str, ...] = ()
+    data: Mapping[str, Mapping[str, Any]]
     contrasts: tuple[tuple[str, str], ...] = ()
-    dry: bool = False
-    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: dict(ARMS))
+    primary: tuple[tuple[str, str, str], ...] = ()
 
     def runs(self) -> Iterator[Run]:
         """All runs, one seed after another, so that an interrupted study has complete seeds."""
@@ -112,6 +96,10 @@ class Study:
             for stage in self.stages.values():
                 if stage.seeds is None or seed in stage.seeds:
                     yield from (Run(stage.name, arm, seed) for arm in stage.arms)
+
+    def runs_of(self, stage: Stage) -> Iterator[Run]:
+        """The runs of a stage in the order of its table."""
+        yield from (Run(stage.name, arm, seed) for arm in stage.arms for seed in stage.seeds or self.seeds)
 
     def home(self, run: Run) -> str:
         """The stage in whose folder a run is: the first one that trains the same with this arm and seed."""
@@ -146,15 +134,8 @@ class Study:
         cfg.work_dir = str(self.folder(run))
         cfg.randomness = dict(seed=run.seed)
         cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1, max_keep_ckpts=2)
-        if self.dry:
-            cfg.train_cfg.update(max_epochs=1, val_interval=1)
-            for loader, images in ((cfg.train_dataloader, 4), (cfg.val_dataloader, 2)):
-                loader.update(batch_size=2, num_workers=0, persistent_workers=False)
-                loader.dataset.indices = images
-        before = self.before(run)
-        if before is None:
-            cfg.model.backbone.init_cfg = None
-        else:
+        cfg.model.backbone.init_cfg = None
+        if before := self.before(run):
             cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(self.folder(before) / 'weights.pth'))
             if allow_missing:
                 cfg.model.backbone.init_cfg['allow_missing'] = allow_missing
@@ -166,81 +147,45 @@ def _read_config(path: Path) -> Config:
     return Config.fromfile(path)
 
 
-def load_study(
-    path: str | Path,
-    work_dir: str | Path | None = None,
-    cfg_options: Mapping[str, Any] | None = None,
-    dry: bool = False,
-) -> Study:
-    """Reads a study's config.
+def load_study(path: str | Path, work_dir: str | Path | None = None) -> Study:
+    """Reads a study's config: `seeds`, `stages` and optionally `arms`, `data`, `contrasts`, `primary`.
 
     Args:
-        path: A config with `title`, `seeds`, `stages` and optionally `data`, `work_dir`, `arms`, `contrasts`, `page`,
-            `summary`, `inside`, `findings` and `notes`. The config files of its stages are named relative to it.
-        work_dir: Takes precedence over the config's; the default is work_dirs/study-NAME.
-        cfg_options: Entries of the study's config to set.
-        dry: Only the first seed, two batches per run, in a folder `dry-run` inside the work directory.
+        path: The config. The config files of its stages are named relative to it.
+        work_dir: The default is work_dirs/study-NAME.
 
     Raises:
-        FileNotFoundError: if the study's config or the config of a stage does not exist.
-        ValueError: for a config with missing, unknown or contradictory entries.
+        FileNotFoundError: if the study's config does not exist.
+        ValueError: for a config that lacks entries, or names arms or stages that it does not have.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f'config {path} was not found')
     cfg = Config.fromfile(path)
-    cfg.merge_from_dict(dict(cfg_options or {}))
-    missing = {'title', 'seeds', 'stages'} - set(cfg)
-    if missing:
+    if missing := {'seeds', 'stages'} - set(cfg):
         raise ValueError(f'{path} is not the config of a study: it lacks {", ".join(sorted(missing))}')
-    seeds = tuple(cfg.seeds)
-    if not seeds or len(set(seeds)) != len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise ValueError(f'{path}: seeds={list(seeds)} must be different integers, none of them negative')
-    arms = {**ARMS, **{name: dict(fields) for name, fields in cfg.get('arms', {}).items()}}
-    if unknown := set(cfg.get('summary', ())) - set(cfg.stages):
-        raise ValueError(f'{path}: summary names {sorted(unknown)}, expected some of {list(cfg.stages)}')
-    work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / f'study-{path.stem}')
-    return Study(
-        config=path,
-        title=cfg.title,
-        seeds=seeds[:1] if dry else seeds,
-        stages=_load_stages(path, cfg.stages, arms),
-        data=cfg.get('data', {}),
-        work_dir=work_dir / 'dry-run' if dry else work_dir,
-        notes=cfg.get('notes', ''),
-        findings=cfg.get('findings', ''),
-        page=cfg.get('page', 'study'),
-        inside=cfg.get('inside', ''),
-        summary=tuple(cfg.get('summary', ())),
-        contrasts=tuple((one, other) for one, other in cfg.get('contrasts', ())),
-        dry=dry,
-        arms=arms,
-    )
-
-
-def _load_stages(path: Path, entries: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Stage]:
+    arms = {**ARMS, **{name: dict(values) for name, values in cfg.get('arms', {}).items()}}
     stages: dict[str, Stage] = {}
     known = {entry.name for entry in fields(Stage)} - {'name'}
-    for name, entry in entries.items():
+    for name, entry in cfg.stages.items():
         if not {'config', 'metric'} <= set(entry) <= known:
-            raise ValueError(
-                f'{path}: stages.{name} has {sorted(entry)}, expected some of {sorted(known)} with config and metric'
-            )
+            raise ValueError(f'{path}: stages.{name} has {sorted(entry)}, expected config, metric, or {sorted(known)}')
         given = {key: tuple(entry[key]) for key in ('arms', 'seeds') if key in entry}
         stage = Stage(**{**entry, **given, 'name': name, 'config': path.parent / entry['config']})
-        if not stage.config.is_file():
-            raise FileNotFoundError(f'{path}: stages.{name}.config={stage.config} was not found')
-        if stage.start is not None and stage.start not in stages:
-            raise ValueError(f'{path}: stages.{name}.start={stage.start} must be an earlier stage: {list(stages)}')
-        unknown = [arm for arm in (*stage.arms, *stage.paper_values, stage.start_arm or BASELINE) if arm not in arms]
-        if unknown:
-            raise ValueError(f'{path}: stages.{name} names the arms {unknown}, expected some of {list(arms)}')
+        if unknown := {*stage.arms, stage.start_arm or BASELINE} - set(arms):
+            raise ValueError(f'{path}: stages.{name} names the arms {sorted(unknown)}, expected some of {list(arms)}')
         if stage.start is not None:
-            lacking = {stage.start_arm} if stage.start_arm else set(stage.arms)
-            lacking -= set(stages[stage.start].arms)
-            if lacking:
-                raise ValueError(
-                    f'{path}: stages.{stage.start} does not train the arms {sorted(lacking)} that {name} needs'
-                )
+            needed = {stage.start_arm} if stage.start_arm else set(stage.arms)
+            if stage.start not in stages or not needed <= set(stages[stage.start].arms):
+                raise ValueError(f'{path}: stages.{name}.start={stage.start} must be an earlier stage with {needed}')
         stages[name] = stage
-    return stages
+    return Study(
+        config=path,
+        seeds=tuple(cfg.seeds),
+        stages=stages,
+        arms=arms,
+        work_dir=Path(work_dir or Path('work_dirs') / f'study-{path.stem}'),
+        data=cfg.get('data', {}),
+        contrasts=tuple(map(tuple, cfg.get('contrasts', ()))),
+        primary=tuple(map(tuple, cfg.get('primary', ()))),
+    )

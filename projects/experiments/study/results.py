@@ -1,107 +1,97 @@
-"""Kept results of a study: the records of its finished runs as small JSON files, one per stage.
-
-The report can be regenerated from them without the work directory, which holds the weights.
-"""
+"""Kept results of a study: the records of its finished runs as small JSON files, one per stage."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.study.plan import Run, Study
-from experiments.study.records import fingerprint, has_config, read_record
+from experiments.study.plan import Study
+from experiments.study.training import fingerprint, has_config, read_record
 from tokennorm.files import write_atomically
 
 Records = dict[tuple[str, int], dict[str, Any]]  # of a stage, by arm and seed
-_DROPPED = ('command', 'stage')
-
-
-def read_runs(study: Study) -> dict[str, Records]:
-    """The records in the work directory, by stage: those of all runs that have begun."""
-    found: dict[str, Records] = {name: {} for name in study.stages}
-    for stage in study.stages.values():
-        for arm in stage.arms:  # in the order of the tables
-            for seed in stage.seeds or study.seeds:
-                folder = study.folder(Run(stage.name, arm, seed))
-                record = read_record(folder)
-                if record is not None:
-                    scores = folder / 'scores.json'
-                    more = dict(scores=json.loads(scores.read_text())) if scores.is_file() else {}
-                    found[stage.name][arm, seed] = record | more
-    return found
 
 
 def keep_results(study: Study, folder: Path) -> list[Path]:
-    """Writes the finished runs of each stage to `folder/STAGE.json`, one run per line; returns the files.
+    """Writes the finished runs of each stage to `folder/STAGE.json`, one run per line; returns the changed files.
 
     Runs that the files already hold stay in them, unless the work directory has finished them again. The files hold the
-    curve of the stage's metric only, rounded to five decimals. A run that several stages share is kept once.
+    curve of the stage's metric only, rounded to five decimals, and the scores per image, where there are some. A run
+    that several stages share is kept once.
 
     Raises:
-        ValueError: if a stage has new runs, and kept ones of another config.
+        ValueError: if a run, in the work directory or kept beside a new one, has another config than the plan.
     """
     paths = []
-    kept = read_results(study, folder) if any((folder / f'{name}.json').is_file() for name in study.stages) else {}
-    for name, records in read_runs(study).items():
-        metric = study.stages[name].metric
-        own = {key for key in records if study.home(Run(name, *key)) == name}
-        finished = {key: _small(r, metric) for key, r in records.items() if r['finished'] and key in own}
-        for (arm, seed), record in finished.items():
-            cfg = study.run_config(Run(name, arm, seed))
-            if has_config(record, cfg):
-                record['fingerprint'] = fingerprint(cfg)
-        if not finished:
-            continue
-        old = {key: record for key, record in kept.get(name, {}).items() if study.home(Run(name, *key)) == name}
-        if any(old.get(key) != record for key, record in finished.items()):
-            for (arm, seed), record in old.items():
-                if record['fingerprint'] != fingerprint(study.run_config(Run(name, arm, seed))):
-                    raise ValueError(
-                        f'{folder / name}.json: {arm} with seed {seed} has another config than {study.config}'
-                    )
-        finished = old | finished
-        order = [(arm, seed) for arm in study.stages[name].arms for seed in study.seeds]
-        lines = ',\n'.join(json.dumps(finished[key]) for key in order if key in finished)
+    for name, stage in study.stages.items():
         path = folder / f'{name}.json'
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f'[\n{lines}\n]\n'.encode())
-        paths.append(path)
+        kept = _read(path)
+        new: Records = {}
+        for run in study.runs_of(stage):
+            record = read_record(study.folder(run))
+            if record and record['finished'] and study.home(run) == name:
+                new[run.arm, run.seed] = _small(record, stage.metric, study.folder(run) / 'scores.json')
+        for run in study.runs_of(stage):
+            record = (kept | new).get((run.arm, run.seed))
+            if new and record:
+                cfg = study.run_config(run)
+                if not has_config(record, cfg):
+                    raise ValueError(f'{path}: {run} has another config than {study.config}')
+                record['fingerprint'] = fingerprint(cfg)
+        if new and kept | new != kept:
+            order = [(run.arm, run.seed) for run in study.runs_of(stage) if (run.arm, run.seed) in kept | new]
+            lines = ',\n'.join(json.dumps((kept | new)[key]) for key in order)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, f'[\n{lines}\n]\n'.encode())
+            paths.append(path)
     return paths
 
 
 def read_results(study: Study, folder: Path) -> dict[str, Records]:
-    """The kept records, by stage. A stage without a file has none."""
-    found: dict[str, Records] = {name: {} for name in study.stages}
-    paths = {name: folder / f'{name}.json' for name in study.stages}
-    if not any(path.is_file() for path in paths.values()):
-        raise FileNotFoundError(
-            f'{folder} has no results of this study, expected {", ".join(p.name for p in paths.values())}'
-        )
-    for name, path in paths.items():
-        if not path.is_file():
-            continue
-        try:
-            records = {(record['arm'], record['seed']): record for record in json.loads(path.read_text('utf-8'))}
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
-            raise ValueError(f'{path} does not hold results: {error}; write it with --keep') from None
-        for arm, seed in records:
-            if arm not in study.stages[name].arms or seed not in study.seeds:
-                raise ValueError(f'{path} holds arm {arm!r} with seed {seed}, which {study.config} does not have')
-        found[name] = records
-    shared = {
-        study.folder(Run(name, *key)): record for name, records in found.items() for key, record in records.items()
-    }
+    """The kept records by stage, in the order of the tables. A stage also has the runs that it shares with others."""
+    by_folder = {}
     for name, stage in study.stages.items():
-        runs = ((arm, seed) for arm in stage.arms for seed in stage.seeds or study.seeds)  # in the order of the tables
-        folders = {key: study.folder(Run(name, *key)) for key in runs}
-        found[name] = {key: shared[path] for key, path in folders.items() if path in shared}
-    return found
+        found = _read(folder / f'{name}.json')
+        runs = {(run.arm, run.seed): run for run in study.runs_of(stage)}
+        if unknown := set(found) - set(runs):
+            raise ValueError(f'{folder}/{name}.json holds {sorted(unknown)}, which {study.config} does not have')
+        by_folder |= {study.folder(runs[key]): record for key, record in found.items()}
+    return {
+        name: {
+            (run.arm, run.seed): by_folder[study.folder(run)]
+            for run in study.runs_of(stage)
+            if study.folder(run) in by_folder
+        }
+        for name, stage in study.stages.items()
+    }
 
 
-def _small(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def value_at(record: Mapping[str, Any], epoch: int, metric: str) -> float:
+    """The metric after an epoch. `CocoMetric` gives none if a detector found nothing, which is an AP of 0."""
+    values = record['curve'][str(epoch)]
+    return values.get(metric, 0.0) if metric.startswith('coco/') else values[metric]
+
+
+def final_values(records: Records, metric: str) -> dict[tuple[str, int], float]:
+    """The metric at the last epoch, by arm and seed: accuracy in percent, AP from 0 to 100."""
+    scale = 100 if metric.startswith('coco/') else 1
+    return {key: scale * value_at(record, record['epochs'], metric) for key, record in records.items()}
+
+
+def _read(path: Path) -> Records:
+    if not path.is_file():
+        return {}
+    try:
+        return {(record['arm'], record['seed']): record for record in json.loads(path.read_text('utf-8'))}
+    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        raise ValueError(f'{path} does not hold results: {error}; write it with --keep') from None
+
+
+def _small(record: Mapping[str, Any], metric: str, scores: Path) -> dict[str, Any]:
     curve = {
         epoch: {metric: round(values[metric], 5)} if metric in values else {}
         for epoch, values in record['curve'].items()
     }
     times = {key: round(record[key], 1) for key in ('seconds', 'cpu_seconds')}
-    return {key: value for key, value in record.items() if key not in _DROPPED} | times | dict(curve=curve)
+    more = dict(scores=json.loads(scores.read_text())) if scores.is_file() else {}
+    return {k: v for k, v in record.items() if k not in ('command', 'stage')} | times | dict(curve=curve) | more

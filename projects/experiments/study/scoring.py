@@ -2,10 +2,11 @@
 
 import base64
 import contextlib
+import functools
 import io
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,20 @@ from mmengine.runner import Runner
 from pycocotools.cocoeval import COCOeval
 
 from experiments.study.plan import Run, Study
-from experiments.study.records import is_finished
+from experiments.study.training import is_finished
 from tokennorm.engine.build import build_runner
 from tokennorm.files import write_atomically
 
 NAME = 'scores.json'
 RESAMPLES = 200  # of the test images, for AP
-_SHOWN = 2000  # of the test images, for accuracy, which is computed when it is read
+_SHOWN = 1000  # of the test images, for accuracy, which is computed when it is read
 
 
-def resamples(images: int, number: int) -> np.ndarray:
-    """Returns indices (number, images), drawn with replacement; the same for all runs with as many images."""
-    return np.random.default_rng(0).integers(images, size=(number, images))
+def resamples(images: int, number: int) -> Iterator[np.ndarray]:
+    """Yields `number` times indices (images,), drawn with replacement; the same for all runs with as many images."""
+    rng = np.random.default_rng(0)
+    for _ in range(number):
+        yield rng.integers(images, size=images)
 
 
 def pack(correct: np.ndarray) -> str:
@@ -41,11 +44,16 @@ def unpack(text: str, count: int) -> np.ndarray:
 
 
 def resampled_values(scores: Mapping[str, Any]) -> np.ndarray:
-    """Returns the metric (N,) on N resamples of the test images: accuracy in percent, or AP from 0 to 1."""
+    """Returns the metric (N,) on N resamples of the test images: accuracy in percent, or AP from 0 to 100."""
     if 'resampled' in scores:
-        return np.array(scores['resampled'])
-    correct = unpack(scores['correct'], scores['images'])
-    return np.array([100 * correct[chosen].mean() for chosen in resamples(len(correct), _SHOWN)])
+        return 100 * np.array(scores['resampled'])
+    return _resampled_accuracy(scores['correct'], scores['images'])
+
+
+@functools.cache
+def _resampled_accuracy(text: str, images: int) -> np.ndarray:
+    correct = unpack(text, images)
+    return np.array([100 * correct[chosen].mean() for chosen in resamples(images, _SHOWN)])
 
 
 def score_run(study: Study, run: Run) -> dict[str, Any] | None:

@@ -2,14 +2,14 @@
 
 This plan was written before the first run; the learning rates of PVT-mini were filled in when their trials had ended,
 and those of Swin-mini are still to be chosen. Before any run had finished, epochs were cut to what an hour pays for:
-classifiers from 10 to 4, detectors from 24 to 12. Data below one folder, `data` or that of `--data-from`:
+classifiers from 10 to 4, detectors from 24 to 12. Data in `data`:
 
 - `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
 - `raccoon/images/` and `raccoon/annotations/{train,val}.json`: https://github.com/datitran/raccoon_dataset, 150 and 49
   images, in COCO format. MIT licence.
 
-    python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2 --minutes 60
+    python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2
 
 Questions, in the order in which they are paid for:
 
@@ -38,8 +38,6 @@ the best rate of its family: LN's for LN and local, DTN's for both DTN arms. PVT
 DTN 13.83, 14.33, 13.76. So 1e-3 for all four arms.
 """
 
-title = 'Pretrain with a norm, then detect with it'
-page = 'evidence'
 seeds = (10, 11, 12, 100)
 trained = (10, 11, 12)
 
@@ -62,6 +60,13 @@ arms = {
         token_norm_cfg=dict(type='LN', eps=1e-6), stem_cfg=dict(type='DualPatchEmbedWithStatistics')
     ),
 }
+primary = [
+    ('pvt_mini', 'DTN', 'LN'),
+    ('pvt_mini', 'local', 'LN'),
+    ('pvt_mini', 'DTN', 'local'),
+    ('bccd_own', 'DTN', 'LN'),
+    ('nuclei_own', 'DTN', 'LN'),
+]
 contrasts = [('DTN', 'local'), ('DTN 20x', 'DTN'), ('DPN+statistics', 'LN+DPN')]
 
 

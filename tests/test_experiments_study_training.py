@@ -1,0 +1,160 @@
+"""Runs of a study: an interrupted run equals an uncut one bit for bit, arms share initial values, results are kept."""
+
+import fcntl
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine import DefaultScope
+from mmengine.registry import MODELS
+
+from experiments.study import plan
+from experiments.study.plan import Run
+from experiments.study.results import final_values, keep_results, read_results
+from experiments.study.scoring import score_run
+from experiments.study.training import (
+    SharedInitHook,
+    copy_shared,
+    is_finished,
+    new_record,
+    read_record,
+    shared_init,
+    train_run,
+    write_record,
+)
+from tests.study_case import make_study
+from tokennorm.messages import UserError
+
+TOOL = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'run.py'
+
+
+def weights(study, run):
+    return torch.load(study.folder(run) / 'weights.pth', weights_only=False)['state_dict']
+
+
+@pytest.fixture(scope='module')
+def uncut(tmp_path_factory):
+    """A study whose pretraining of DTN+DPN with seed 0 is finished."""
+    study = make_study(tmp_path_factory.mktemp('study'))
+    train_run(study, Run('pretrain', 'DTN+DPN', 0))
+    return study
+
+
+def test_interrupted_run_equals_uncut_run(uncut, monkeypatch):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    cut = make_study(uncut.config.parent, name='cut')
+
+    def interrupt(self, runner, metrics=None):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedInitHook, 'after_val_epoch', interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(cut, run)
+    record = read_record(cut.folder(run))
+    assert not record['finished']
+    assert record['seconds'] > 0
+    train_run(cut, run)
+    record, whole = (read_record(study.folder(run)) for study in (cut, uncut))
+    assert record['curve'] == whole['curve']
+    assert list(whole['curve']) == ['1', '2']
+    one, two = weights(cut, run), weights(uncut, run)
+    assert [key for key in two if not torch.equal(one[key], two[key])] == []
+    logits = torch.cat([value for key, value in two.items() if key.endswith('_logit')]).sigmoid()
+    assert whole['lambda'] == pytest.approx([logits.min().item(), logits.max().item()], abs=1e-4)
+    assert whole['parameters'] == sum(value.numel() for value in two.values())
+    assert not list(cut.folder(run).glob('epoch_*.pth'))
+    before = (cut.folder(run) / 'record.json').read_text()
+    train_run(cut, run)
+    assert (cut.folder(run) / 'record.json').read_text() == before, 'a finished run was repeated'
+
+
+def test_detector_starts_from_its_own_pretraining_and_is_scored_and_kept(uncut, monkeypatch, tmp_path):
+    run = Run('retinanet', 'DTN+DPN', 0)
+    started = {}
+    before_train = SharedInitHook.before_train
+
+    def noting(self, runner):
+        before_train(self, runner)
+        started.update({key: value.clone() for key, value in runner.model.state_dict().items()})
+
+    monkeypatch.setattr(SharedInitHook, 'before_train', noting)
+    train_run(uncut, run)
+    pretrained = weights(uncut, uncut.before(run))
+    kept = [key for key in started if key.startswith('backbone.') and 'pos_embed' not in key]
+    assert len(kept) > 50
+    assert [key for key in kept if not torch.equal(started[key], pretrained[key])] == []
+    assert score_run(uncut, Run('pretrain', 'DTN', 0)) is None, 'not trained'
+    scores = {}
+    for stage in ('pretrain', 'retinanet'):
+        run = Run(stage, 'DTN+DPN', 0)
+        scores[stage] = score_run(uncut, run)
+        record, metric = read_record(uncut.folder(run)), uncut.stages[stage].metric
+        value = final_values({(run.arm, 0): record}, metric)[run.arm, 0]
+        assert scores[stage]['value'] * (100 if stage == 'retinanet' else 1) == pytest.approx(value, abs=0.051)
+    assert [path.name for path in keep_results(uncut, tmp_path)] == ['pretrain.json', 'retinanet.json']
+    found = read_results(uncut, tmp_path)
+    assert {stage: records['DTN+DPN', 0]['scores'] for stage, records in found.items()} == scores
+    assert keep_results(uncut, tmp_path) == []
+
+
+def test_two_processes_do_not_train_in_one_folder(uncut):
+    run = Run('pretrain', 'LN', 0)
+    uncut.folder(run).mkdir(parents=True)
+    with (uncut.folder(run) / '.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match='another process is training in'):
+            train_run(uncut, run)
+
+
+def test_run_of_another_config_is_not_continued(uncut):
+    run = Run('pretrain', 'DTN+DPN', 0)
+    study = make_study(uncut.config.parent, name='other')
+    study.folder(run).mkdir(parents=True)
+    write_record(study.folder(run), new_record(study.run_config(run), run))
+    config = study.stages['pretrain'].config
+    text = config.read_text()
+    config.write_text(text + 'optim_wrapper = dict(optimizer=dict(lr=0.5))\n')
+    plan._read_config.cache_clear()  # as in another process
+    try:
+        with pytest.raises(UserError, match='holds a run of another config'):
+            train_run(study, run)
+        write_record(study.folder(run), read_record(study.folder(run)) | dict(finished=True))
+        with pytest.raises(ValueError, match=r'pretrain\.json: pretrain DTN\+DPN seed 0 has another config'):
+            keep_results(study, config.parent / 'kept')
+    finally:
+        config.write_text(text)
+        plan._read_config.cache_clear()
+
+
+def test_arms_of_a_seed_start_alike_and_seeds_do_not(uncut):
+    starts = {}
+    for arm, seed in (('LN', 0), ('DTN+DPN', 0), ('LN', 1)):
+        cfg = uncut.run_config(Run('pretrain', arm, seed))
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            shared = shared_init(cfg, seed, with_backbone=True)
+            model = MODELS.build(cfg.model)
+        model.init_weights()
+        copied = copy_shared(model, shared)
+        starts[arm, seed] = model.state_dict()
+        own = sorted(set(starts[arm, seed]) - set(copied))
+        assert all('patch_embed' in key or key.endswith(('_logit', 'position')) for key in own), own
+        assert ('backbone.stages.0.patch_embed.proj.weight' in own) == (arm == 'DTN+DPN')
+    of_ln, of_both, of_other_seed = starts.values()
+    shared_keys = [k for k, v in of_ln.items() if k in of_both and of_both[k].shape == v.shape]
+    assert len(shared_keys) > 80
+    assert all(torch.equal(of_ln[key], of_both[key]) for key in shared_keys)
+    assert not torch.equal(of_ln['head.fc.weight'], of_other_seed['head.fc.weight'])
+
+
+@pytest.mark.slow
+def test_whole_grid_by_the_tool(tmp_path):
+    study = make_study(tmp_path, seeds=(0, 1))
+    main = runpy.run_path(str(TOOL))['main']
+    main([str(study.config), '--work-dir', str(study.work_dir), '--jobs', '2'])
+    assert all(is_finished(study.folder(run)) for run in study.runs())
+    main([str(study.config), '--work-dir', str(study.work_dir), '--score', '--arms', 'LN'])
+    scores = [json.loads((study.folder(Run('pretrain', 'LN', seed)) / 'scores.json').read_text()) for seed in (0, 1)]
+    assert [entry['images'] for entry in scores] == [12, 12]
