@@ -50,7 +50,10 @@ def test_a_report_that_fails_is_a_warning_of_one_line(tmp_path, caplog):
         ReportHook().after_train(runner)
     messages = [record.getMessage() for record in caplog.records]
     path = tmp_path / 'gone' / 'report.html'
-    assert messages == [f'{path} was not written (ValueError: val_evaluator is not a tokennorm.CocoMetric)']
+    assert messages == [
+        f'{path} was not written (ValueError: val_evaluator is not a tokennorm.CocoMetric, '
+        'which `tokennorm train` sets; `tokennorm test CONFIG WORK_DIR --report` writes a report)'
+    ]
     caplog.clear()
     hook = ReportHook()
     hook.before_train(runner)  # nothing is trained after it, so there is nothing to report on

@@ -18,7 +18,10 @@ def report_on(runner: Runner, split: str, path: str | Path, checkpoint: str | No
     metrics = [] if loop is None else loop.evaluator.metrics
     metric = next((metric for metric in metrics if hasattr(metric, 'detections')), None)
     if metric is None:
-        raise ValueError(f'{split}_evaluator is not a tokennorm.CocoMetric')
+        raise ValueError(
+            f'{split}_evaluator is not a tokennorm.CocoMetric, which `tokennorm train` sets; '
+            '`tokennorm test CONFIG WORK_DIR --report` writes a report'
+        )
     if not metric.detections or metric.ann_file is None:
         raise ValueError(f'the {split} data was not evaluated against an annotation file')
     dataset = loop.dataloader.dataset
