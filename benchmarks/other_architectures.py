@@ -30,7 +30,7 @@ ARCHITECTURES = {  # name: config, options
     ),
     'T2T-ViT_t-14': ('t2t-vit-t-14_8xb64_in1k', ''),
     'Swin-T': ('swin-tiny_16xb64_in1k', ''),
-    'Swin-S': ('swin-tiny_16xb64_in1k', 'model.backbone.arch=small'),
+    'Swin-S': ('swin-small_16xb64_in1k', ''),
     'ConViT-S': (TIMM, ''),
     'TNT-S': (TIMM, 'model.backbone.model.model_name=tnt_s_patch16_224'),
     'ConvNeXt-T': (

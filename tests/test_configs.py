@@ -1,19 +1,17 @@
 """Every config builds, variants differ only in norm, stem and initial weights, and norms are not decayed."""
 
-import argparse
 import ast
 import re
-import shlex
-from pathlib import Path
 
 import pytest
 import torch
-from mmengine import Config, DefaultScope
-from mmengine.config import DictAction
+from mmengine import DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 from tests.helpers.configs import ROOT, build_model, resolve
+from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
+from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
 EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
 TESTED_ELSEWHERE = ('segmentation', 'timm')
@@ -29,6 +27,7 @@ QUICK = re.compile(
     r'.*(pvt-mini|pvt-t-dpn_|(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|'
     r'(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
 )
+OF_PVT = re.compile(r'(^|_)pvt(?P<v2>v2)?-(tiny|small|large|[tsml]|b\d)[-_]')  # without PVT-mini
 PUBLISHED = {
     'tokennorm.PVT': 'https://github.com/whai362/PVT/releases/download/v2/pvt_{}.pth',
     'tokennorm.PVTv2': 'https://github.com/whai362/PVT/releases/download/v2/pvt_v2_{}.pth',
@@ -63,6 +62,11 @@ def flatten(node, name=''):
 
 def control_of(path):
     return path.with_name(re.sub('-(dtn|dpn)', '', path.name))
+
+
+def of_pvt_with_dtn(path):
+    match = OF_PVT.search(path.name)
+    return match is not None and not match['v2'] and '-dtn' in path.name
 
 
 @pytest.fixture(
@@ -105,11 +109,24 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
         of_part = {key for key in different if key.startswith(prefix)}
         assert bool(of_part) == (f'-{part}' in path.name)
         different -= of_part
+    if of_pvt_with_dtn(path):
+        arch = 'model.backbone.arch'
+        assert variant[arch] == f'{control[arch]}-dtn'  # the heads of the DTN authors' code
+        different -= {arch}
     assert different == set()
     if '-dtn' in path.name:
         assert variant['model.backbone.token_norm_cfg.type'] == 'DTN'
     if '-dpn' in path.name:
         assert variant['model.backbone.stem_cfg.type'] == 'DualPatchEmbed'
+
+
+@pytest.mark.parametrize('path', [path for path in CONFIGS if OF_PVT.search(path.name)], ids=name_of)
+def test_each_pvt_config_states_its_heads(path):
+    arch = resolve(path).model.backbone.arch
+    heads = {**PVT_ARCHS, **PVT_V2_ARCHS}[arch]['num_heads']
+    assert heads == ((4, 4, 5, 8) if of_pvt_with_dtn(path) else (1, 2, 5, 8))
+    if '-dtn' in path.name:
+        assert str(heads) in ast.get_docstring(ast.parse(path.read_text()))
 
 
 @pytest.mark.parametrize('base', sorted(ROOT.glob('_base_/*/*.py')), ids=name_of)
@@ -119,19 +136,11 @@ def test_what_is_common_is_used(base):
 
 
 def pretraining_of(path):
-    """The config, and the work directory, of the pretraining command in a variant's docstring."""
+    """The config of the pretraining command in a variant's docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text()))
-    command = shlex.split(docstring[docstring.index('tools/dist_train.sh') :].replace('\\\n', ''))
-    parser = argparse.ArgumentParser()
-    parser.add_argument('launcher')
-    parser.add_argument('config')
-    parser.add_argument('gpus')
-    parser.add_argument('--work-dir')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
-    args = parser.parse_args(command)
-    cfg = Config.fromfile(ROOT.parent / args.config)
-    cfg.merge_from_dict(args.cfg_options or {})
-    return cfg, args.work_dir or f'work_dirs/{Path(args.config).stem}'
+    config, gpus = re.search(r'    tools/dist_train.sh (\S+) (\d+)$', docstring, re.MULTILINE).groups()
+    assert f'_{gpus}xb' in config
+    return ROOT.parent / config
 
 
 @pytest.mark.parametrize('path', COCO, ids=name_of)
@@ -143,8 +152,8 @@ def test_initial_weights_fit_the_detector(path):
         assert checkpoint.startswith(PUBLISHED[backbone.type].format(backbone.arch))
         assert checkpoint.endswith('.pth')
         return
-    pretraining, work_dir = pretraining_of(path)
-    assert checkpoint == f'{work_dir}/epoch_{pretraining.train_cfg.max_epochs}.pth'
+    pretraining = resolve(pretraining_of(path))
+    assert checkpoint == f'work_dirs/{pretraining_of(path).stem}/epoch_{pretraining.train_cfg.max_epochs}.pth'
     for key in ('type', 'arch', 'token_norm_cfg', 'stem_cfg', 'norm_cfg', 'l_dtn'):
         assert backbone.get(key) == pretraining.model.backbone.get(key), key
 
@@ -155,7 +164,7 @@ def test_initial_weights_fit_the_detector(path):
 def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
     """Both with a small architecture of the backbone, which they share."""
     backbones = []
-    for cfg in (pretraining_of(path)[0], Config.fromfile(path)):
+    for cfg in (resolve(pretraining_of(path)), resolve(path)):
         small = cfg.model.backbone | dict(arch=SMALL[cfg.model.backbone.type])
         if backbones:
             small['init_cfg'] = dict(cfg.model.backbone.init_cfg, checkpoint=str(tmp_path / 'epoch_300.pth'))

@@ -1,5 +1,7 @@
 """Mask R-CNN on PVT-Tiny with Dynamic Token Normalization.
 
+DTN and attention have the heads (4, 4, 5, 8) of the DTN authors' code.
+
 The initial weights are those of your own ImageNet pretraining:
 
     tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py 8
@@ -9,6 +11,8 @@ _base_ = './mask-rcnn_pvt-t_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
-        token_norm_cfg=dict(type='DTN'), init_cfg=dict(checkpoint='work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth')
+        arch='tiny-dtn',
+        token_norm_cfg=dict(type='DTN'),
+        init_cfg=dict(checkpoint='work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth'),
     )
 )

@@ -1,4 +1,4 @@
-"""Mask R-CNN on PVT-Tiny with LayerNorm, initialized from the PVT authors' ImageNet weights."""
+"""Mask R-CNN on PVT-Tiny with LayerNorm, PVT's heads (1, 2, 5, 8) and its authors' ImageNet weights."""
 
 _base_ = [
     '../_base_/models/mask-rcnn_fpn.py',

@@ -1,4 +1,4 @@
-"""RetinaNet on PVT-Medium with LayerNorm, initialized from the PVT authors' ImageNet weights."""
+"""RetinaNet on PVT-Medium with LayerNorm, PVT's heads (1, 2, 5, 8) and its authors' ImageNet weights."""
 
 _base_ = './retinanet_pvt-t_fpn_1x_coco.py'
 

@@ -1,10 +1,8 @@
-"""RetinaNet on PVT-Small with Dual PatchNorm.
+"""RetinaNet on PVT-Small with Dual PatchNorm and PVT's heads (1, 2, 5, 8).
 
 The initial weights are those of your own ImageNet pretraining:
 
-    tools/dist_train.sh configs/imagenet/pvt-small_8xb128_in1k.py 8 \\
-        --work-dir work_dirs/pvt-small-dpn_8xb128_in1k \\
-        --cfg-options model.backbone.stem_cfg.type=DualPatchEmbed
+    tools/dist_train.sh configs/imagenet/pvt-small-dpn_8xb128_in1k.py 8
 """
 
 _base_ = './retinanet_pvt-s_fpn_1x_coco.py'

@@ -1,5 +1,7 @@
 """RetinaNet on PVT-Small with Dynamic Token Normalization.
 
+DTN and attention have the heads (4, 4, 5, 8) of the DTN authors' code.
+
 The initial weights are those of your own ImageNet pretraining:
 
     tools/dist_train.sh configs/imagenet/pvt-small-dtn_8xb128_in1k.py 8
@@ -9,6 +11,8 @@ _base_ = './retinanet_pvt-s_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
-        token_norm_cfg=dict(type='DTN'), init_cfg=dict(checkpoint='work_dirs/pvt-small-dtn_8xb128_in1k/epoch_300.pth')
+        arch='small-dtn',
+        token_norm_cfg=dict(type='DTN'),
+        init_cfg=dict(checkpoint='work_dirs/pvt-small-dtn_8xb128_in1k/epoch_300.pth'),
     )
 )

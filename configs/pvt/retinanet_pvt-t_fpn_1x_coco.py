@@ -1,4 +1,4 @@
-"""RetinaNet on PVT-Tiny with LayerNorm, initialized from the PVT authors' ImageNet weights."""
+"""RetinaNet on PVT-Tiny with LayerNorm, PVT's heads (1, 2, 5, 8) and its authors' ImageNet weights."""
 
 _base_ = [
     '../_base_/models/retinanet_fpn.py',

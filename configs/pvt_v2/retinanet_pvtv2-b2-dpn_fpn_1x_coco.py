@@ -2,9 +2,7 @@
 
 The initial weights are those of your own ImageNet pretraining:
 
-    tools/dist_train.sh configs/imagenet/pvtv2-b2_8xb128_in1k.py 8 \\
-        --work-dir work_dirs/pvtv2-b2-dpn_8xb128_in1k \\
-        --cfg-options model.backbone.stem_cfg.type=DualPatchEmbed
+    tools/dist_train.sh configs/imagenet/pvtv2-b2-dpn_8xb128_in1k.py 8
 """
 
 _base_ = './retinanet_pvtv2-b2_fpn_1x_coco.py'

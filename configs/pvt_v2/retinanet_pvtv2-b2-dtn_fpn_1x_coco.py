@@ -1,5 +1,7 @@
 """RetinaNet on PVTv2-B2 with Dynamic Token Normalization.
 
+The heads are PVTv2's own (1, 2, 5, 8): Eq. 7 centers the heads of the first two stages on their own token.
+
 The initial weights are those of your own ImageNet pretraining:
 
     tools/dist_train.sh configs/imagenet/pvtv2-b2-dtn_8xb128_in1k.py 8

@@ -2,9 +2,7 @@
 
 The initial weights are those of your own ImageNet pretraining:
 
-    tools/dist_train.sh configs/imagenet/swin-tiny_16xb64_in1k.py 16 \\
-        --work-dir work_dirs/swin-tiny-dtn-dpn_16xb64_in1k \\
-        --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+    tools/dist_train.sh configs/imagenet/swin-tiny-dtn-dpn_16xb64_in1k.py 16
 """
 
 _base_ = './retinanet_swin-t-p4-w7_fpn_1x_coco.py'

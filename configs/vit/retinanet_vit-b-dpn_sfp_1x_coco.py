@@ -2,9 +2,7 @@
 
 The initial weights are those of your own ImageNet pretraining:
 
-    tools/dist_train.sh configs/imagenet/vit-base_8xb128_in1k.py 8 \\
-        --work-dir work_dirs/vit-base-dpn_8xb128_in1k \\
-        --cfg-options model.backbone.stem_cfg.type=DualPatchEmbed
+    tools/dist_train.sh configs/imagenet/vit-base-dpn_8xb128_in1k.py 8
 """
 
 _base_ = './retinanet_vit-b_sfp_1x_coco.py'

@@ -2,9 +2,7 @@
 
 The initial weights are those of your own ImageNet pretraining:
 
-    tools/dist_train.sh configs/imagenet/vit-small_8xb128_in1k.py 8 \\
-        --work-dir work_dirs/vit-small-dtn-dpn_8xb128_in1k \\
-        --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+    tools/dist_train.sh configs/imagenet/vit-small-dtn-dpn_8xb128_in1k.py 8
 """
 
 _base_ = './retinanet_vit-s_sfp_1x_coco.py'

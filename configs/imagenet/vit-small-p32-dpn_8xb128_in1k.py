@@ -1,0 +1,5 @@
+"""ViT-S/32 with Dual PatchNorm on ImageNet-1k."""
+
+_base_ = './vit-small-p32_8xb128_in1k.py'
+
+model = dict(backbone=dict(stem_cfg=dict(type='DualPatchEmbed')))

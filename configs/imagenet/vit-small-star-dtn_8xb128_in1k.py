@@ -1,0 +1,5 @@
+"""ViT-S* of the DTN paper with Dynamic Token Normalization on ImageNet-1k."""
+
+_base_ = './vit-small-star_8xb128_in1k.py'
+
+model = dict(backbone=dict(token_norm_cfg=dict(type='DTN')))

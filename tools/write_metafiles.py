@@ -1,0 +1,218 @@
+"""Writes the metafiles of the configs and docs/configs.md from configs/results.yml: `python tools/write_metafiles.py`
+
+A new config needs a line in configs/results.yml. `--count` counts the parameters and FLOPs that are missing there. It
+takes some seconds per config.
+"""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / 'configs' / 'results.yml'
+IMAGE = {'coco': (800, 1280), 'in1k': (224, 224)}  # height and width at which FLOPs are counted
+PAPER = 'Reported by the DTN paper'
+DTN_PAPER = 'Dynamic Token Normalization (https://arxiv.org/abs/2112.02624), Table'
+COLLECTIONS = {
+    'pvt': ('PVT', 'PyramidVisionTransformer', 'https://arxiv.org/abs/2102.12122'),
+    'pvt_v2': ('PVTv2', 'PyramidVisionTransformerV2', 'https://arxiv.org/abs/2106.13797'),
+    'swin': ('Swin', 'Swin Transformer', 'https://arxiv.org/abs/2103.14030'),
+    'vit': ('ViT', 'Vision Transformer with a simple feature pyramid', 'https://arxiv.org/abs/2203.16527'),
+    'imagenet': ('ImageNet pretraining', 'Vision transformer classifiers', 'https://arxiv.org/abs/2112.02624'),
+}
+NAME = re.compile(
+    r'(?:(?P<detector>retinanet|mask-rcnn)_)?(?P<backbone>.+?)(?P<variant>(?:-dtn)?(?:-dpn)?)_(?:[sf]pn_)?'
+    r'(?P<schedule>.+)_(?P<data>coco|in1k)'
+)
+VARIANTS = {'': 'LN', '-dtn': 'DTN', '-dpn': 'DPN', '-dtn-dpn': 'DTN+DPN'}
+COLUMNS = {'retinanet': 'RetinaNet, COCO', 'mask-rcnn': 'Mask R-CNN, COCO', None: 'ImageNet'}
+
+Entry = dict[str, Any]
+
+
+def read_results() -> dict[str, dict[str, Entry]]:
+    """The entries of configs/results.yml: folder, name of the config, entry."""
+    return yaml.safe_load(RESULTS.read_text())
+
+
+def results_text(results: dict[str, dict[str, Entry]]) -> str:
+    """The text of configs/results.yml: its heading, and one line per config."""
+    text = ''.join(line for line in RESULTS.read_text().splitlines(keepends=True) if line.startswith('#'))
+    for folder, entries in results.items():
+        text += f'{folder}:\n'
+        for name, entry in entries.items():
+            values = yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=10**6).strip()
+            text += f'  {name}: {values}\n'
+    return text
+
+
+def metafile(folder: str, entries: dict[str, Entry]) -> dict[str, Any]:
+    """The content of a folder's metafile.yml, in OpenMMLab's layout."""
+    collection, architecture, url = COLLECTIONS[folder]
+    data = 'ImageNet-1k' if folder == 'imagenet' else 'COCO'
+    models = []
+    for name, entry in entries.items():
+        epochs = entry.get('epochs', 300 if folder == 'imagenet' else 12)
+        counts = {key: entry[key.lower()] for key in ('Parameters', 'FLOPs') if key.lower() in entry}
+        model = {
+            'Name': name,
+            'In Collection': collection,
+            'Config': f'configs/{folder}/{name}.py',
+            'Metadata': {'Epochs': epochs, **counts},
+        }
+        if 'paper' in entry:
+            source = f'{DTN_PAPER} {entry["table"]}'
+            model[PAPER] = {'Source': source, 'Results': metrics(data, entry['paper'])}
+        if 'measured' in entry:
+            model['Results'] = metrics(data, entry['measured'])
+        models.append(model)
+    about = {
+        'Name': collection,
+        'Metadata': {
+            'Training Data': data,
+            'Training Techniques': ['AdamW', 'Weight Decay'],
+            'Architecture': [architecture],
+        },
+        'Paper': {'URL': url},
+        'README': 'README.md',
+    }
+    return {'Collections': [about], 'Models': models}
+
+
+def metrics(data: str, values: list[float]) -> list[dict[str, Any]]:
+    """Values in the order of configs/results.yml, in OpenMMLab's layout."""
+    if data == 'ImageNet-1k':
+        found = dict(zip(('Top 1 Accuracy', 'Top 5 Accuracy'), values, strict=False))
+        return [{'Task': 'Image Classification', 'Dataset': data, 'Metrics': found}]
+    tasks = (('Object Detection', 'box AP'), ('Instance Segmentation', 'mask AP'))
+    return [
+        {'Task': task, 'Dataset': data, 'Metrics': {metric: value}}
+        for (task, metric), value in zip(tasks, values, strict=False)
+    ]
+
+
+def count(folder: str, name: str) -> dict[str, int]:
+    """Parameters, and multiplications with an addition each for one image, of the model that a config builds."""
+    import mmdet.utils
+    import mmpretrain.utils
+    from mmengine import Config, DefaultScope
+    from mmengine.registry import MODELS
+
+    from tokennorm.analysis.flops import count_operations, forward_of
+
+    classifier = folder == 'imagenet'
+    (mmpretrain if classifier else mmdet).utils.register_all_modules(init_default_scope=False)
+    cfg = Config.fromfile(ROOT / 'configs' / folder / f'{name}.py')
+    cfg.model.backbone.pop('init_cfg', None)
+    if classifier:
+        cfg.model.pop('train_cfg', None)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model).eval().double()
+    forward = model.extract_feat if classifier else forward_of(model)
+    return {
+        'parameters': sum(parameter.numel() for parameter in model.parameters()),
+        'flops': count_operations(forward, IMAGE[NAME.fullmatch(name)['data']]),
+    }
+
+
+HEADING = """# Model zoo
+
+`python tools/write_metafiles.py` writes this page from the config files and `configs/results.yml`. It shows what can be
+trained. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
+
+## Support matrix
+
+{matrix}
+Each entry is a config file. LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual
+PatchNorm in the stem. `star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels. Other
+combinations are options:
+
+```bash
+# another normalizer or stem, from random weights
+--cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed \\
+    model.backbone.init_cfg=None
+# Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
+--cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
+# random initialization, or other weights
+--cfg-options model.backbone.init_cfg=None
+--cfg-options model.backbone.init_cfg.checkpoint=FILE
+```
+
+PVT with DTN has the heads (4, 4, 5, 8) of the DTN authors' code, PVT with LayerNorm its own (1, 2, 5, 8), for which
+weights are published. The paper does not state its heads. With fewer than four heads
+[Eq. 7](concepts/dtn.md#equations) centers each head on its own token.
+
+In the tables below parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
+800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. The column
+"DTN paper" quotes the authors' results: box AP, or box / mask AP, on COCO val2017; top-1 accuracy on ImageNet-1k.
+"""
+
+
+def backbone_of(name: str) -> str:
+    """Common name of a backbone in the names of detectors (`swin-t-p4-w7`) and classifiers (`swin-tiny`): `Swin-T`."""
+    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.removesuffix('-p4-w7'))
+    family, _, rest = short.partition('-')
+    title = {'pvt': 'PVT', 'pvtv2': 'PVTv2', 'swin': 'Swin', 'vit': 'ViT'}[family]
+    size, _, rest = rest.partition('-')
+    return f'{title}-{size.upper()}' + (f' {rest}' if rest else '')
+
+
+def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
+    """The table of backbones, detectors, norms and stems that have a config."""
+    cells: dict[str, dict[str | None, list[str]]] = {}
+    for name in (name for entries in results.values() for name in entries):
+        parts = NAME.fullmatch(name)
+        if not re.match('pvt|swin|vit', parts['backbone']) or 'accum' in parts['schedule']:
+            continue  # third-party models, and the same models on one GPU
+        row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
+        row[parts['detector']].append(VARIANTS[parts['variant']])
+    text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
+    for backbone, row in sorted(cells.items()):
+        text += f'| {backbone} | {" | ".join(", ".join(variants) for variants in row.values())} |\n'
+    return text
+
+
+def index(results: dict[str, dict[str, Entry]]) -> str:
+    """The text of docs/configs.md."""
+    text = HEADING.format(matrix=support_matrix(results))
+    for folder, (title, _, _) in COLLECTIONS.items():
+        text += f'\n## {title}\n\n| config | parameters (M) | FLOPs (G) | DTN paper |\n|---|---|---|---|\n'
+        for name, entry in results[folder].items():
+            parameters, flops = entry.get('parameters', 0) / 1e6, entry.get('flops', 0) / 1e9
+            values = [f'{value:.1f}' for value in entry.get('paper', ())]
+            reported = ' / '.join(values[:1] if folder == 'imagenet' else values)
+            link = f'[{name}](../configs/{folder}/{name}.py)'
+            text += f'| {link} | {parameters:.1f} | {flops:.1f} | {reported} |\n'
+    return text
+
+
+def generated(results: dict[str, dict[str, Entry]]) -> dict[Path, str]:
+    """The text of each generated file."""
+    heading = '# Written by tools/write_metafiles.py\n'
+    files = {
+        ROOT / 'configs' / folder / 'metafile.yml': heading + yaml.safe_dump(metafile(folder, entries), sort_keys=False)
+        for folder, entries in results.items()
+    }
+    return files | {ROOT / 'docs' / 'configs.md': index(results)}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--count', action='store_true', help='count the missing parameters and FLOPs')
+    args = parser.parse_args(argv)
+    results = read_results()
+    if args.count:
+        for folder, entries in results.items():
+            for name, entry in entries.items():
+                if 'flops' not in entry:
+                    entries[name] = count(folder, name) | entry
+                    RESULTS.write_text(results_text(results))
+    for path, text in generated(results).items():
+        path.write_text(text)
+
+
+if __name__ == '__main__':
+    main()
