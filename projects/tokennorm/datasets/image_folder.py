@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten
 
-_SPLIT_FOLDERS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
 
 
@@ -39,7 +39,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     if not root.is_dir():
         raise FileNotFoundError(f'--data: folder {root} not found')
     splits = {}
-    for name, aliases in _SPLIT_FOLDERS.items():
+    for name, aliases in SPLIT_NAMES.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
         if folder is not None and (name != 'test' or subfolders(folder) or _is_sharded(folder)):
             splits[name] = ImageSplit(folder, _count_classes(folder))

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 
-_FOLDERS = dict(train=('train', 'training'), val=('val', 'valid', 'validation'), test=('test',))
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 
 
@@ -66,7 +66,7 @@ def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[P
     for folder in [root, *sorted(path for path in root.glob('*') if path.is_dir()), *sorted(root.glob('VOCdevkit/*'))]:
         if not (folder / 'Annotations').is_dir():
             continue
-        for split, names in _FOLDERS.items():
+        for split, names in SPLIT_NAMES.items():
             for file in (folder / 'ImageSets' / 'Main' / f'{name}.txt' for name in names):
                 if file.is_file():
                     ids = [
@@ -87,7 +87,7 @@ def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[P
 def _from_split_folders(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
     """XML files in folders `train`, `valid` or `val`, and `test`, next to their images or not."""
     splits = {}
-    for split, names in _FOLDERS.items():
+    for split, names in SPLIT_NAMES.items():
         for folder in (root / name for name in names):
             labels = sorted(folder.rglob('*.xml')) if folder.is_dir() else []
             if labels:

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
 from tokennorm.datasets.image_files import list_images
 
-_KEYS = dict(train=('train',), val=('val', 'valid', 'validation'), test=('test',))
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labelling tools round
 
 
@@ -49,7 +49,7 @@ def find_yolo(root: Path) -> YoloFolder | None:
     names = _class_names(content, file)
     base = _base_folder(content, file)
     splits = {}
-    for split, keys in _KEYS.items():
+    for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is not None:
             images = list(_images(value, base, file, split))

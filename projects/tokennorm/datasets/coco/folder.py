@@ -11,10 +11,11 @@ from typing import Any
 
 from tokennorm.messages import shorten
 
-SPLITS = ('train', 'val', 'test')
-_SPLIT_WORDS = dict(
-    train='train', training='train', val='val', valid='val', validation='val', dev='val', test='test', testing='test'
+SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
+    train=('train', 'training'), val=('val', 'valid', 'validation', 'dev'), test=('test', 'testing')
 )
+SPLITS = tuple(SPLIT_NAMES)
+_SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in words}
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
