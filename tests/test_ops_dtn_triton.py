@@ -356,20 +356,23 @@ def test_compiles_for_hopper_without_spilling():
 # ---- The comparison with the eager form at the first use
 
 
+# Run in the child, before the comparison.
+SMALL = """
+from tokennorm.ops import dtn_triton_check
+dtn_triton_check.SHAPE, dtn_triton_check.HEADS = (1, 2, 3, 4), 1
+"""
+BROKEN = """
+import os, time
+from tokennorm.ops import dtn_kernels
 class Broken:
-    """A kernel whose result is wrong by 5 %, or that raises."""
-
-    def __init__(self, kernel, result, error=None):
-        self.kernel, self.result, self.error = kernel, result, error
-
+    kernel = dtn_kernels.{kernel}
     def __getitem__(self, grid):
         def launch(*args, **kwargs):
-            if self.error is not None:
-                raise self.error
             self.kernel[grid](*args, **kwargs)
-            args[self.result].mul_(1.05)
-
+            {fault}
         return launch
+dtn_kernels.{kernel} = Broken()
+"""
 
 
 @pytest.fixture
@@ -380,14 +383,17 @@ def first_use(monkeypatch, tmp_path):
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
     monkeypatch.setattr(dtn_triton_module, '_suits', lambda x: True)
     if not CUDA:
-        monkeypatch.setattr(dtn_triton_check, 'SHAPE', (1, 2, 3, 4))
-        monkeypatch.setattr(dtn_triton_check, 'HEADS', 1)
+        monkeypatch.setattr(dtn_triton_check, 'CHILD', SMALL + dtn_triton_check.CHILD)
     yield tmp_path
     kernels_work.cache_clear()
 
 
-def passed(folder):
-    return sorted(path.suffix for path in folder.iterdir() if path.suffix == '.passed')
+def verdicts(folder):
+    return [path.read_text() for path in folder.glob('*.verdict')]
+
+
+def no_child(*args):
+    pytest.fail('compared again')
 
 
 def test_kernels_that_pass_the_comparison_are_used_and_remembered(first_use, monkeypatch):
@@ -396,25 +402,27 @@ def test_kernels_that_pass_the_comparison_are_used_and_remembered(first_use, mon
     with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
         assert torch.equal(dtn(*tensors), dtn_triton(*tensors))
-    assert passed(first_use) == ['.passed']
+    assert verdicts(first_use) == ['passed']
 
     kernels_work.cache_clear()  # another process
-    monkeypatch.setattr(dtn_triton_check, 'compare', lambda *args: pytest.fail('compared again'))
+    monkeypatch.setattr(dtn_triton_check, '_verdict_of_child', no_child)
     assert can_use(tensors[0])
 
 
 @pytest.mark.parametrize(
-    ('kernel', 'result', 'error', 'message'),
+    ('kernel', 'fault', 'message', 'remembered'),
     [
-        ('normalize_kernel', 12, None, "'y': '5"),
-        slow('back_along_x_kernel', 11, None, r"relative errors \{'x': '5"),
-        ('pool_kernel', 3, RuntimeError('no kernel image is available'), 'no kernel image is available'),
+        ('normalize_kernel', 'os.abort()', 'it was killed by SIGABRT', True),
+        slow('normalize_kernel', 'time.sleep(1000)', 'it took more than 15 seconds', True),
+        slow('normalize_kernel', 'args[12].mul_(1.05)', r"relative errors \{'y': '5", True),
+        slow('back_along_x_kernel', 'args[11].mul_(1.05)', r"relative errors \{'x': '5", True),
+        slow('pool_kernel', 'raise RuntimeError("no image")', 'RuntimeError: no image', False),
     ],
 )
-def test_kernels_that_fail_the_comparison_are_not_used(first_use, monkeypatch, kernel, result, error, message):
-    from tokennorm.ops import dtn_kernels
-
-    monkeypatch.setattr(dtn_kernels, kernel, Broken(getattr(dtn_kernels, kernel), result, error))
+def test_kernels_that_fail_the_comparison_are_not_used(first_use, monkeypatch, kernel, fault, message, remembered):
+    monkeypatch.setattr(dtn_triton_check, 'CHILD', BROKEN.format(kernel=kernel, fault=fault) + dtn_triton_check.CHILD)
+    if 'sleep' in fault:
+        monkeypatch.setattr(dtn_triton_check, 'SECONDS', 15)
     tensors, _ = inputs(1, 2, 2, 4, 1)
     tensors = [t.to(DEVICE) for t in tensors]
     with pytest.warns(UserWarning, match=message):
@@ -423,4 +431,9 @@ def test_kernels_that_fail_the_comparison_are_not_used(first_use, monkeypatch, k
         warnings.simplefilter('error', UserWarning)
         assert torch.equal(dtn(*tensors, pool=2), y)
     assert_near('y', y, eager_dtn(*tensors, pool=2))
-    assert passed(first_use) == []
+    assert len(verdicts(first_use)) == remembered
+    if remembered:
+        kernels_work.cache_clear()  # another process
+        monkeypatch.setattr(dtn_triton_check, '_verdict_of_child', no_child)
+        with pytest.warns(UserWarning, match=f'{message}.*to repeat it, remove .*verdict'):
+            assert not can_use(tensors[0])

@@ -1,12 +1,18 @@
 """Comparison of DTN's Triton kernels with the eager form, before they are used on a device for the first time.
 
-One small forward and backward pass per device and dtype, on an odd grid, with windows of 2 x 2 tokens and padding. A
-pass is remembered in the cache directory under the device's name, the versions of torch and Triton and the kernels'
-sources; a failure is not, so that the next process tries again.
+One small forward and backward pass per device and dtype, on an odd grid, with windows of 2 x 2 tokens and padding. It
+runs in a child process with a time limit, so that an illegal access of memory or an endless loop ends the child only.
+The verdict is noted in the cache directory under the device's name, the versions of torch and Triton and the kernels'
+sources. An exception in the child, such as a lack of memory, is not noted: the next process compares again.
 """
 
 import functools
 import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,34 +28,61 @@ NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 SHAPE, HEADS = (2, 37, 21, 96), 3
 SOURCES = sorted(path for name in ('dtn_triton*.py', 'dtn_kernels/*.py') for path in Path(__file__).parent.glob(name))
+PASSED = 'passed'
+SECONDS = 300  # for the child, which compiles the kernels
+CHILD = """
+import json, sys, torch
+from tokennorm.ops import dtn_triton_check
+print(json.dumps(dtn_triton_check.compare(torch.device(sys.argv[1]), getattr(torch, sys.argv[2]))))
+"""
 
 
 @functools.cache
 def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
     """Returns whether the kernels agree with the eager form; warns once if they do not."""
-    marker = _marker(device, dtype)
-    if marker is not None and marker.exists():
-        return True
-    try:
-        errors = compare(device, dtype)
-        wrong = {name: f'{error:.1e}' for name, error in errors.items() if not error <= TOLERANCE[dtype]}
-        problem = f'relative errors {wrong}, at most {TOLERANCE[dtype]:g} was expected' if wrong else None
-    except Exception as error:  # whatever Triton, its compiler or the driver raises
-        problem = f'{type(error).__name__}: {error}'
-    if problem is not None:
-        warnings.warn(
-            f'DTN does not use its Triton kernels on {device} in {dtype}, because they differ from the eager form: '
-            f'{problem}. The slower eager form runs instead. TOKENNORM_TRITON=0 skips this check.',
-            stacklevel=2,
-        )
-        return False
-    if marker is not None:
+    note = _note(device, dtype)
+    verdict = note.read_text() if note is not None and note.exists() else ''
+    if not verdict:
         try:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
+            verdict = _verdict_of_child(device, dtype)
+            if note is not None:
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.write_text(verdict)
+        except RuntimeError as error:
+            verdict, note = str(error), None
         except OSError:
-            pass  # the next process checks again
-    return True
+            note = None  # the next process compares again
+    if verdict == PASSED:
+        return True
+    warnings.warn(
+        f'DTN does not use its Triton kernels on {device} in {dtype}, because their comparison with the eager form '
+        f'failed: {verdict}. The slower eager form runs instead. TOKENNORM_TRITON=0 skips the comparison'
+        + (f'; to repeat it, remove {note}' if note is not None else ''),
+        stacklevel=2,
+    )
+    return False
+
+
+def _verdict_of_child(device: torch.device, dtype: torch.dtype) -> str:
+    """`PASSED`, or what is wrong with the kernels.
+
+    Raises:
+        RuntimeError: if the comparison raised an exception, which may be due to the state of the machine.
+    """
+    print("TokenNorm compares DTN's Triton kernels with the eager form, once", file=sys.stderr, flush=True)
+    command = [sys.executable, '-c', CHILD, str(device), str(dtype).removeprefix('torch.')]
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return f'it took more than {SECONDS} seconds'
+    if done.returncode < 0:
+        return f'it was killed by {signal.Signals(-done.returncode).name}'
+    if done.returncode > 0:
+        raise RuntimeError((done.stderr.splitlines() or [f'exit status {done.returncode}'])[-1])
+    errors = json.loads(done.stdout.splitlines()[-1])
+    wrong = {name: f'{error:.1e}' for name, error in errors.items() if not error <= TOLERANCE[dtype]}
+    return f'relative errors {wrong}, at most {TOLERANCE[dtype]:g} was expected' if wrong else PASSED
 
 
 def compare(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
@@ -74,14 +107,14 @@ def compare(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
         return {name: ((a.float() - e).abs().max() / e.abs().max()).item() for name, a, e in pairs}
 
 
-def _marker(device: torch.device, dtype: torch.dtype) -> Path | None:
-    """The file that exists once the comparison has passed; None if it cannot be placed."""
+def _note(device: torch.device, dtype: torch.dtype) -> Path | None:
+    """The file that holds the verdict; None if it cannot be placed."""
     try:
         import triton
 
         sources = [path.read_text() for path in SOURCES]
         name = torch.cuda.get_device_name(device) if device.type == 'cuda' else device.type
         key = (sources, name, torch.__version__, triton.__version__, str(dtype))
-        return cache_directory() / f'dtn_triton_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.passed'
+        return cache_directory() / f'dtn_triton_{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.verdict'
     except (ImportError, OSError, RuntimeError):
         return None
