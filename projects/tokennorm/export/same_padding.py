@@ -1,0 +1,44 @@
+"""TensorFlow's 'same' padding of timm's `tf_` models, which depends on the image size, as constant padding."""
+
+import copy
+
+from torch import nn
+
+
+def with_constant_padding(model: nn.Module) -> nn.Module:
+    """Returns a copy of a model whose `Conv2dSame` have constant padding; the model itself if it has none.
+
+    For kernel k and stride s, inputs whose sides are multiples of s get max(k - s, 0) rows and columns of zeros, and
+    one more after than before if that is odd. Exported detectors pad images to multiples of the backbone's largest
+    stride, so that the outputs are equal. torch.export takes hours for a graph with the general formula.
+    """
+    if not any(_is_same(module) for module in model.modules()):
+        return model
+    model = copy.deepcopy(model)
+    for module in list(model.modules()):
+        for name, conv in module.named_children():
+            if _is_same(conv):
+                setattr(module, name, _constant(conv))
+    return model
+
+
+def _is_same(module: nn.Module) -> bool:
+    return type(module).__name__ == 'Conv2dSame'  # timm's, which may not be installed
+
+
+def _constant(conv: nn.Conv2d) -> nn.Sequential:
+    padding: list[int] = []
+    for kernel, stride, dilation in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True):
+        total = max((kernel - 1) * dilation + 1 - stride, 0)
+        padding = [total // 2, total - total // 2, *padding]  # ZeroPad2d takes the last dimension first
+    plain = nn.Conv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        conv.stride,
+        dilation=conv.dilation,
+        groups=conv.groups,
+        bias=conv.bias is not None,
+    )
+    plain.weight, plain.bias = conv.weight, conv.bias
+    return nn.Sequential(nn.ZeroPad2d(tuple(padding)), plain)
