@@ -139,7 +139,7 @@ def test_bad_arguments_end_in_one_line(words, message, folder, capsys, monkeypat
 def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
     """An image of 3000 x 2 pixels cannot be resized to the detector's scale."""
     out = str(tmp_path / 'out')
-    for more in ([], ['--batch-size', '2'], ['--tiles', '64']):
+    for more in ([], ['--batch-size', '2'], ['--tiles', '2000']):
         text, status = ended(capsys, [*PREDICT, '--out', out, *more], folder)
         assert (text, status) == ('error: 1 of 2 files could not be read: thin.png (too narrow to resize)', 1)
         (image,) = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']

@@ -14,6 +14,7 @@ from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.inference.detector import Detections
 from tokennorm.messages import UserError
+from tokennorm.thresholds import write_thresholds
 
 
 def as_dict(words):
@@ -64,6 +65,10 @@ def test_detections_are_those_of_mmdet(data, result, detector):
     above = detector(path, score_threshold=middle)
     assert len(above) == (found.scores >= middle).sum() < len(found)
     np.testing.assert_array_equal(above.boxes, found.boxes[found.scores >= middle])
+    thresholds = {name: middle if i else 1.0 for i, name in enumerate(detector.classes)}
+    write_thresholds(result.work_dir, thresholds, None)
+    best = detector(path, score_threshold='best')
+    np.testing.assert_array_equal(best.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
 
 
 def test_paths_arrays_and_pil_images_give_the_same(data, detector, tmp_path):
@@ -88,7 +93,7 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             detector(image)
-    with pytest.raises(ValueError, match=r'score_threshold=2 must be between 0 and 1'):
+    with pytest.raises(ValueError, match=r'score threshold 2 must be from 0 to 1'):
         detector(tmp_path / 'a.jpg', score_threshold=2)
     with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.Detector('none', 'x.pth')

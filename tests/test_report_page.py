@@ -43,6 +43,7 @@ def test_the_numbers_are_those_of_the_evaluation(report):
     assert 'train.py &#34;a b&#34;' in text
     assert numbers['results']['bbox']['summary'] == expected.summary
     assert json.loads((folder / 'report.json').read_text()) == numbers
+    assert json.loads((folder / 'thresholds.json').read_text())['classes'] == expected.class_thresholds()
 
 
 def test_the_confusion_matrix_has_its_counts(report):

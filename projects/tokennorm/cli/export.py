@@ -33,6 +33,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
     )
+    parser.add_argument(
+        '--thresholds',
+        metavar='best|NUMBER|FILE',
+        help='score thresholds of each class for the metadata of the file, where `--thresholds best` of `predict` '
+        "finds them: best for those that the training run's report recommends, a number, or a thresholds.json; "
+        'default: best if the run has them',
+    )
     add_options_argument(parser)
     return parser.parse_args(argv)
 
@@ -46,6 +53,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.metadata import describe
     from tokennorm.export.writing import check_packages, export_detector
     from tokennorm.inference.prediction import open_detector
+    from tokennorm.thresholds import NAME, read_thresholds
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix)
@@ -54,7 +62,10 @@ def main(argv: list[str]) -> None:
         print(f'Writing {args.out}, which takes a minute or more', flush=True)
         detector = WholeDetector(inferencer.model, args.fp16)
         meta = inferencer.model.dataset_meta
-        metadata = describe(detector, cfg, meta, Path(args.config).name, args.license)
+        thresholds = None
+        if args.thresholds is not None or Path(checkpoint).with_name(NAME).is_file():
+            thresholds = read_thresholds(args.thresholds or 'best', checkpoint, meta['classes'])
+        metadata = describe(detector, cfg, meta, Path(args.config).name, args.license, thresholds)
         export_detector(detector, metadata, args.out)
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:

@@ -37,6 +37,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=0.3,
         help='lowest score that is drawn; the json has all detections; default: 0.3',
     )
+    parser.add_argument(
+        '--thresholds',
+        metavar='best|NUMBER|FILE',
+        help='keep detections, in the json too, from this score on: best for the thresholds of each class that the '
+        "training run's report recommends, a number, or a thresholds.json",
+    )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1')
     parser.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
     parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
@@ -72,6 +78,12 @@ def main(argv: list[str]) -> None:
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
     inferencer = open_model(args)
+    if args.thresholds is not None:
+        from tokennorm.thresholds import read_thresholds
+
+        with user_errors(ValueError, where='--thresholds: '):
+            thresholds = read_thresholds(args.thresholds, args.checkpoint, inferencer.model.dataset_meta['classes'])
+        args.score_thr = min(thresholds)  # all that is kept is drawn
     from mmengine.utils import ProgressBar
 
     from tokennorm.inference.input_images import open_sources
@@ -97,6 +109,9 @@ def main(argv: list[str]) -> None:
                     continue
                 if tracker is not None:
                     tracker.update(sample)
+                if args.thresholds is not None:
+                    found = sample.pred_instances
+                    sample.pred_instances = found[found.scores >= found.scores.new_tensor(thresholds)[found.labels]]
                 detections.add(name, image, sample)
                 if drawings is not None:
                     picture = draw_detections(inferencer, image, sample, args.score_thr)
@@ -166,8 +181,8 @@ def open_model(args: argparse.Namespace) -> 'DetInferencer':
     from tokennorm.inference.prediction import open_detector
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
-        inferencer, _, checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
+        inferencer, _, args.checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
+        print(f'Checkpoint: {describe_checkpoint(args.checkpoint)}', flush=True)
         return inferencer
 
 

@@ -1,7 +1,7 @@
 """What an exported file says about itself, so that a program without the config can prepare images for it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,9 +35,14 @@ def resize_rule(cfg: Config) -> dict[str, Any] | None:
 
 
 def describe(
-    detector: WholeDetector, cfg: Config, dataset_meta: Mapping[str, Any], config_name: str, license_name: str
+    detector: WholeDetector,
+    cfg: Config,
+    dataset_meta: Mapping[str, Any],
+    config_name: str,
+    license_name: str,
+    thresholds: Sequence[float] | None = None,
 ) -> dict[str, str]:
-    """Returns the metadata of an exported detector, each value as JSON."""
+    """Returns the metadata of an exported detector, each value as JSON; `thresholds` has a score per class."""
     model = detector.detector
     head_cfg = model.roi_head.test_cfg if detector.two_stages else model.bbox_head.test_cfg
     content = dict(
@@ -49,6 +54,7 @@ def describe(
         std=detector.pixel_std.flatten().tolist(),
         resize=resize_rule(cfg),
         score_threshold=head_cfg.get('score_thr', 0),
+        thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
         config=config_name,
         license=license_name,

@@ -82,30 +82,51 @@ class Detector:
         self.classes: list[str] = self.metadata['classes']
 
     def __call__(
-        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | None = None
+        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | str | Path | None = None
     ) -> list[Detections]:
         """Detects objects on a batch of images.
 
         Args:
             images: Files, or pixels in RGB, uint8 (H, W, 3).
-            score_threshold: Least score of what is returned; None is that of the model.
+            score_threshold: Lowest score of what is returned; None is that of the model. 'best' takes the thresholds of
+                each class in the file's metadata, a path those of a `thresholds.json`.
 
         Raises:
+            ModelFileError: for thresholds that do not exist.
             ValueError: for an image that is empty or has other than three channels.
             OSError: for a file that is not a readable image.
         """
         if not len(images):
             return []
         pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
+        thresholds = self.thresholds(score_threshold)
         prepared = [self._prepare(image) for image in pixels]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
         batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=SMALLEST_SIDE)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         found = self.run({'images': batch, 'sizes': sizes})
-        return [
-            self._detections(found, i, sizes[i], image.shape[:2], score_threshold) for i, image in enumerate(pixels)
-        ]
+        return [self._detections(found, i, sizes[i], image.shape[:2], thresholds) for i, image in enumerate(pixels)]
+
+    def thresholds(self, chosen: float | str | Path | None) -> np.ndarray:
+        """Returns the lowest score of each class, as `__call__` takes them."""
+        try:
+            number = 0.0 if chosen is None else float(chosen)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = None
+        if number is not None:
+            if not 0 <= number <= 1:
+                raise ModelFileError(f'score threshold {chosen} must be from 0 to 1')
+            return np.full(len(self.classes), number)
+        if chosen == 'best':
+            if self.metadata.get('thresholds') is None:
+                raise ModelFileError('thresholds best: the file has none; give a number or a thresholds.json')
+            return np.array(self.metadata['thresholds'])
+        try:
+            known = json.loads(Path(chosen).read_text())['classes']
+            return np.array([float(known[name]) for name in self.classes])
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise ModelFileError(f'{chosen} has no score thresholds of each class: {error}') from None
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name.
@@ -137,11 +158,11 @@ class Detector:
         index: int,
         size: np.ndarray,
         original: tuple[int, int],
-        score_threshold: float | None,
+        thresholds: np.ndarray,
     ) -> Detections:
         """One image's entries of the outputs, in pixels of the original image."""
         scores = found['scores'][index]
-        keep = scores > 0 if score_threshold is None else (scores > 0) & (scores >= score_threshold)
+        keep = (scores > 0) & (scores >= thresholds[found['labels'][index]])
         scale = np.array([original[1] / size[1], original[0] / size[0]] * 2, dtype=np.float32)
         boxes = found['boxes'][index][keep] * scale
         masks = None
@@ -367,19 +388,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('paths', nargs='+', metavar='PATH', help='image files or folders of images')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='output folder')
     parser.add_argument('--score-thr', type=float, default=0.3, help='least score to draw; the json holds all')
+    parser.add_argument(
+        '--thresholds',
+        metavar='best|NUMBER|FILE',
+        help='keep detections from this score on, in the json too: best for the thresholds of each class in the model '
+        'file, a number, or a thresholds.json',
+    )
     parser.add_argument('--threads', type=int, help='CPU threads')
     parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     args = parser.parse_args(argv)
+    if not 0 <= args.score_thr <= 1:
+        raise SystemExit(f'error: --score-thr {args.score_thr} must be from 0 to 1')
     for path in args.paths:
-        if not Path(path).exists():
+        if not path or not Path(path).exists():  # an empty path is not the working directory
             raise SystemExit(
                 f'error: {path} not found; an exported detector reads image files and folders of images only'
             )
     try:
         base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
         detector = Detector(args.model, args.threads)
+        if args.thresholds is not None:
+            args.score_thr = min(detector.thresholds(args.thresholds))  # all that is kept is drawn
         args.out.mkdir(parents=True, exist_ok=True)
-        content, unread = predict(detector, base, paths, None if args.no_save_vis else args.out / 'vis', args.score_thr)
+        drawings = None if args.no_save_vis else args.out / 'vis'
+        content, unread = predict(detector, base, paths, drawings, args.score_thr, args.thresholds)
         if not content['images']:
             raise SystemExit(f'error: none of the files is a readable image: {", ".join(unread[:5])}')
         write_whole(args.out / 'detections.json', json.dumps(content))
@@ -394,12 +426,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def predict(
-    detector: Detector, base: Path, paths: Sequence[Path], drawings: Path | None, score_threshold: float
+    detector: Detector,
+    base: Path,
+    paths: Sequence[Path],
+    drawings: Path | None,
+    score_threshold: float,
+    thresholds: float | str | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Detects objects on image files.
+    """Detects objects on image files, and draws those with a score of at least `score_threshold`.
 
     Returns:
-        The content of a COCO file with all detections, and the names of the files that cannot be read.
+        The content of a COCO file with the detections from `thresholds` on, by default all of them, and the names of
+        the files that cannot be read.
     """
     category_ids = detector.metadata['category_ids']
     images: list[dict[str, Any]] = []
@@ -412,7 +450,7 @@ def predict(
         except OSError:
             unread.append(str(name))
             continue
-        (found,) = detector([image])
+        (found,) = detector([image], thresholds)
         images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
         annotations += coco_annotations(found, len(images), category_ids)
         if drawings is not None:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from tokennorm.detector_files import detector_files
 from tokennorm.inference.prediction import open_detector
+from tokennorm.thresholds import read_thresholds
 
 if TYPE_CHECKING:
     import supervision
@@ -84,7 +85,7 @@ class Detector:
         self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
 
     def __call__(
-        self, images: ImageLike | Sequence[ImageLike], score_threshold: float = 0.3, batch_size: int = 1
+        self, images: ImageLike | Sequence[ImageLike], score_threshold: float | str | Path = 0.3, batch_size: int = 1
     ) -> Detections | list[Detections]:
         """Finds objects.
 
@@ -92,17 +93,18 @@ class Detector:
             images: One image or a list of images. An image is a path, a PIL image, or an array (H, W, 3) uint8 with
                 channels in the order BGR, as OpenCV reads it; a gray array (H, W) is accepted.
             score_threshold: Detections with a lower score are left out, as are those below the config's `test_cfg`
-                (`score_thr`, 0.05 in most).
+                (`score_thr`, 0.05 in most). 'best' takes the thresholds of each class that the training run's report
+                recommends; a path takes those of that file.
             batch_size: Images per forward pass.
 
         Returns:
             `Detections` for one image, a list of them for a list.
 
         Raises:
-            ValueError: for an image that cannot be read, or is too narrow to be resized.
+            ValueError: for an image that cannot be read, or is too narrow to be resized, and for thresholds that
+                do not exist.
         """
-        if not 0 <= score_threshold <= 1:
-            raise ValueError(f'score_threshold={score_threshold} must be between 0 and 1')
+        thresholds = np.array(read_thresholds(score_threshold, self.checkpoint, self.classes))
         is_list = isinstance(images, list | tuple)
         arrays = [_read(image) for image in (images if is_list else [images])]
         try:
@@ -110,11 +112,11 @@ class Detector:
         except cv2.error as error:
             shapes = ', '.join(str(array.shape[:2]) for array in arrays)
             raise ValueError(f'images of sizes {shapes:.200} cannot be resized: {error}') from None
-        found = [self._detections(sample.pred_instances.cpu().numpy(), score_threshold) for sample in samples]
+        found = [self._detections(sample.pred_instances.cpu().numpy(), thresholds) for sample in samples]
         return found if is_list else found[0]
 
-    def _detections(self, instances: Any, score_threshold: float) -> Detections:
-        keep = instances.scores >= score_threshold
+    def _detections(self, instances: Any, thresholds: np.ndarray) -> Detections:
+        keep = instances.scores >= thresholds[instances.labels]
         labels = instances.labels[keep]
         return Detections(
             boxes=instances.bboxes[keep],

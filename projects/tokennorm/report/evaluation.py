@@ -103,6 +103,10 @@ class Evaluation:
         """Score threshold of confusion matrix, error counts and galleries."""
         return DEFAULT_THRESHOLD if self.best is None else self.best.threshold
 
+    def class_thresholds(self) -> dict[str, float]:
+        """Returns the threshold of each class; for a class without a right detection that of all classes together."""
+        return {c.name: self.threshold if c.best is None else c.best.threshold for c in self.classes}
+
 
 def select_categories(ground_truth: dict[str, Any], category_ids: Sequence[int] | None) -> dict[str, Any]:
     """Returns the annotations of some categories, sorted by category id; None takes all categories."""

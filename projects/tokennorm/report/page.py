@@ -20,6 +20,7 @@ from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.lambdas import PREFIX
 from tokennorm.report.scalars import Curve, read_scalars
+from tokennorm.thresholds import write_thresholds
 from tokennorm.version import __version__
 
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
@@ -58,7 +59,7 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
     """Writes a report.
 
     Next to the page `NAME.html` there will be `NAME.json`, its numbers, and `NAME.bbox.json` or `NAME.segm.json`, the
-    detections as COCO results. `tokennorm compare` reads all of them.
+    detections as COCO results, which `tokennorm compare` reads, and `thresholds.json`, the recommended thresholds.
     """
     path = Path(path)
     content = json.loads(Path(source.ann_file).read_text())
@@ -95,6 +96,7 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
     for iou_type, detections in source.detections.items():
         detections.write(path.with_suffix(f'.{iou_type}.json'))
     path.with_suffix('.json').write_text(json.dumps(numbers, indent=1))
+    write_thresholds(path.parent, main.class_thresholds(), source.checkpoint)
     path.write_text(page)
     return numbers
 

@@ -1,0 +1,51 @@
+"""Score thresholds of each class, which the report recommends: `thresholds.json` next to the checkpoints of a run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokennorm.files import write_atomically
+
+NAME = 'thresholds.json'
+
+
+def write_thresholds(folder: Path, thresholds: Mapping[str, float], checkpoint: str | None) -> None:
+    """Writes the lowest score of each class, and which checkpoint they were chosen for."""
+    content = dict(classes=dict(thresholds), checkpoint=checkpoint, chosen='best F1 of the class at IoU 0.5')
+    write_atomically(folder / NAME, json.dumps(content, indent=1).encode())
+
+
+def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes: Sequence[str]) -> list[float]:
+    """Returns the lowest score of each class that counts as a detection.
+
+    Args:
+        chosen: 'best' for the file next to the checkpoint, a number from 0 to 1 for all classes, or a file.
+        checkpoint: Checkpoint of the detector.
+        classes: Names of its classes.
+
+    Raises:
+        ValueError: for a number out of this range, and for a file that is not found or lacks a class.
+    """
+    try:
+        number = float(chosen)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return _read(Path(checkpoint).with_name(NAME) if chosen == 'best' else Path(chosen), classes)
+    if not 0 <= number <= 1:
+        raise ValueError(f'score threshold {chosen} must be from 0 to 1')
+    return [number] * len(classes)
+
+
+def _read(path: Path, classes: Sequence[str]) -> list[float]:
+    try:
+        known: Any = json.loads(path.read_text())['classes']
+        return [float(known[name]) for name in classes]
+    except FileNotFoundError:
+        raise ValueError(
+            f'no score thresholds: {path} not found; a training run that is validated by COCO AP writes it next to its '
+            'checkpoints, and `tokennorm test --report` next to its report; or give a number'
+        ) from None
+    except KeyError as error:
+        raise ValueError(f'{path} has no score threshold of {error}') from None
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f'{path} is not a file of score thresholds ({type(error).__name__}: {error})') from None

@@ -1,0 +1,71 @@
+"""Score thresholds per class: written by the report, read from a number, a file, or next to a checkpoint."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.helpers.detections import make_truth, noisy
+from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.cli.predict import main
+from tokennorm.export.runtime import Detector, ModelFileError
+from tokennorm.report.evaluation import evaluate, sweep_thresholds
+from tokennorm.thresholds import NAME, read_thresholds, write_thresholds
+
+
+def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
+    checkpoint = tmp_path / 'best.pth'
+    write_thresholds(tmp_path, dict(disk=0.25, star=0.5), 'epoch 3')
+    assert json.loads((tmp_path / NAME).read_text())['checkpoint'] == 'epoch 3'
+    assert read_thresholds('best', checkpoint, ['star', 'disk']) == [0.5, 0.25]
+    assert read_thresholds(str(tmp_path / NAME), 'elsewhere.pth', ['disk']) == [0.25]
+    assert read_thresholds('0.4', checkpoint, ['a', 'b']) == read_thresholds(0.4, checkpoint, 'ab') == [0.4, 0.4]
+    with pytest.raises(ValueError, match=r"thresholds.json has no score threshold of 'ring'"):
+        read_thresholds('best', checkpoint, ['disk', 'ring'])
+    with pytest.raises(ValueError, match=r'none.json not found; a training run that is validated by COCO AP writes it'):
+        read_thresholds(tmp_path / 'none.json', checkpoint, ['disk'])
+    for number in ('nan', '-0.1', 1.5):
+        with pytest.raises(ValueError, match=f'score threshold {number} must be from 0 to 1'):
+            read_thresholds(number, checkpoint, ['disk'])
+    (tmp_path / NAME).write_text('[1]')
+    with pytest.raises(ValueError, match='is not a file of score thresholds'):
+        read_thresholds('best', checkpoint, ['disk'])
+
+
+def test_recommended_thresholds_maximize_f1_per_class():
+    truth = make_truth(num_images=8)
+    found = evaluate(truth, noisy(truth, seed=0))
+    thresholds = found.class_thresholds()
+    assert list(thresholds) == [category['name'] for category in truth['categories']]
+    for result in found.classes:
+        assert thresholds[result.name] == (result.best.threshold if result.best else found.threshold)
+    sweep = sweep_thresholds(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False]), 2)
+    assert sweep[sweep[:, 3].argmax(), 0] == 0.7  # precision 2/3, recall 1
+
+
+def test_exported_file_has_thresholds_in_its_metadata(tmp_path):
+    """Its one detection is a square with a score of 0.75."""
+    image = [np.zeros((64, 96, 3), np.uint8)]
+    plain = Detector(write_handmade(tmp_path / 'plain.onnx'))
+    detector = Detector(write_handmade(tmp_path / 'model.onnx', thresholds=[0.9, 0.75]))
+    assert len(detector(image, 'best')[0].scores) == len(plain(image)[0].scores) == 1
+    write_thresholds(tmp_path, dict(round=0.1, square=0.8), None)
+    assert len(plain(image, tmp_path / NAME)[0].scores) == 0
+    with pytest.raises(ModelFileError, match='thresholds best: the file has none'):
+        plain(image, 'best')
+    with pytest.raises(ModelFileError, match='score threshold 2 must be from 0 to 1'):
+        plain(image, '2')
+    with pytest.raises(ModelFileError, match=r'none.json has no score thresholds'):
+        plain(image, tmp_path / 'none.json')
+
+
+@pytest.mark.parametrize(('chosen', 'count'), [('best', 1), ('0.8', 0), (NAME, 0)])
+def test_predict_with_thresholds_filters_the_json(chosen, count, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    write_handmade(tmp_path / 'model.onnx', thresholds=[0.9, 0.75])
+    write_thresholds(tmp_path, dict(round=0.1, square=0.8), None)
+    Image.new('RGB', (96, 64)).save('a.png')
+    main(['model.onnx', 'a.png', '--out', 'out', '--thresholds', chosen])
+    assert len(json.loads((tmp_path / 'out' / 'detections.json').read_text())['annotations']) == count
