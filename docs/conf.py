@@ -18,13 +18,14 @@ extensions = [
     'sphinx.ext.autodoc',
     'sphinx.ext.napoleon',
     'sphinx.ext.intersphinx',
-    'sphinx.ext.mathjax',
     'sphinx_copybutton',
     'sphinx_design',
     'command_help',
+    'mathml',
 ]
 exclude_patterns = ['_ext', '_figures']
 html_theme = 'furo'
+html_math_renderer = 'mathml'
 html_title = f'TokenNorm {version}'
 html_static_path = ['_static']
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath']

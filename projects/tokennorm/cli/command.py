@@ -111,7 +111,7 @@ def _missing_packages_named() -> Iterator[None]:
         if name in PACKAGES and find_spec(name) is None:
             raise SystemExit(
                 f'error: {name} is not installed. Install torch, then onedl-mmcv with --no-build-isolation, then '
-                '`pip install "tokennorm[mm]"`, in this order'
+                '`pip install ".[mm]"` in the repository, in this order'
             ) from error
         if name != 'mmcv':
             raise
