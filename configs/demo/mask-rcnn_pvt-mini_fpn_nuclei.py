@@ -13,13 +13,7 @@ _base_ = [
 model = dict(
     backbone=dict(
         type='tokennorm.PVT',
-        arch=dict(
-            embed_dims=(32, 64, 128, 256),
-            depths=(1, 1, 2, 1),
-            num_heads=(1, 2, 4, 8),
-            mlp_ratios=(4, 4, 4, 4),
-            sr_ratios=(8, 4, 2, 1),
-        ),
+        arch='mini',
         drop_path_rate=0.0,
         pretrain_img_size=(256, 256),
     ),

@@ -6,13 +6,7 @@ norm_cfg = dict(type='GN', num_groups=8)
 model = dict(
     backbone=dict(
         type='tokennorm.PVT',
-        arch=dict(
-            embed_dims=(32, 64, 128, 256),
-            depths=(1, 1, 2, 1),
-            num_heads=(1, 2, 4, 8),
-            mlp_ratios=(4, 4, 4, 4),
-            sr_ratios=(8, 4, 2, 1),
-        ),
+        arch='mini',
         token_norm_cfg=dict(type='LN', eps=1e-6),
         stem_cfg=dict(type='PatchEmbed'),
         drop_path_rate=0.0,

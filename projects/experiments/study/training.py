@@ -21,6 +21,7 @@ from torch import nn
 
 import tokennorm
 from experiments.study.plan import ARMS, BASELINE, Run, Study
+from tokennorm.backbones.pvt import ARCHS
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.engine.resume.random_state import seeded
@@ -163,7 +164,10 @@ def fingerprint(cfg: Config, drop: tuple[str, ...] = ('work_dir', 'custom_import
     content = cfg.to_dict()
     for key in drop:
         content.pop(key, None)
-    init_cfg = content['model']['backbone'].pop('init_cfg', None)
+    backbone = content['model']['backbone']
+    if backbone.get('arch') == 'mini':
+        backbone['arch'] = ARCHS['mini']  # as the configs of the first runs had it
+    init_cfg = backbone.pop('init_cfg', None)
     content['starts_from'] = Path(init_cfg['checkpoint']).name if init_cfg else None
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

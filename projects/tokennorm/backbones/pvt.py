@@ -34,6 +34,13 @@ ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 # The heads of the DTN authors' PVT. With fewer than four, Eq. 7 of the DTN paper centres every head on its own token.
 ARCHS |= {f'{name}-dtn': row | dict(num_heads=(4, 4, 5, 8)) for name, row in ARCHS.items()}
+ARCHS['mini'] = dict(  # this project's: 1.7 million parameters, for trials on a CPU
+    embed_dims=(32, 64, 128, 256),
+    depths=(1, 1, 2, 1),
+    num_heads=(1, 2, 4, 8),
+    mlp_ratios=(4, 4, 4, 4),
+    sr_ratios=(8, 4, 2, 1),
+)
 
 
 class SpatialReductionAttention(nn.Module):
@@ -128,7 +135,7 @@ class PVT(Pyramid):
         arch: 'tiny', 'small', 'medium', 'large', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and
             `sr_ratios`, each with one entry per stage. 'tiny-dtn', 'small-dtn', 'medium-dtn' and 'large-dtn' have the
             heads (4, 4, 5, 8) of the DTN authors' code, where PVT has (1, 2, 5, 8). The DTN paper does not state the
-            heads of the PVT in its tables.
+            heads of the PVT in its tables. 'mini' is this project's.
         token_norm_stages: Leading stages that use `token_norm_cfg`. None is all up to the third (DTN paper, A.1).
         norm_cfg: None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5 in patch
             embeddings and after the spatial reduction (mmdet's PVT has 1e-6 there too).

@@ -5,13 +5,7 @@ _base_ = './classifier.py'
 model = dict(
     backbone=dict(
         type='tokennorm.PVT',
-        arch=dict(
-            embed_dims=(32, 64, 128, 256),
-            depths=(1, 1, 2, 1),
-            num_heads=(1, 2, 4, 8),
-            mlp_ratios=(4, 4, 4, 4),
-            sr_ratios=(8, 4, 2, 1),
-        ),
+        arch='mini',
         pretrain_img_size=64,
         out_type='cls_token',
         drop_path_rate=0.0,
