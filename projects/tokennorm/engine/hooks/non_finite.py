@@ -59,7 +59,7 @@ class NonFiniteHook(Hook):
     ) -> None:
         """Counts and, at the last occurrence, raises `NonFiniteError`."""
         steps, self._steps = self._steps, []
-        bad_loss = _anywhere(not math.isfinite((outputs or {}).get('loss', 0.0)))
+        bad_loss = _anywhere(not torch.as_tensor((outputs or {}).get('loss', 0.0)).detach().isfinite())
         if not bad_loss and all(steps):
             self.in_a_row = 0 if steps else self.in_a_row
             return
