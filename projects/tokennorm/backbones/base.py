@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tokennorm.backbones.arch import Arch
 from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
 from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import valid_tokens
 
@@ -42,7 +43,7 @@ class Backbone(BaseModule):
     """Base class of all backbones: their common arguments, and what training needs.
 
     A subclass ends its constructor with `_finish`, which calls the subclass's `reset_parameters` and `_freeze_stages`.
-    `tokennorm.checkpoints.layouts` lists the checkpoints that it loads.
+    It lists the layouts of checkpoints that it loads.
 
     Args:
         num_stages: Stages, or blocks in a backbone without stages.
@@ -63,12 +64,15 @@ class Backbone(BaseModule):
 
     Attributes:
         vector_type: The subclass's other `out_type`.
+        layouts: Checkpoint layouts that the subclass loads. The first match counts: a layout known by more keys comes
+            before one known by some of them.
 
     Raises:
         ValueError: for arguments out of range.
     """
 
     vector_type: str
+    layouts: Sequence[Layout]
 
     def __init__(
         self,
@@ -133,6 +137,10 @@ class Backbone(BaseModule):
         num_layers = self._num_blocks() + 2
         depth = self._layer_depth(param_name.removeprefix(prefix)) if param_name.startswith(prefix) else None
         return num_layers - 1 if depth is None else depth, num_layers
+
+    def from_published(self, state_dict: StateDict) -> Converted:
+        """Converts a state dict of one of the `layouts` to this backbone's keys."""
+        raise NotImplementedError
 
     def _num_blocks(self) -> int:
         raise NotImplementedError

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
-from tokennorm.checkpoints import resize_positions
+from tokennorm.checkpoints.layouts import Converted, StateDict
+from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.layers import PatchEmbed
 from tokennorm.layers.block import Block, run_block
 from tokennorm.layers.drop_path import drop_path_rates
 from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.positions import resize_positions
 from tokennorm.registry import MODELS
 
 _PATCH_SIZES = (4, 2, 2, 2)
@@ -150,6 +152,7 @@ class PVT(Pyramid):
     """
 
     vector_type = 'cls_token'
+    layouts = PVT_LAYOUTS
 
     def __init__(
         self,
@@ -233,6 +236,10 @@ class PVT(Pyramid):
                 nn.init.trunc_normal_(module.pos_embed, std=0.02)
                 if module.cls_token is not None:
                     nn.init.trunc_normal_(module.cls_token, std=0.02)
+
+    def from_published(self, state_dict: StateDict) -> Converted:
+        """As in `Backbone`."""
+        return from_published_pvt(state_dict, self.out_type)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

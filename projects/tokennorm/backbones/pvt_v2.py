@@ -18,6 +18,8 @@ from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints.layouts import Converted, StateDict
+from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
 from tokennorm.layers import PatchEmbed
 from tokennorm.layers.block import Block, run_block
 from tokennorm.layers.drop_path import drop_path_rates
@@ -127,6 +129,7 @@ class PVTv2(Pyramid):
     """
 
     vector_type = 'avg_featmap'
+    layouts = PVT_V2_LAYOUTS
 
     def __init__(
         self,
@@ -196,6 +199,10 @@ class PVTv2(Pyramid):
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+
+    def from_published(self, state_dict: StateDict) -> Converted:
+        """As in `Backbone`."""
+        return from_published_pvt_v2(state_dict)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
+from tokennorm.checkpoints.layouts import Converted, StateDict
+from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
 from tokennorm.layers.attention import attend_with_bias
 from tokennorm.layers.block import Block, run_block
 from tokennorm.layers.drop_path import drop_path_rates
@@ -195,6 +197,7 @@ class Swin(Pyramid):
     """
 
     vector_type = 'avg_featmap'
+    layouts = SWIN_LAYOUTS
 
     def __init__(
         self,
@@ -275,6 +278,10 @@ class Swin(Pyramid):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, WindowAttention):
                 nn.init.trunc_normal_(module.relative_position_bias_table, std=0.02)
+
+    def from_published(self, state_dict: StateDict) -> Converted:
+        """As in `Backbone`."""
+        return from_published_swin(state_dict, self.out_type)
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
-from tokennorm.checkpoints import load_from_init_cfg
+from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
 from tokennorm.messages import did_you_mean
 from tokennorm.registry import MODELS
 from tokennorm.replace import replace_norms, replace_stem
@@ -122,6 +122,7 @@ class TimmBackbone(Backbone):
     """
 
     vector_type = 'featmap'  # it has no other `out_type`
+    layouts = (Layout('timm', ()),)
 
     def __init__(
         self,
@@ -187,15 +188,6 @@ class TimmBackbone(Backbone):
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each feature map, with timm's keys."""
         return self.net.feature_info.get_dicts()
 
-    def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if any; otherwise timm's own initialization stays.
-
-        Raises:
-            RuntimeError: if the checkpoint's parameters do not match this model.
-        """
-        if self.init_cfg is not None:
-            load_from_init_cfg(self, self.init_cfg, self._convert)
-
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> feature maps (B, C, H', W')."""
@@ -222,11 +214,11 @@ class TimmBackbone(Backbone):
                 if isinstance(part, nn.Module):
                     part.eval()
 
-    def _convert(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    def from_published(self, state_dict: StateDict) -> Converted:
         """A state dict of the whole model, with timm's or its authors' names, or one of this backbone, to this
         backbone's keys."""
         if any(key.startswith('net.') for key in state_dict):
-            return state_dict
+            return Converted(state_dict)
         model, filter_fn = checkpoint_filter(self._create)
         whole = model.state_dict()
         if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
@@ -234,7 +226,9 @@ class TimmBackbone(Backbone):
         published = _filtered(state_dict, filter_fn, model)
         left_out = set(whole) - self.names_in_timm
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
-        converted = {}
+        kept = {_storage(value) for value in published.values()}
+        unused = {key for key, value in state_dict.items() if key not in published and _storage(value) not in kept}
+        converted = Converted({}, unused=unused | left_out)
         for key, value in published.items():
             if key not in left_out:
                 name, _, own = f'net.model.{key}'.rpartition('.')
@@ -245,7 +239,7 @@ class TimmBackbone(Backbone):
 def _filtered(
     state_dict: dict[str, Tensor], filter_fn: Callable[..., dict[str, Tensor]] | None, model: nn.Module
 ) -> dict[str, Tensor]:
-    """Applies timm's filter, and reads the entries that it resampled or split by key, for the report.
+    """Applies timm's filter.
 
     Raises:
         ValueError: if the filter does not take these weights.
@@ -255,17 +249,12 @@ def _filtered(
     by_model = len(inspect.signature(filter_fn).parameters) > 1  # some filters take the state dict only
     try:
         with redirect_stdout(io.StringIO()):  # that of DINOv3 prints the parameters that the model lacks
-            published = filter_fn(dict(state_dict), model) if by_model else filter_fn(dict(state_dict))
+            return filter_fn(dict(state_dict), model) if by_model else filter_fn(dict(state_dict))
     except Exception as error:  # any, from code that expects the names of its own models
         raise ValueError(
             f'timm cannot convert these weights to a {type(model).__name__}: {type(error).__name__}: {error}. Set '
             'model_name to the model that they belong to'
         ) from error
-    kept, parts = ({of(value) for value in published.values()} for of in (id, _storage))
-    for key, value in state_dict.items():
-        if id(value) not in kept and (key in published or _storage(value) in parts):
-            _ = state_dict[key]
-    return published
 
 
 def _storage(tensor: Tensor) -> int:

@@ -22,10 +22,12 @@ from tokennorm.backbones.arch import resolve_arch
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
 from tokennorm.builder import build_norm, build_stem, eps_of_replaced
-from tokennorm.checkpoints import resize_positions
+from tokennorm.checkpoints.layouts import Converted, StateDict
+from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
 from tokennorm.layers.block import Block, NoNorm, run_block
 from tokennorm.layers.drop_path import drop_path_rates
 from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.positions import resize_positions
 from tokennorm.norms.dtn import attention_centres
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
@@ -87,6 +89,7 @@ class ViT(Backbone):
     """
 
     vector_type = 'cls_token'
+    layouts = VIT_LAYOUTS
     pos_mode = 'bicubic'
 
     def __init__(
@@ -247,6 +250,15 @@ class ViT(Backbone):
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
         if self.out_type == 'cls_token':
             nn.init.trunc_normal_(self.cls_token, std=0.02)
+
+    def from_published(self, state_dict: StateDict) -> Converted:
+        """As in `Backbone`. Relative positions, which classifiers lack, are initialized to 0 as in detectors."""
+        converted = from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape)
+        if not any(key.endswith(REL_POS) for key in converted):
+            zeros = {key: torch.zeros_like(p) for key, p in self.state_dict().items() if key.endswith(REL_POS)}
+            converted.update(zeros)
+            converted.added += zeros
+        return converted
 
     @in_autocast_dtype
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -2,8 +2,8 @@
 
 from tokennorm.checkpoints.dtn import from_published_dtn
 from tokennorm.checkpoints.load_report import LoadReport
-from tokennorm.checkpoints.loading import check_fit, load_from_init_cfg, load_pretrained
-from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2, without_class_token
+from tokennorm.checkpoints.loading import check_fit, convert_detector, load_from_init_cfg, load_pretrained
+from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2
 from tokennorm.checkpoints.reading import (
     CheckpointError,
     find_checkpoint,
@@ -11,7 +11,7 @@ from tokennorm.checkpoints.reading import (
     read_state_dict,
     trained_classes,
 )
-from tokennorm.checkpoints.resizing import resize_bias_table, resize_positions
+from tokennorm.checkpoints.resizing import resize_bias_table
 from tokennorm.checkpoints.swin import from_published_swin
 from tokennorm.checkpoints.vit import from_published_vit
 
@@ -19,6 +19,7 @@ __all__ = [
     'CheckpointError',
     'LoadReport',
     'check_fit',
+    'convert_detector',
     'find_checkpoint',
     'from_published_dtn',
     'from_published_pvt',
@@ -30,7 +31,5 @@ __all__ = [
     'read_checkpoint',
     'read_state_dict',
     'resize_bias_table',
-    'resize_positions',
     'trained_classes',
-    'without_class_token',
 ]

@@ -1,14 +1,15 @@
 """DTN's parameters: the published names, and initialization from a LayerNorm checkpoint."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.norms import DTN
 
 _RENAMED = {'mean_norm_weight': 'mean_logit', 'var_norm_weight': 'var_logit'}
 
 
-def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+def from_published_dtn(state_dict: StateDict) -> Converted:
     """Renames the parameters of the DTN authors' norm to those of `DTN(form='published')`.
 
     Their `pos_proj` is a linear layer on (dx, dy, dx^2 + dy^2). Its softmax runs over the index that Eq. 6 holds fixed,
@@ -22,7 +23,7 @@ def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         A new dict for `load_state_dict(strict=True)`. `state_dict` is not changed.
     """
     norms = {key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')}
-    converted = {}
+    converted = Converted({})
     for key, value in state_dict.items():
         norm = next((prefix for prefix in norms if key.startswith(prefix)), None)
         name = key if norm is None else key.removeprefix(norm)
@@ -31,23 +32,23 @@ def from_published_dtn(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         elif name == 'pos_proj.weight':
             dx, dy, square = state_dict[key].unbind(dim=-1)
             converted[norm + 'position'] = torch.stack([square, -dx, -dy], dim=-1)
-        elif name != 'pos_proj.bias':
+        elif name == 'pos_proj.bias':
+            converted.unused.append(key)
+        else:
             converted[norm + _RENAMED.get(name, name)] = value
     return converted
 
 
-def fill_from_layer_norm(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+def add_to_layer_norm(state_dict: Converted, model: nn.Module) -> None:
     """Adds initial lambda and position weights of DTN layers for which a state dict has only LayerNorm's parameters.
 
     Layers with `init='paper'` are not filled. An affine instance or group norm has the same keys as a LayerNorm
     and cannot be told apart from it.
     """
-    filled = dict(state_dict)
     for name, module in model.named_modules():
         if not isinstance(module, DTN) or module.init == 'paper':
             continue
-        shared = {f'{name}.weight', f'{name}.bias'}
         own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
-        if shared <= set(state_dict) and not (set(own) - shared) & set(state_dict):
-            filled |= {key: value for key, value in own.items() if key not in shared}
-    return filled
+        if own.keys() & state_dict.keys() == {f'{name}.weight', f'{name}.bias'}:
+            state_dict.added += own.keys() - state_dict.keys()
+            state_dict.update({key: value for key, value in own.items() if key not in state_dict})

@@ -9,38 +9,43 @@ from tokennorm.messages import shorten
 
 @dataclass
 class LoadReport:
-    """The keys of a model, each in one of four lists, and the unused keys of a file.
+    """What became of the keys of a model and of a file.
 
     Args:
         model: The model's class.
         source: The file or URL.
         layout: Whose names the file has.
-        matched: Equal to a tensor in the file; only the name may differ.
-        converted: Computed from tensors in the file: reordered, split, joined.
+        loaded: From the file; names and the order of values may differ.
         resized: Position embeddings and bias tables of another size than in the file.
         missing: Not in the file: initialized by the model or as the published models are.
         unexpected: Not used, by the file's own names, such as a classifier's head.
+        note: A difference between model and file that the weights do not show.
     """
 
     model: str
     source: str
     layout: str
-    matched: list[str] = field(default_factory=list)
-    converted: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
+    note: str = ''
 
     def __str__(self) -> str:
-        kinds = ['converted', 'resized', 'missing', 'unexpected']
-        counts = [f'{len(keys)} {kind}: {shorten(keys)}' for kind in kinds if (keys := getattr(self, kind))]
-        return '\n  '.join(
-            [f'{self.model} loaded from {self.source} ({self.layout})', f'{len(self.matched)} matched', *counts]
-        )
+        kinds = dict(resized='resized', missing='missing, initialized anew', unexpected='unexpected')
+        counts = [
+            f'{len(keys)} {text}: {shorten(keys)}' for kind, text in kinds.items() if (keys := getattr(self, kind))
+        ]
+        lines = [
+            f'{self.model} loaded from {self.source} (names of {self.layout})',
+            f'{len(self.loaded)} loaded',
+            *counts,
+        ]
+        return '\n  '.join([*lines, self.note] if self.note else lines)
 
 
 def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
-    """What of `found` is missing, unexpected or of another shape, one line each; '' if everything fits."""
+    """Returns one line each for missing, unexpected and mis-shaped keys of `found`; '' if everything fits."""
     reshaped = [
         f'{key} ({tuple(found[key].shape)} in the file, {tuple(value.shape)} in the model)'
         for key, value in expected.items()

@@ -1,45 +1,31 @@
-"""Loads a backbone's checkpoint of any known layout completely or not at all, and reports on each parameter."""
+"""Loads checkpoints of any known layout completely or not at all, and reports on each parameter."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from mmengine.logging import print_log
-from torch import Tensor, nn
+from torch import nn
 
-from tokennorm.checkpoints.dtn import fill_from_layer_norm, from_published_dtn
-from tokennorm.checkpoints.layouts import Layout, layouts_of, recognise
+from tokennorm.checkpoints.dtn import add_to_layer_norm, from_published_dtn
+from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
 from tokennorm.checkpoints.load_report import LoadReport, misfit
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.messages import shorten
 
-StateDict = dict[str, Tensor]
-Convert = Callable[[StateDict], StateDict]
+_BACKBONE = 'backbone.'
 
 
-class ReadKeys(dict):
-    """A state dict that notes which entries are read by key. Iterating over the items does not count as reading."""
-
-    def __init__(self, state_dict: StateDict) -> None:
-        super().__init__(state_dict)
-        self.read: set[str] = set()
-
-    def __getitem__(self, key: str) -> Tensor:
-        self.read.add(key)
-        return super().__getitem__(key)
-
-
-def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any], convert: Convert | None = None) -> LoadReport:
+def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report.
 
     Raises:
         ValueError: for an `init_cfg` of another form.
         FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
     """
-    checkpoint, allow_missing = parse_init_cfg(init_cfg)
-    report = load_pretrained(model, checkpoint, convert, allow_missing)
+    report = load_pretrained(model, *parse_init_cfg(init_cfg))
     print_log(str(report), logger='current')
     return report
 
@@ -60,12 +46,7 @@ def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
     return init_cfg['checkpoint'], [allow_missing] if isinstance(allow_missing, str) else allow_missing
 
 
-def load_pretrained(
-    model: nn.Module,
-    checkpoint: str | Path,
-    convert: Convert | None = None,
-    allow_missing: Sequence[str] = (),
-) -> LoadReport:
+def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Sequence[str] = ()) -> LoadReport:
     """Fills every parameter and buffer of a backbone from a checkpoint, and returns a report.
 
     The backbone's part is taken from a detector's or classifier's checkpoint. Position embeddings and bias tables of
@@ -76,78 +57,114 @@ def load_pretrained(
     - lambda and position weights of DTN with another `init` than 'paper', loaded from a network with LayerNorm.
 
     Args:
-        model: The backbone.
+        model: A backbone of TokenNorm.
         checkpoint: A file, a URL, or the work directory of a training run, of which the best checkpoint is loaded.
-        convert: Converts the checkpoint's state dict to the model's keys; it may drop entries. The report counts an
-            entry as used if the converter returns it unchanged or reads it by key. None converts by the layout.
-        allow_missing: Names, with `*` for anything, of parameters and buffers that stay initialized if the file has
-            none of their name and shape.
+        allow_missing: Names, with `*` as wildcard, of parameters and buffers that keep their initialization if the
+            file has none of their name and shape.
 
     Raises:
         FileNotFoundError, OSError: as `read_checkpoint`.
         CheckpointError: if other parameters of the model would stay initialized, or entries would be left over.
         ValueError: for a name in `allow_missing` that no parameter has.
     """
-    checkpoint = find_checkpoint(checkpoint)
-    whole = read_state_dict(checkpoint)
-    prefix = 'backbone.' if any(key.startswith('backbone.') for key in whole) else ''
-    sources = {key.removeprefix(prefix): value.detach() for key, value in whole.items() if key.startswith(prefix)}
+    source = find_checkpoint(checkpoint)
+    whole = read_state_dict(source)
+    prefix = _BACKBONE if any(key.startswith(_BACKBONE) for key in whole) else ''
+    state_dict = {key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)}
     expected = model.state_dict()
     optional = matching(expected, allow_missing)
-    if convert is None:
-        layout = _find_layout(model, sources, checkpoint)
-        author, fill = f'names of {layout.author}', layout.fill
-        steps: list[Convert] = [from_published_dtn, lambda state_dict: layout.convert(state_dict, model)]
-    else:
-        author, fill, steps = 'as given', None, [convert]
-    try:
-        converted, read = _convert(sources, steps)
-        resized = resize_tables(converted, model)
-    except ValueError as error:
-        raise CheckpointError(f'{checkpoint}: {error}') from error
-    filled = fill_from_layer_norm(fill(resized, model) if fill else resized, model)
-    for key in optional & set(filled):
-        if filled[key].shape != expected[key].shape:
-            del filled[key]
-
-    report = LoadReport(type(model).__name__, checkpoint, author)
-    from_file = {id(value) for value in sources.values()}
-    for key in expected:
-        if key not in filled or key not in converted:
-            report.missing.append(key)
-        elif resized[key] is not converted[key]:
-            report.resized.append(key)
-        elif id(converted[key]) in from_file:
-            report.matched.append(key)
-        else:
-            report.converted.append(key)
-    used = {id(converted[key]) for key in expected if key in filled and key in converted}
-    unused = [key for key, value in sources.items() if key not in read and id(value) not in used]
-    report.unexpected = [f'{prefix}{key}' for key in unused] + [key for key in whole if not key.startswith(prefix)]
-    needed = {key: value for key, value in expected.items() if key in filled or key not in optional}
-    if problems := misfit(needed, filled):
-        counts = ', '.join(f'{len(getattr(report, kind))} {kind}' for kind in ('matched', 'converted', 'resized'))
+    layout = find_layout(model, state_dict)
+    if layout is None:
+        authors = ', '.join(each.author for each in model.layouts)
+        raise CheckpointError(
+            f'{source} has keys such as {shorten(list(state_dict), 3)}, which no layout of {type(model).__name__} has; '
+            f'it loads the names of {authors}'
+        )
+    found, report = _convert(model, state_dict, layout, source)
+    for key in optional & found.keys():
+        if found[key].shape != expected[key].shape:
+            del found[key]
+            found.unused.append(key)
+    report.loaded = [key for key in report.loaded if key in found]
+    report.missing = [key for key in expected if key in found.added or key not in found]
+    report.unexpected = [key for key in whole if not key.startswith(prefix) or key.removeprefix(prefix) in found.unused]
+    needed = {key: value for key, value in expected.items() if key in found or key not in optional}
+    if problems := misfit(needed, found):
         hint = ''
-        if any(key.endswith('_logit') for key in needed.keys() - filled.keys()):
+        if any(key.endswith('_logit') for key in needed.keys() - found.keys()):
             hint = "For DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm').\n"
-        message = _does_not_fit(model, checkpoint, problems)
-        raise CheckpointError(f'{message}\n{hint}Of the others, {author}: {counts}.')
+        counts = f'{len(report.loaded)} loaded, {len(report.resized)} resized'
+        message = _does_not_fit(model, source, problems)
+        raise CheckpointError(f'{message}\n{hint}Of the others, names of {layout.author}: {counts}.')
     if len(report.missing) == len(expected):
-        raise CheckpointError(f'{checkpoint} fills no parameter of {report.model}')
-    model.load_state_dict(filled, strict=not optional)
+        raise CheckpointError(f'{source} fills no parameter of {report.model}')
+    model.load_state_dict(found, strict=not optional)
     return report
 
 
-def _convert(sources: StateDict, steps: Iterable[Convert]) -> tuple[StateDict, set[str]]:
-    """Applies the steps of a conversion, and returns its result and the keys of `sources` that were read by key."""
-    names = {id(value): key for key, value in sources.items()}
-    current, read = sources, set()
-    for step in steps:
-        noted = ReadKeys(current)
-        result = dict(step(noted))
-        read |= {names[id(current[key])] for key in noted.read & current.keys() if id(current[key]) in names}
-        current = result
-    return current, read
+def convert_detector(
+    model: nn.Module, state_dict: StateDict, source: str | Path, new_heads: bool = False
+) -> tuple[StateDict, LoadReport]:
+    """Converts the state dict of a whole detector, with a backbone of any known layout, to a model's keys.
+
+    The keys of the backbone are converted unless they fit; all others are those of mmdet, which TokenNorm shares.
+
+    Args:
+        model: The detector.
+        state_dict: Its parameters and buffers. It is not changed.
+        source: File or URL, for messages.
+        new_heads: Initialize parameters outside the backbone anew if the file has none of their name and shape, and
+            leave out those that the model does not have: other classes, or another detector. False is an error.
+
+    Returns:
+        A new dict for `load_state_dict`, strict unless heads are new, and a report.
+
+    Raises:
+        CheckpointError: if parameters are missing, left over or of another shape.
+    """
+    expected, found = model.state_dict(), dict(state_dict)
+    backbone = getattr(model, 'backbone', None)
+    own = {key.removeprefix(_BACKBONE): value for key, value in found.items() if key.startswith(_BACKBONE)}
+    report = LoadReport(type(model).__name__, str(source), 'TokenNorm')
+    if hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), own):
+        layout = find_layout(backbone, own)
+        if layout is not None and not layout.author.endswith('TokenNorm'):
+            converted, report = _convert(backbone, own, layout, str(source))
+            report.model = type(model).__name__
+            report.unexpected = [_BACKBONE + key for key in converted.unused]
+            found = {key: value for key, value in found.items() if not key.startswith(_BACKBONE)}
+            found |= {_BACKBONE + key: value for key, value in converted.items()}
+    if new_heads:
+        fits = {key for key, value in expected.items() if key in found and found[key].shape == value.shape}
+        report.missing = [key for key in expected if key not in fits and not key.startswith(_BACKBONE)]
+        left_out = [key for key in found if key not in fits and not key.startswith(_BACKBONE)]
+        report.unexpected += left_out
+        found = {key: value for key, value in found.items() if key not in left_out}
+    report.loaded = list(found)
+    if problems := misfit({key: value for key, value in expected.items() if key not in report.missing}, found):
+        raise CheckpointError(_does_not_fit(model, source, problems))
+    return found, report
+
+
+def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: str) -> tuple[Converted, LoadReport]:
+    """Converts the state dict of a backbone, and reports what was loaded, resized and trained with another eps."""
+    try:
+        renamed = from_published_dtn(state_dict)
+        converted = model.from_published(renamed)
+        converted.unused += renamed.unused
+        resized = resize_tables(converted, model)
+    except ValueError as error:
+        raise CheckpointError(f'{source}: {error}') from error
+    add_to_layer_norm(converted, model)
+    report = LoadReport(type(model).__name__, source, layout.author, resized=resized)
+    report.loaded = [key for key in model.state_dict() if key in converted and key not in {*resized, *converted.added}]
+    others = {norm.eps for norm in model.modules() if isinstance(norm, nn.LayerNorm)} - {layout.eps}
+    if layout.eps is not None and others:
+        report.note = (
+            f'trained with eps {layout.eps:g} in all norms, of which some have {", ".join(map(str, others))} here: '
+            f"set model.backbone.norm_cfg=dict(type='LN', eps={layout.eps:g})"
+        )
+    return converted, report
 
 
 def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
@@ -161,17 +178,6 @@ def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
         f'{source} does not fit {type(model).__name__}:\n{problems}\n'
         'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
         'pretrain_img_size.'
-    )
-
-
-def _find_layout(model: nn.Module, state_dict: StateDict, source: str) -> Layout:
-    """The layout of a state dict. If the model cannot load it, raises `CheckpointError`."""
-    taken, layout = layouts_of(model), recognise(state_dict)
-    if layout in taken:
-        return layout
-    raise CheckpointError(
-        f'{source} is {f"a {layout}" if layout else "of no known layout"}, with keys such as '
-        f'{shorten(list(state_dict), 3)}; {type(model).__name__} takes {", ".join(map(str, taken))}'
     )
 
 

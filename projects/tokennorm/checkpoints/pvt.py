@@ -5,7 +5,19 @@ import re
 
 from torch import Tensor
 
-StateDict = dict[str, Tensor]
+from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+
+PVT_LAYOUTS = (
+    Layout('its authors', ('pos_embed1',)),
+    Layout('mmdet', ('layers.0.1.0.pos_embed',), eps=1e-6),
+    Layout('TokenNorm', ('stages.0.pos_embed',)),
+)
+PVT_V2_LAYOUTS = (
+    Layout('its authors', ('block1.0.mlp.dwconv.dwconv.weight',)),
+    Layout('timm', ('patch_embed.proj.weight', 'stages.0.blocks.0.mlp.dwconv.weight')),
+    Layout('mmdet', ('layers.0.1.0.ffn.layers.1.weight',), eps=1e-6),
+    Layout('TokenNorm', ('stages.0.blocks.0.mlp.dwconv.weight',)),
+)
 
 _CLASSIFIER_ONLY = re.compile(r'(cls_token|norm\.|head\.)')
 _STAGE = re.compile(r'(patch_embed|pos_embed|block)(\d)(.*)')
@@ -23,11 +35,11 @@ _V2_PUBLISHED = re.compile(r'(patch_embed|block|norm)([1-4])\.(.*)')
 _V2_TIMM = re.compile(r'(patch_embed\.|stages\.\d\.(?:downsample|blocks|norm)\.)(.*)')
 
 
-def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> StateDict:
+def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Converted:
     """Renames the parameters of the authors' or mmdet's PVT to those of `tokennorm.backbones.PVT`.
 
     Args:
-        state_dict: The authors' state dict, or mmdet's, which has no class token. It is not changed.
+        state_dict: The authors' state dict, mmdet's, which has no class token, or TokenNorm's. It is not changed.
         out_type: The backbone's. 'featmap' drops the class token, its row of the last position embedding and the last
             norm. The linear head is always dropped.
 
@@ -35,13 +47,15 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Stat
         A new dict for `load_state_dict(strict=True)`.
 
     Raises:
-        ValueError: for a key that neither layout has.
+        ValueError: for a key that its layout does not have.
     """
     if 'layers.0.1.0.pos_embed' in state_dict:
         return _from_mmdet_pvt(state_dict)
+    if 'stages.0.pos_embed' in state_dict:
+        return _without_class_token(state_dict) if out_type == 'featmap' else Converted(state_dict)
     stages = {key: match for key in state_dict if (match := _STAGE.fullmatch(key))}
     last = max(int(match.group(2)) for match in stages.values()) - 1 if stages else 0
-    converted = {}
+    converted = Converted({})
     for key, value in state_dict.items():
         if key in stages:
             kind, number, rest = stages[key].groups()
@@ -52,10 +66,12 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Stat
             raise ValueError(f'{key} is not a parameter of a published PVT')
         elif out_type == 'cls_token' and not key.startswith('head.'):
             converted[f'stages.{last}.cls_token' if key == 'cls_token' else key] = value
+        else:
+            converted.unused.append(key)
     return converted
 
 
-def from_published_pvt_v2(state_dict: StateDict) -> StateDict:
+def from_published_pvt_v2(state_dict: StateDict) -> Converted:
     """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`.
 
     Args:
@@ -69,10 +85,10 @@ def from_published_pvt_v2(state_dict: StateDict) -> StateDict:
         ValueError: for a key that its layout does not have.
     """
     if not _V2_STEMS & state_dict.keys():
-        return dict(state_dict)
-    converted = {}
+        return Converted(state_dict)
+    converted = Converted({}, unused=[key for key in state_dict if key.startswith('head.')])
     for key, value in state_dict.items():
-        if key.startswith('head.'):
+        if key in converted.unused:
             continue
         if match := _V2_PUBLISHED.fullmatch(key):
             kind, number, rest = match.groups()
@@ -91,19 +107,11 @@ def from_published_pvt_v2(state_dict: StateDict) -> StateDict:
     return converted
 
 
-def without_class_token(state_dict: StateDict) -> StateDict:
-    """Drops the class token, its row of the position embedding, and the output norm.
-
-    Args:
-        state_dict: That of a TokenNorm backbone with `out_type='cls_token'`; any other is copied.
-
-    Returns:
-        A new dict, for the same backbone with `out_type='featmap'`.
-    """
+def _without_class_token(state_dict: StateDict) -> Converted:
+    """A TokenNorm backbone with `out_type='cls_token'` to one with feature maps; any other is copied."""
     tokens = [key for key in state_dict if key.endswith('cls_token')]
-    converted = {
-        key: v for key, v in state_dict.items() if key not in tokens and not (tokens and key.startswith('norm.'))
-    }
+    unused = [*tokens, *(key for key in state_dict if tokens and key.startswith('norm.'))]
+    converted = Converted({key: value for key, value in state_dict.items() if key not in unused}, unused)
     for key in (token.removesuffix('cls_token') + 'pos_embed' for token in tokens):
         converted[key] = state_dict[key][:, 1:]
     return converted
@@ -115,9 +123,9 @@ def _is_square_and_one(positions: Tensor) -> bool:
     return math.isqrt(rows) ** 2 != rows and math.isqrt(rows - 1) ** 2 == rows - 1
 
 
-def _from_mmdet_pvt(state_dict: StateDict) -> StateDict:
+def _from_mmdet_pvt(state_dict: StateDict) -> Converted:
     """mmdet's stages consist of the patch embedding (0) and a list (1) of the position embedding and the blocks."""
-    converted = {}
+    converted = Converted({})
     for key, value in state_dict.items():
         match = _MMDET.fullmatch(key)
         if match is None or match.group(2) == '2':

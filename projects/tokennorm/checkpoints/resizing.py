@@ -1,4 +1,4 @@
-"""Resizes learned position embeddings and bias tables to the sizes of a model."""
+"""Resizes position embeddings and bias tables of a checkpoint to the sizes of a model."""
 
 import math
 
@@ -7,25 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-
-def resize_positions(positions: Tensor, shape: tuple[int, int], mode: str = 'bicubic') -> Tensor:
-    """Resizes position embeddings in float32, by the method of the model that they belong to.
-
-    Args:
-        positions: Embeddings of a grid, (1, h, w, C).
-        shape: Height and width H x W of the new grid.
-        mode: 'bicubic', for ViT, with antialiasing: as timm does; mmpretrain and ViTDet's authors use none.
-            'bilinear', for PVT, without antialiasing: as its authors and mmdet do.
-
-    Returns:
-        (1, H, W, C) of the same dtype; `positions` itself if the grid already has this shape.
-    """
-    # A comparison would fix the sides of an exported graph. Resizing to the same size changes nothing.
-    if not torch.compiler.is_exporting() and tuple(positions.shape[1:3]) == tuple(shape):
-        return positions
-    resized = rearrange(positions.float(), 'b h w c -> b c h w')
-    resized = F.interpolate(resized, size=shape, mode=mode, antialias=mode == 'bicubic')
-    return rearrange(resized, 'b c h w -> b h w c').to(positions.dtype)
+from tokennorm.layers.positions import resize_positions
 
 
 def resize_bias_table(table: Tensor, window: int) -> Tensor:
@@ -55,23 +37,25 @@ def resize_bias_table(table: Tensor, window: int) -> Tensor:
     return rearrange(resized, '1 n h w -> (h w) n').to(table.dtype)
 
 
-def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Resizes every position embedding and bias table to the model's size; all other entries pass unchanged.
+def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> list[str]:
+    """Resizes the position embeddings and bias tables of a state dict to the model's sizes, and returns their keys.
 
     A position embedding is resized if its grid is square, and if model and state dict agree on the class token's row.
 
     Args:
-        state_dict: With TokenNorm's keys. It is not changed.
+        state_dict: With TokenNorm's keys. It is changed in place.
         model: Modules with `pos_embed` have `pos_shape` and `pos_mode`; modules with a bias table have `window`.
     """
-    resized = dict(state_dict)
+    resized = {}
     for name, module in model.named_modules():
         prefix = f'{name}.' if name else ''
         if (key := f'{prefix}relative_position_bias_table') in state_dict and hasattr(module, 'window'):
             resized[key] = resize_bias_table(state_dict[key], module.window)
         if (key := f'{prefix}pos_embed') in state_dict and hasattr(module, 'pos_shape'):
             resized[key] = _resize_rows(state_dict[key], module.pos_embed.shape[1], module.pos_shape, module.pos_mode)
-    return resized
+    changed = [key for key, value in resized.items() if value is not state_dict[key]]
+    state_dict.update(resized)
+    return changed
 
 
 def _resize_rows(positions: Tensor, num_rows: int, shape: tuple[int, int], mode: str) -> Tensor:

@@ -6,8 +6,13 @@ import re
 import torch
 from torch import Tensor
 
-StateDict = dict[str, Tensor]
+from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
 
+VIT_LAYOUTS = (
+    Layout('the DTN authors', ('pos_embed', 'blocks.0.norm1.var_norm_weight')),
+    Layout('mmpretrain', ('pos_embed', 'layers.0.ln1.weight')),
+    Layout('DeiT, timm or TokenNorm', ('pos_embed', 'blocks.0.attn.qkv.weight')),
+)
 _HEADS = re.compile(r'(head|head_dist|pre_logits)\.')
 _CLASSIFIER_ONLY = re.compile(r'(cls_token|dist_token|norm\.|fc_norm\.)')
 _KNOWN = re.compile(r'(pos_embed|cls_token|dist_token|norm\.|fc_norm\.|patch_embed\.|blocks\.\d+\.)')
@@ -26,7 +31,7 @@ def from_published_vit(
     out_type: str = 'featmap',
     l_dtn: int = 0,
     pos_shape: tuple[int, int] | None = None,
-) -> StateDict:
+) -> Converted:
     """Renames the parameters of other ViTs to those of `tokennorm.backbones.ViT`, which are timm's names.
 
     The DTN authors' queries, keys and values have no bias: an equivalent bias of 0 is added. `from_published_dtn`
@@ -48,17 +53,22 @@ def from_published_vit(
         ValueError: for a key that none of these layouts has, and for a position embedding whose grid is ambiguous, or
             neither square nor `pos_shape`.
     """
-    return fill_qkv_bias(rename_vit(state_dict, out_type, l_dtn, pos_shape))
+    converted = _rename(state_dict, out_type, l_dtn, pos_shape)
+    for key, value in list(converted.items()):
+        bias = key.removesuffix('weight') + 'bias'
+        if key.endswith('attn.qkv.weight') and bias not in converted:
+            converted[bias] = value.new_zeros(len(value))
+            converted.added.append(bias)
+    return converted
 
 
-def rename_vit(
-    state_dict: StateDict, out_type: str = 'featmap', l_dtn: int = 0, pos_shape: tuple[int, int] | None = None
-) -> StateDict:
+def _rename(state_dict: StateDict, out_type: str, l_dtn: int, pos_shape: tuple[int, int] | None) -> Converted:
     """`from_published_vit` without adding a bias of 0 to queries, keys and values."""
-    converted, tokens = {}, set()
+    converted, tokens = Converted({}), set()
     for key, value in state_dict.items():
-        name = _rename(key)
+        name = _new_name(key)
         if _HEADS.match(name):
+            converted.unused.append(key)
             continue
         if not _KNOWN.match(name):
             raise ValueError(f"{key} is not a parameter of a published ViT, of timm's or of mmpretrain's")
@@ -66,6 +76,8 @@ def rename_vit(
             tokens.add(name)
         if out_type == 'cls_token' or not _CLASSIFIER_ONLY.match(name):
             converted[name] = value
+        else:
+            converted.unused.append(key)
     if 'pos_embed' not in converted:
         return converted
     rows, grid = _split(state_dict['pos_embed'], len(tokens), pos_shape)
@@ -76,22 +88,11 @@ def rename_vit(
         rows = rows[:, :0]
     elif l_dtn == 0 and rows.shape[1] == 0:
         rows = rows.new_zeros(1, 1, rows.shape[2])
-    positions = torch.cat([rows, grid.flatten(1, 2)], dim=1)
-    if not torch.equal(positions, converted['pos_embed']):
-        converted['pos_embed'] = positions
+    converted['pos_embed'] = torch.cat([rows, grid.flatten(1, 2)], dim=1)
     return converted
 
 
-def fill_qkv_bias(state_dict: StateDict) -> StateDict:
-    """Adds a bias of 0 to the queries, keys and values that have none. `state_dict` is not changed."""
-    filled = dict(state_dict)
-    for key, value in state_dict.items():
-        if key.endswith('attn.qkv.weight'):
-            filled.setdefault(key.replace('weight', 'bias'), value.new_zeros(len(value)))
-    return filled
-
-
-def _rename(key: str) -> str:
+def _new_name(key: str) -> str:
     for theirs, ours in _MMPRETRAIN_NAMES.items():
         if re.match(theirs, key):
             return re.sub(theirs, ours, key)
