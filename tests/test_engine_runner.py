@@ -11,8 +11,7 @@ from torch import nn
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import trained_classes
 from tokennorm.config_files import use_options
-from tokennorm.engine.build import _check_start_fits, _find_checkpoint_to_resume, build_runner
-from tokennorm.messages import UserError
+from tokennorm.engine.build import _find_checkpoint_to_resume, _load_from, build_runner
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 
@@ -33,12 +32,12 @@ def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, class
     assert trained_classes(path) == classes
     runner = SimpleNamespace(model=model, train_dataloader=SimpleNamespace(dataset=dataset))
     cfg = dict(load_from=str(path), resume=True)
-    _check_start_fits(runner, cfg)
+    _load_from(runner, cfg, training=True)
     dataset = SimpleNamespace(metainfo=[dict(classes=('b', 'a')), dict(classes=('b', 'a'), palette=[1, 2])])
     runner.train_dataloader.dataset = dataset
     if classes is not None:
-        with pytest.raises(UserError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
-            _check_start_fits(runner, cfg)
+        with pytest.raises(ValueError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
+            _load_from(runner, cfg, training=True)
 
 
 def test_one_of_several_processes_warns(tmp_path, monkeypatch, capsys):

@@ -78,7 +78,7 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, mo
     for loader in ('_safe_torch_load', 'load_url'):  # as in the end mmengine's own do
         monkeypatch.setattr(loaders, loader, lambda file, *_, **__: torch.load(file, weights_only=False))
     if 'without' in use:
-        monkeypatch.setattr('tokennorm.engine.build._check_start_fits', lambda *_: None)
+        monkeypatch.setattr('tokennorm.engine.build._load_from', lambda *_, **__: None)
     name, arguments = TOOLS[use](few, planted / 'epoch_1.pth')
     with (
         pytest.raises(SystemExit, match=r'(?s)error: .*epoch_1.pth cannot be read as tensors only.*TRUST'),

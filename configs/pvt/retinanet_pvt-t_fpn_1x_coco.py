@@ -12,6 +12,7 @@ model = dict(
     backbone=dict(
         type='tokennorm.PVT',
         arch='tiny',
+        norm_cfg=dict(type='LN', eps=1e-6),  # as in mmdet's detectors, which were trained on COCO
         init_cfg=dict(type='Pretrained', checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_tiny.pth'),
     ),
     neck=dict(in_channels=[64, 128, 320, 512]),

@@ -12,6 +12,7 @@ model = dict(
     backbone=dict(
         type='tokennorm.PVTv2',
         arch='b0',
+        norm_cfg=dict(type='LN', eps=1e-6),  # as in mmdet's detectors, which were trained on COCO
         init_cfg=dict(
             type='Pretrained', checkpoint='https://github.com/whai362/PVT/releases/download/v2/pvt_v2_b0.pth'
         ),

@@ -18,6 +18,7 @@ from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
 from tokennorm.checkpoints.packaged import is_packaged, packaged_file
 from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
 from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
+from tokennorm.published import PUBLISHED
 
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
@@ -34,6 +35,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
     - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
       cache.
+    - A published detector's name (`published.PUBLISHED`) is its URL.
     - `pip:NAME` is the file of weights in a package of the Python index (`packaged.PACKAGES`).
 
     Raises:
@@ -49,6 +51,8 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     if '://' in str(checkpoint):
         raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
     path = Path(checkpoint).expanduser()
+    if str(checkpoint) in PUBLISHED and not path.exists():
+        return PUBLISHED[str(checkpoint)].url
     if path.is_dir():
         return str(_best(path) or newest_checkpoint(path))
     if not path.is_file():
@@ -72,10 +76,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
         CheckpointError: for a file that is not a checkpoint, or that could run code when unpickled.
     """
     found = find_checkpoint(checkpoint)
-    try:
-        path = _download(found) if _is_url(found) else Path(found)
-    except (URLError, HTTPException) as error:
-        raise ConnectionError(f'{found} could not be fetched: {getattr(error, "reason", error)}') from error
+    path = _download(found) if _is_url(found) else Path(found)
     if path.suffix != SUFFIX:
         return _read_pickle(path, found, map_location)
     try:
@@ -89,9 +90,19 @@ def _download(url: str) -> Path:
     path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
     if path.suffix == SUFFIX:  # the Hub names every file model.safetensors
         path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(url, str(path))
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+    try:
+        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
+    except (URLError, HTTPException) as error:
+        raise ConnectionError(
+            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it elsewhere '
+            f'and save it as {path}'
+        ) from error
+    except RuntimeError as error:
+        raise CheckpointError(f'{url} was damaged on its way, or is another file: {error}') from error
     return path
 
 
@@ -137,8 +148,9 @@ def trained_classes(checkpoint: str | Path) -> list[str] | None:
 
 def trained_meta(content: Any) -> Mapping[str, Any]:
     """The `metainfo` of the dataset in what `read_checkpoint` has read; {} if it has none."""
-    meta = content.get('meta') if isinstance(content, dict) else None
-    return common_meta((meta or {}).get('dataset_meta'))
+    meta = (content.get('meta') if isinstance(content, dict) else None) or {}
+    of_mmdet_2 = dict(classes=meta['CLASSES']) if meta.get('CLASSES') else None
+    return common_meta(meta.get('dataset_meta') or of_mmdet_2)
 
 
 def describe_checkpoint(checkpoint: str | Path) -> str:

@@ -42,13 +42,12 @@ def main(argv: list[str]) -> None:
     if args.out is not None:
         with user_errors(ValueError, where='--out: '):
             check_output_file(args.out)
-    from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint
-    from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
+    from tokennorm.checkpoints import find_checkpoint, read_checkpoint
+    from tokennorm.checkpoints.reading import describe, trained_meta
     from tokennorm.config_tree import is_classifier
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.checks import check_classes
     from tokennorm.engine.config import load_config
-    from tokennorm.engine.distributed import unwrapped
     from tokennorm.engine.summary import describe_data
     from tokennorm.engine.training import test
     from tokennorm.image_size import use_trained_size
@@ -78,7 +77,6 @@ def main(argv: list[str]) -> None:
     with user_errors(RuntimeError, OSError, ValueError):
         if meta.get('classes'):
             check_classes(meta['classes'], runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
-        check_fit(unwrapped(runner.model), state_dict_in(content, args.checkpoint), args.checkpoint)
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))

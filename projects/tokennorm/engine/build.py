@@ -2,12 +2,15 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
+from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS, init_default_scope
+from torch import Tensor
 
 from tokennorm.build_errors import build_errors
-from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
+from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in, trained_meta
@@ -63,9 +66,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_allow_missing(model)
         check_optimizer(cfg.get('optim_wrapper'))
     runner.register_hook(DataErrorHook())
-    if 'train' in splits:
-        with build_errors():
-            _check_start_fits(runner, cfg)
+    with build_errors(), user_errors(CheckpointError, OSError, ValueError):
+        _load_from(runner, cfg, training='train' in splits)
     return runner
 
 
@@ -100,29 +102,40 @@ def _warn_of_an_earlier_training(work_dir: str) -> None:
     )
 
 
-def _check_start_fits(runner: Runner, cfg: Config) -> None:
-    """Checks that a checkpoint fits, since mmengine silently skips tensors that do not.
+def _load_from(runner: Runner, cfg: Config, training: bool) -> None:
+    """Checks that the checkpoint of `load_from` fits, since mmengine silently skips tensors that do not.
 
-    To resume, all tensors must fit and the classes must be the same. With `load_from` only, the heads may differ.
+    To resume, all tensors must fit and the classes must be the same. Otherwise a checkpoint of another layout is
+    converted. A training run may have other heads than the checkpoint; they are reported.
     """
-    checkpoint = cfg.get('load_from')
-    if not checkpoint:
+    if not (checkpoint := cfg.get('load_from')):
         return
     model = unwrapped(runner.model)
-    with user_errors(CheckpointError, OSError, ValueError):
-        content = read_checkpoint(checkpoint)
-        state_dict = state_dict_in(content, checkpoint)
-        if cfg.get('resume'):
-            if 'optimizer' not in content:
-                raise CheckpointError(
-                    f'--resume: {checkpoint} has only weights, not the state of a training run. '
-                    f'To start a new run from them: --cfg-options load_from={checkpoint}'
-                )
-            metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
-            classes, trained = common_meta(metainfo).get('classes'), trained_meta(content).get('classes')
-            if classes and trained:
-                check_classes(trained, classes, checkpoint)
-            check_fit(model, state_dict, checkpoint)
-        elif hasattr(model, 'backbone'):
-            backbone = {k.removeprefix('backbone.'): v for k, v in state_dict.items() if k.startswith('backbone.')}
-            check_fit(model.backbone, backbone, f'load_from={checkpoint}')
+    content = read_checkpoint(checkpoint)
+    state_dict = state_dict_in(content, checkpoint)
+    if not cfg.get('resume'):
+        converted, report = convert_detector(model, state_dict, checkpoint, new_heads=training)
+        if training:
+            runner.logger.info(str(report))
+        runner.register_hook(_ConvertedWeights(converted), priority='VERY_HIGH')  # before EMAHook copies them
+        return
+    if 'optimizer' not in content:
+        raise CheckpointError(
+            f'--resume: {checkpoint} has only weights, not the state of a training run. '
+            f'To start a new run from them: --cfg-options load_from={checkpoint}'
+        )
+    metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
+    classes, trained = common_meta(metainfo).get('classes'), trained_meta(content).get('classes')
+    if classes and trained:
+        check_classes(trained, classes, checkpoint)
+    check_fit(model, state_dict, checkpoint)
+
+
+class _ConvertedWeights(Hook):
+    """Replaces the state dict of the checkpoint that mmengine loads by a converted one."""
+
+    def __init__(self, state_dict: dict[str, Tensor]) -> None:
+        self.state_dict = state_dict
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        checkpoint['state_dict'] = self.state_dict

@@ -19,7 +19,7 @@ from mmengine.logging import MMLogger
 
 from tokennorm.argument_checks import check_not_empty
 from tokennorm.build_errors import build_errors
-from tokennorm.checkpoints import CheckpointError, check_fit, find_checkpoint, read_checkpoint
+from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
@@ -94,8 +94,8 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     finally:
         logger.removeFilter(_is_no_fallback)
     state_dict = state_dict_in(content, checkpoint)
-    check_fit(inferencer.model, state_dict, describe(content, checkpoint))
-    inferencer.model.load_state_dict(state_dict)
+    converted, _ = convert_detector(inferencer.model, state_dict, describe(content, checkpoint))
+    inferencer.model.load_state_dict(converted)
     inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)
     return inferencer
 
