@@ -66,10 +66,7 @@ for name, *words in (
     ['test', {config!r}, 'none.pth'],
     ['predict', {config!r}, 'none.pth', 'image.jpg'],
     ['export', {config!r}, 'none.pth', 'out.onnx'],
-    ['train', {config!r}, '--data', ''],
     ['check', 'no_folder'],
-    ['check', ''],
-    ['split', ''],
 ):
     try:
         import_module(f'tokennorm.cli.{{name}}').main(words)

@@ -1,5 +1,6 @@
 """The command `tokennorm`: its subcommands, its help, its errors with and without a traceback."""
 
+import re
 import subprocess
 import sys
 import time
@@ -51,6 +52,19 @@ print([name for name in ('torch', 'mmengine', 'mmcv', 'mmdet', 'cv2', 'numpy') i
     assert '--cfg-options KEY=VALUE' in done.stdout
     assert not done.stderr
     assert time.perf_counter() - start < 10  # a fraction of a second on a quiet machine
+
+
+@pytest.mark.parametrize('name', sorted(COMMANDS))
+def test_help_has_examples_of_existing_options(name, capsys):
+    with pytest.raises(SystemExit, match='0'):
+        main([name, '--help'])
+    text = capsys.readouterr().out
+    before, _, examples = text.partition('\nexamples:\n')
+    assert all(line.startswith(f'  tokennorm {name}') for line in examples.splitlines())
+    assert examples
+    assert {word for word in examples.split() if word.startswith('--')} <= set(re.findall(r'--[a-z-]+', before)) | {
+        '--images'  # of a figure of analyze
+    }
 
 
 def test_the_module_is_the_command():

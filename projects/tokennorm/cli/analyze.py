@@ -1,4 +1,9 @@
-"""Draws the DTN paper's figures of a trained backbone: PVT, PVTv2, Swin or ViT, in a detector or a classifier."""
+"""Draws the DTN paper's figures of a trained backbone: PVT, PVTv2, Swin or ViT, in a detector or a classifier.
+
+examples:
+  tokennorm analyze lambda work_dirs/NAME
+  tokennorm analyze magnitude CONFIG CHECKPOINT --images image.jpg
+"""
 
 import argparse
 from pathlib import Path

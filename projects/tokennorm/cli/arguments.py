@@ -4,12 +4,13 @@ import argparse
 from typing import Any
 
 from tokennorm.argument_checks import check_inputs
+from tokennorm.cli.command import Parser
 from tokennorm.detector_files import detector_files, is_detector
 from tokennorm.messages import user_errors
 
 
 class ConfigOptions(argparse.Action):
-    """mmengine's `DictAction`, whose errors end with the usage instead of a traceback."""
+    """mmengine's `DictAction`, whose errors are one line instead of a traceback."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
@@ -82,17 +83,21 @@ def add_config_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_runner_arguments(
-    parser: argparse.ArgumentParser, work_dir: str = 'as in the config, or work_dirs/NAME'
-) -> None:
+def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or work_dirs/NAME') -> None:
     """Adds the arguments that mmdet's tools have in common, without the config."""
-    parser.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
-    parser.add_argument(
+    parser.group('output').add_argument(
+        '--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}'
+    )
+    parser.group('data').add_argument(
         '--data',
         metavar='DIR',
         help='folder that replaces the data of the config, with its classes: COCO, YOLO or Pascal VOC for a detector, '
         'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
     add_options_argument(parser)
-    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher')
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+    parser.group('hardware').add_argument(
+        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher'
+    )
+    parser.group('hardware').add_argument(
+        '--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch'
+    )

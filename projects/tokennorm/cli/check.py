@@ -1,4 +1,9 @@
-"""Checks a dataset in COCO, YOLO or Pascal VOC format before training, and draws its annotations."""
+"""Checks a dataset in COCO, YOLO or Pascal VOC format before training, and draws its annotations.
+
+examples:
+  tokennorm check DIR
+  tokennorm check DIR --config retinanet_pvt-t_fpn_1x_coco --image-size 512
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

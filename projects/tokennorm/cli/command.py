@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ _NOISE = (  # what upstream libraries print, and users cannot act on
 )
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and which takes no empty argument: `Path('')` is the working directory."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -37,20 +37,31 @@ class _Parser(argparse.ArgumentParser):
                 self.error(f'an empty argument{before and f" after {before}"}; is a variable of the shell not set?')
         return super().parse_args(words, namespace)
 
+    def group(self, title: str) -> Any:
+        """Returns the group of arguments with this title, which `--help` shows; a new one the first time."""
+        groups = self.__dict__.setdefault('groups', {})
+        if title not in groups:
+            groups[title] = self.add_argument_group(title)
+        return groups[title]
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
 
 
-def make_parser(description: str | None, **kwargs: object) -> argparse.ArgumentParser:
+def make_parser(description: str | None, groups: Iterable[str] = (), **kwargs: object) -> Parser:
     """Returns a parser with `--traceback`.
 
     Args:
-        description: The first paragraph is the description, the others follow the arguments. Line breaks stay.
+        description: The first paragraph is the description; the others, such as examples, follow the arguments. Line
+            breaks stay.
+        groups: Titles of groups of arguments, in the order of `--help`.
         kwargs: Those of `argparse.ArgumentParser`.
     """
     first, _, rest = (description or '').partition('\n\n')
     kwargs.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
-    parser = _Parser(description=first, epilog=rest or None, **kwargs)
+    parser = Parser(description=first, epilog=rest or None, **kwargs)
+    for title in groups:
+        parser.group(title)
     parser.add_argument(
         _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
     )

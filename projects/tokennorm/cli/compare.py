@@ -2,6 +2,9 @@
 
 Each run is a work directory with a report, as training and `tokennorm test --report` leave it. The page shows the
 difference in AP with an interval, AP per class, types of errors, curves, and the changes in the config.
+
+examples:
+  tokennorm compare work_dirs/baseline work_dirs/dtn --out compare.html
 """
 
 import argparse

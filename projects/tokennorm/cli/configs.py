@@ -2,6 +2,10 @@
 
 For your own data on one GPU use a config with `1xb2-accum8`: it starts from published LayerNorm weights. For a quick
 trial, or without a GPU: retinanet_pvt-mini-dtn_fpn_bccd.
+
+examples:
+  tokennorm configs
+  tokennorm configs 'mask-rcnn_*-dtn_*'
 """
 
 from fnmatch import fnmatch

@@ -2,6 +2,9 @@
 
 The file has what the config's backbone loads from SOURCE, with position embeddings and bias tables at its sizes, and
 without the parameters that `init_cfg.allow_missing` lets stay initialized. `init_cfg` also accepts SOURCE itself.
+
+examples:
+  tokennorm convert pvt_tiny.pth backbone.safetensors --config retinanet_pvt-t_fpn_1x_coco
 """
 
 from fnmatch import fnmatchcase

@@ -1,4 +1,9 @@
-"""Writes a detector as one file that runs without its config: .onnx, .pt2 (PyTorch) or .xml (OpenVINO)."""
+"""Writes a detector as one file that runs without its config: .onnx, .pt2 (PyTorch) or .xml (OpenVINO).
+
+examples:
+  tokennorm export WORK_DIR detector.onnx --verify DIR
+  tokennorm export CONFIG CHECKPOINT detector.pt2
+"""
 
 import argparse
 from pathlib import Path
@@ -19,21 +24,23 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
-    parser.add_argument(
+    parser.group('file').add_argument(
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
     )
-    parser.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
-    parser.add_argument(
+    parser.group('file').add_argument(
+        '--license', default='', help='license of the weights, for the metadata of the file'
+    )
+    parser.group('verification').add_argument(
         '--verify',
         type=Path,
         metavar='DIR',
         help='dataset in any format of --data: evaluate the written file and PyTorch on its images; the exit status '
         'is 1 if their APs differ by 0.0005 or more. Not for .pt2',
     )
-    parser.add_argument(
+    parser.group('verification').add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
     )
-    parser.add_argument(
+    parser.group('file').add_argument(
         '--thresholds',
         metavar='best|NUMBER|FILE',
         help='score thresholds of each class for the metadata of the file, where `--thresholds best` of `predict` '

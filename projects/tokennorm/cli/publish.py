@@ -2,6 +2,10 @@
 
 The file OUT-1a2b3c4d.pth, or OUT-1a2b3c4d.safetensors, has the first digits of its SHA-256 in its name. Loading it runs
 no code. `--hf DIR` writes a folder for the Hugging Face Hub instead: model.safetensors, config.py and a model card.
+
+examples:
+  tokennorm publish work_dirs/NAME detector.safetensors
+  tokennorm publish work_dirs/NAME --hf detector --license apache-2.0
 """
 
 from pathlib import Path

@@ -1,6 +1,9 @@
 """Divides images into train and val: those of a COCO annotation file, or of a YOLO or Pascal VOC folder without val.
 
 It writes train.json and val.json in COCO format, next to the annotation file or into the folder.
+
+examples:
+  tokennorm split annotations.json --val 0.2
 """
 
 from pathlib import Path

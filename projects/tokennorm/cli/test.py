@@ -1,4 +1,9 @@
-"""Evaluates a detector or a classifier."""
+"""Evaluates a detector or a classifier.
+
+examples:
+  tokennorm test WORK_DIR
+  tokennorm test CONFIG CHECKPOINT --data DIR --report
+"""
 
 import argparse
 from pathlib import Path
@@ -12,14 +17,16 @@ from tokennorm.output_dir import check_output_file
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, groups=('data', 'output', 'hardware'))
     add_detector_arguments(parser)
     add_runner_arguments(parser, work_dir='the folder test next to the checkpoint')
-    parser.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
-    parser.add_argument('--show', action='store_true', help='show the predictions in a window')
-    parser.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
-    parser.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
-    parser.add_argument(
+    parser.group('output').add_argument('--out', type=Path, help='write the predictions to this .pkl file')
+    parser.group('output').add_argument('--show', action='store_true', help='show the predictions in a window')
+    parser.group('output').add_argument('--show-dir', help='draw predictions into this folder of the work directory')
+    parser.group('output').add_argument(
+        '--wait-time', type=float, default=2, help='seconds that --show shows an image for'
+    )
+    parser.group('output').add_argument(
         '--report',
         nargs='?',
         const='',

@@ -1,4 +1,9 @@
-"""Trains a detector, or a classifier of configs/imagenet."""
+"""Trains a detector, or a classifier of configs/imagenet.
+
+examples:
+  tokennorm train --data DIR
+  tokennorm train mask-rcnn_pvt-t_fpn_1x_coco --data DIR --epochs 12 --ema
+"""
 
 import argparse
 import os
@@ -12,52 +17,60 @@ from tokennorm.messages import UserError, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, groups=('model', 'data', 'schedule', 'hardware', 'output'))
     add_config_argument(parser)
     add_runner_arguments(parser)
-    parser.add_argument(
+    parser.group('model').add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    parser.add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: ln')
-    parser.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
-    parser.add_argument(
+    parser.group('model').add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: ln')
+    parser.group('model').add_argument(
+        '--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain'
+    )
+    parser.group('model').add_argument(
         '--init',
         metavar='WEIGHTS',
         help='initial weights: coco, imagenet, none, a file, or a work directory; default with --data: coco where '
         'mmdet has published such a detector, otherwise as in the config',
     )
-    parser.add_argument('--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled')
-    parser.add_argument(
+    parser.group('schedule').add_argument(
+        '--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled'
+    )
+    parser.group('schedule').add_argument(
         '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
     )
-    parser.add_argument(
+    parser.group('data').add_argument(
         '--image-size',
         type=int,
         metavar='S',
         help='short side that images are resized to, in pixels; default: as in the config, or with --data smaller if '
         'the images are small',
     )
-    parser.add_argument(
+    parser.group('data').add_argument(
         '--augment',
         choices=['strong'],
         help='strong: Mosaic, large-scale jitter and MixUp; no Mosaic or MixUp with masks',
     )
-    parser.add_argument('--ema', action='store_true', help='validate and save a moving average of the weights')
-    parser.add_argument('--patience', type=int, metavar='N', help='stop after N validations without a better metric')
-    parser.add_argument(
+    parser.group('schedule').add_argument(
+        '--ema', action='store_true', help='validate and save a moving average of the weights'
+    )
+    parser.group('schedule').add_argument(
+        '--patience', type=int, metavar='N', help='stop after N validations without a better metric'
+    )
+    parser.group('output').add_argument(
         '--log',
         type=lambda text: text.split(','),
         default=[],
         metavar='NAMES',
         help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml, neptune, dvclive, aim',
     )
-    parser.add_argument(
+    parser.group('data').add_argument(
         '--workers',
         type=int,
         metavar='N',
         help='processes that load data; default: as in the config, or with --data 1 to 4, by the number of cores',
     )
-    parser.add_argument(
+    parser.group('hardware').add_argument(
         '--amp',
         nargs='?',
         const=True,
@@ -65,9 +78,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='bf16|fp16',
         help='automatic mixed precision; without a value bf16 where the GPU has it',
     )
-    parser.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
-    parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size')
-    parser.add_argument(
+    parser.group('hardware').add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
+    parser.group('schedule').add_argument(
+        '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size'
+    )
+    parser.group('schedule').add_argument(
         '--resume',
         nargs='?',
         const=True,

@@ -1,6 +1,9 @@
 """Lists the published detectors that can be used by name: config, COCO AP as their authors state, file and license.
 
 `tokennorm predict NAME IMAGES` and `Detector('NAME')` detect COCO's 80 classes with one.
+
+examples:
+  tokennorm weights
 """
 
 from tokennorm.cli.command import command, make_parser
