@@ -127,7 +127,7 @@ def test_bad_images_are_refused_with_their_shape(model_file):
         with pytest.raises(ValueError, match=f'image of shape \\({", ".join(map(str, image.shape))}\\) and uint8 must'):
             detector([image.astype(np.uint8)])
     for shape in ((0, 3, 64, 64), (1, 3, 32, 64), (1, 1, 64, 64)):
-        with pytest.raises(ValueError, match='sides of at least 33 pixels; pad smaller images'):
+        with pytest.raises(ValueError, match='sides of at least 65 pixels; pad smaller images'):
             detector.run(dict(images=np.zeros(shape, np.float32), sizes=np.zeros((shape[0], 2), np.int64)))
 
 

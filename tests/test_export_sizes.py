@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 GRID = PVT['pretrain_img_size']
 SHAPES = [  # B, H, W
     (1, 64, 64),
-    (1, 33, 70),
+    (1, 65, 70),
     (2, GRID, 160),
     (2, 90, GRID),
     (8, 97, 131),

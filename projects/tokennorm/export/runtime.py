@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 FORMAT = 1  # of the metadata
-SMALLEST_SIDE = 33  # pixels of a batch; smaller images are padded
+SMALLEST_SIDE = 65  # pixels of a batch; smaller images are padded
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 
 
@@ -132,7 +132,7 @@ class Detector:
         """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name.
 
         Raises:
-            ValueError: for an empty batch, and for sides of fewer than 33 pixels.
+            ValueError: for an empty batch, and for sides of fewer than 65 pixels.
         """
         shape = inputs['images'].shape
         if len(shape) != 4 or shape[0] < 1 or shape[1] != 3 or min(shape[2:]) < SMALLEST_SIDE:
