@@ -15,23 +15,27 @@ from tokennorm.norms import DTN
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / 'docs' / 'research' / 'ablations.md').read_text()
-DTN_TABLE, DPN_TABLE = (
-    re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M) for part in PAGE.split('The Dual Pa')
+DTN_TABLE, DPN_TABLE, TABLE_3 = (
+    re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M) for part in re.split('The Dual Pa|## Other norm', PAGE)
 )
 SMALL_STAR = "model.backbone.arch='small*' model.head.in_channels=432 "
 
 
-def build(config, line):
+def build(config, line, arch=None):
+    """The classifier on the meta device, or its backbone of another `arch` on the CPU."""
     options = dict(option.split('=', 1) for option in shlex.split(line))
     cfg = Config.fromfile(ROOT / 'configs' / 'imagenet' / config)
     cfg.merge_from_dict({key: DictAction._parse_iterable(value) for key, value in options.items()})
     mmpretrain.utils.register_all_modules(init_default_scope=False)
+    if arch:
+        return MODELS.build(cfg.model.backbone | dict(arch=arch))
     with DefaultScope.overwrite_default_scope('mmpretrain'), torch.device('meta'):
         return MODELS.build(cfg.model)
 
 
 def test_the_tables_are_complete():
     assert (len(DTN_TABLE), len(DPN_TABLE)) == (16, 12)
+    assert [title for title, _ in TABLE_3] == ['BN', 'IN', 'GN', 'SN', 'ScaleNorm', 'PowerNorm']
     assert SMALL_STAR.strip() in PAGE
 
 
@@ -64,3 +68,25 @@ def test_a_line_of_the_dual_patchnorm_notes_builds(title, line):
     norms = re.search(r'norms=(\w+)', line)[1] if 'norms=' in line else 'dual' if 'DualPatchEmbed' in line else ''
     has = [type(getattr(stem, name, None)).__name__ == 'LayerNorm' for name in ('patch_norm', 'norm')]
     assert has == [norms in ('dual', 'pre'), norms in ('dual', 'post', 'post_pos_embed')]
+
+
+@pytest.mark.parametrize('config', ['vit-small_8xb128_in1k.py', 'vit-small-star_8xb128_in1k.py'])
+@pytest.mark.parametrize(('title', 'line'), TABLE_3, ids=[title for title, _ in TABLE_3])
+def test_a_normalizer_of_table_3_is_in_all_blocks(title, line, config):
+    backbone = build(config, line).backbone
+    norms = [module for block in backbone.blocks for module in (block.norm1, block.norm2)] + [backbone.norm]
+    assert len(norms) == 25
+    assert {type(norm) for norm in norms} == {MODELS.get(f'tokennorm.{title}')}
+    assert backbone.l_dtn == 0
+
+
+@pytest.mark.parametrize(('title', 'line'), TABLE_3, ids=[title for title, _ in TABLE_3])
+def test_a_normalizer_of_table_3_trains(title, line):
+    small = 'model.backbone.pretrain_img_size=32 '
+    backbone = build(
+        'vit-small_8xb128_in1k.py', small + line, arch=dict(embed_dims=48, depth=2, num_heads=3, mlp_ratio=1)
+    )
+    (out,) = backbone(torch.randn(3, 3, 32, 32))
+    out.square().mean().backward()
+    assert out.isfinite().all()
+    assert [name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
