@@ -78,15 +78,7 @@ def require_mmcv_ops() -> None:
 
 
 def hide_onedl_message() -> None:
-    """Hides what mmdet 3.5.1 and mmpretrain 1.3.6 print when they are imported: OneDL is not installed.
-
-    Nothing here needs OneDL. They log it for debugging, but mmengine 0.10.12 prints a message without a logger whatever
-    its level.
-    """
-
-    def show(*values: object, **kwargs: Any) -> None:
-        if values != ('Could not import OneDL. Skipping OneDL datasets.',):
-            print(*values, **kwargs)
-
+    """Hides what mmengine 0.10.12 prints for mmdet and mmpretrain when they are imported: OneDL is not installed."""
     module: Any = importlib.import_module('mmengine.logging.logger')
-    module.print = show  # hides the built-in function from that module only
+    hidden = ('Could not import OneDL. Skipping OneDL datasets.',)
+    module.print = lambda *values, **kwargs: None if values == hidden else print(*values, **kwargs)
