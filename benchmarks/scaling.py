@@ -102,7 +102,7 @@ def main() -> None:
                     'weights, gradients, moments, GiB': f'{16 * count["Parameters"] / 2**30:.2f}',
                     'passes, ms': f'{passes:.0f}',
                     'all-reduce, ms': f'{reduction:.1f}',
-                    'images/s': f'{1e3 * total / (passes + reduction):.0f}',
+                    'images/s': f'{float(f"{1e3 * total / (passes + reduction):.2g}"):.0f}',
                 }
             )
     print_table(rows)

@@ -103,7 +103,7 @@ def test_bad_shards_are_named_before_training(folders, tmp_path):
         find_image_folder(tmp_path, needed=('train',))
     shard.write_bytes(content)
     (folder / 'later.tar').write_bytes(content)
-    with pytest.raises(ValueError, match=r'index\.json does not list later\.tar: write it anew with `python tools/'):
+    with pytest.raises(ValueError, match=r'index\.json does not list later\.tar: write it again with `python tools/'):
         find_image_folder(tmp_path, needed=('train',))
     (folder / INDEX).unlink()
     with pytest.raises(FileNotFoundError, match=r'index\.json not found: write it with `python tools/write_shards\.py'):

@@ -96,7 +96,7 @@ def test_a_video_that_ends_early_says_so(tmp_path, monkeypatch, capsys):
 def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
     (tmp_path / 'notes.txt').write_text('text')
     cases = {
-        ('https://a.org/x.jpg',): 'is a web address; download the file first',
+        ('https://a.org/x.jpg',): 'is a URL; download the file first',
         ('none.jpg',): 'none.jpg not found',
         (str(tmp_path / 'notes.txt'), str(tmp_path / 'notes.txt')): 'several inputs must be image files',
         (str(tmp_path), 'rtsp://camera'): 'several inputs must be image files',

@@ -43,6 +43,6 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, ValueError):
         differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
     for iou_type, result in differences.items():
-        interval = '' if result.low is None else f' (95 % interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
+        interval = '' if result.low is None else f' (95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
         print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')
     print(f'The comparison is in {args.out}')

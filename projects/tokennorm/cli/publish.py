@@ -21,7 +21,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('out', type=Path, nargs='?', help='file to write; the hash is added to its name')
     parser.add_argument('--safetensors', action='store_true', help='write .safetensors, as for OUT.safetensors')
     parser.add_argument('--hf', type=Path, metavar='DIR', help='write a folder that can be uploaded to the Hub')
-    parser.add_argument('--license', default='unknown', help="licence of the weights for the card, e.g. 'apache-2.0'")
+    parser.add_argument('--license', default='unknown', help="license of the weights for the card, e.g. 'apache-2.0'")
     parser.add_argument('--dataset', help='name of the training data for the card')
     args = parser.parse_args(argv)
     if (args.out is None) == (args.hf is None):

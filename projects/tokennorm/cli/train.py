@@ -111,7 +111,7 @@ def main(argv: list[str]) -> None:
 
 
 def check_gpus(count: int, launcher: str) -> None:
-    """Raises `UserError` for more GPUs than this machine has, and beside a launcher."""
+    """Raises `UserError` for more GPUs than this machine has, and with a launcher."""
     import torch
 
     found = torch.cuda.device_count()

@@ -110,7 +110,7 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     unlisted = {file.name for file in Path(folder).glob('*.tar')} - index['shards'].keys()
     if unlisted:
         raise ValueError(
-            f'{path} does not list {shorten(sorted(unlisted))}: write it anew with '
+            f'{path} does not list {shorten(sorted(unlisted))}: write it again with '
             f'`python tools/write_shards.py {folder}`, and --classes if the classes have names'
         )
     return index

@@ -187,7 +187,7 @@ def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
 
 
 def _with_short_warm_up(schedulers: list[Scheduler], iterations: int, epoch_length: int) -> list[Scheduler]:
-    """Warm-up ends after one epoch or 5 % of the iterations at the latest; what began after it begins with training.
+    """Warm-up ends after one epoch or 5% of the iterations at the latest; what began after it begins with training.
 
     Where that leaves fewer than two iterations there is no warm-up: mmengine's would never end.
     """

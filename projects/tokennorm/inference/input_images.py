@@ -46,7 +46,7 @@ def check_sources(sources: Sequence[str]) -> None:
         if not source:
             raise ValueError('an input is an empty path; name an image, a folder, a video or a stream')
         if source.startswith(('http://', 'https://')):
-            raise ValueError(f'{source} is a web address; download the file first, for example with curl -LO {source}')
+            raise ValueError(f'{source} is a URL; download the file first, for example with curl -LO {source}')
         if not is_live(source) and not Path(source).exists():
             raise ValueError(f'{source} not found')
         if len(sources) > 1 and not _is_image(source):

@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Difference:
-    """AP of the second run minus AP of the first one, and its 95 % bootstrap interval over the images.
+    """AP of the second run minus AP of the first one, and its 95% bootstrap interval over the images.
 
     The interval is None if it was not estimated.
     """
