@@ -12,6 +12,7 @@ from mmengine.analysis import complexity_analysis
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
+from yapf.yapflib import yapf_api
 
 
 class CheckpointHook(_CheckpointHook):
@@ -68,6 +69,23 @@ def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None
     for name, module in model.named_modules():
         if name in sizes and hasattr(module, '_input_size'):
             module._input_size = tuple(sizes[name])
+
+
+def format_configs_once() -> None:
+    """Has yapf format each text of a config once per process, since every checkpoint contains it (mmengine 0.10.12).
+
+    mmengine's `pretty_text` also turns an interruption of yapf into a `SyntaxError`.
+    """
+    original = yapf_api.FormatCode
+    results: dict[str, Any] = {}
+
+    def formatted(text: str, **options: Any) -> Any:
+        if text not in results:
+            results[text] = original(text, **options)
+        return results[text]
+
+    if original.__module__ != __name__:
+        yapf_api.FormatCode = formatted
 
 
 def count_operators(formulas: dict[str, Callable[..., int]]) -> None:

@@ -25,6 +25,7 @@ from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook
+from tokennorm.engine.work_dir import locked_work_dir
 from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
 
@@ -162,11 +163,12 @@ def train(
     if resume:
         cfg.resume = True
         cfg.load_from = None if resume is True else str(resume)
-    runner = build_runner(cfg, splits=('train', 'val'))
-    _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
-    last = _LastMetrics()
-    runner.register_hook(last)
-    run(runner, how_to_continue='--resume continues from the latest.')
+    with locked_work_dir(cfg.work_dir):
+        runner = build_runner(cfg, splits=('train', 'val'))
+        _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
+        last = _LastMetrics()
+        runner.register_hook(last)
+        run(runner, how_to_continue='--resume continues from the latest.')
     return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
 
 

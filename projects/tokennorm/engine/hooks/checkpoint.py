@@ -38,6 +38,8 @@ class CheckpointHook(compat.CheckpointHook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Keeps the state for `before_train`."""
         self._state = checkpoint.get('training_state')
+        if self._state is not None:
+            runner.logger.addFilter(lambda record: 'gradient of some iterations is lost' not in record.getMessage())
 
     def before_train(self, runner: Runner) -> None:
         """Restores the state of a resumed run, and repeats a lost validation."""
