@@ -4,11 +4,20 @@
 // Letters: B images, H x W grid of tokens, C channels, N heads, T tokens, K taps of a filter. A window has
 // pool x pool tokens, the last of which may be partial; with pool 1 it is a token.
 //
-// P of Eq. 6 is a filter along x, a filter along y, and a division by the sum of the weights that stay on the grid. The
-// channels are processed in blocks of one vector; a weight is a vector too, so that heads may share a block. A task is
-// one image, one strip of its rows and one group of blocks. Inside a task the filters run over tiles of columns. Rows
-// that the filter along y still needs are kept in a ring, which stays in the cache. The division into tasks depends on
-// the shapes only, and sums are added in a fixed order: the result does not depend on the number of threads.
+// P of Eq. 6 is a filter along x, a filter along y, and a division by the sum of the weights that stay on the grid. A
+// weight is a vector, so that heads may share a block. How the work is divided (constants in dtn_cpu_plan.h):
+//
+//     B images, H x W                                       channels, V to a block
+//     +---------------------------+
+//     | strip of rows: only large |   +-----------------+   task = image, strip, group of GROUP blocks; one thread
+//     | images have more than one |-->|  tile  |  tile  |   tile = at most TILE columns of a task
+//     +---------------------------+   | ====== |        |   step = R rows of a tile, for each block of the group in
+//     |            ...            |   +-----------------+          turn, while their tokens are in the cache
+//     +---------------------------+                         piece = PIECE columns of a step, between filter and result
+//
+// Rows that the filter along y still needs are kept in a ring per block. Work that needs no filter is divided into
+// chunks of CHUNK rows of tokens. The division depends on the shapes only, and sums are added in a fixed order: the
+// result does not depend on the number of threads.
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +32,8 @@ namespace {
 // ---- Whole tokens
 
 // Means and variances of Q neighbouring tokens; adds what they differ from `first`, the image's first token, to `sums`.
-template <int Q, class T>
-INLINE void token_statistics(const Call& c, const T* x, const T* first, vf* sums, float* mean, float* var) {
+template <int Q>
+INLINE void token_statistics(const Call& c, const float* x, const float* first, vf* sums, float* mean, float* var) {
   const int channels = c.channels, blocks = c.blocks();
   const float share = 1.0f / channels;
   vf sum[Q] = {}, rest[Q] = {}, square[Q] = {};
@@ -62,16 +71,14 @@ INLINE void token_statistics(const Call& c, const T* x, const T* first, vf* sums
 }
 
 // LayerNorm of one token, for tokens outside `valid`.
-template <class T>
-void layer_norm(const Call& c, const T* x, float mean, float var, T* y) {
+void layer_norm(const Call& c, const float* x, float mean, float var, float* y) {
   const float r = 1 / std::sqrt(var + (float)c.eps);
   for (int i = 0; i < c.channels; i += V) {
     const int lanes = std::min<int64_t>(V, c.channels - i);
     store(y + i, (load(x + i, lanes) - mean) * r * load(c.weight + i, lanes) + load(c.bias + i, lanes), lanes);
   }
 }
-template <class T>
-void layer_norm_backward(const Call& c, const T* x, const T* grad_y, float mean, float var, T* grad_x,
+void layer_norm_backward(const Call& c, const float* x, const float* grad_y, float mean, float var, float* grad_x,
                          float* grad_weight, float* grad_bias) {
   const float r = 1 / std::sqrt(var + (float)c.eps);
   vf level{}, slope{};
@@ -118,22 +125,42 @@ void for_tiles(int columns, int taps, F f) {
   for (int i = 0; i < tiles; ++i) f((int64_t)i * columns / tiles, (int64_t)(i + 1) * columns / tiles);
 }
 
-template <class T>
+// Runs the blocks [first, last) of a group, made by make(block): in turn, R rows at a time, where the tokens of a tile
+// would leave the cache before the next block reads them; else one after the other, whose rings stay in a smaller cache.
+template <class Part, class Make>
+void run_blocks(const Call& c, Box box, int64_t first, int64_t last, Scratch& scratch, Make make) {
+  const bool in_turn = (box.bottom - box.top) * (box.right - box.left) * c.pool * c.pool >= TOGETHER;
+  std::vector<Part> parts;
+  for (int64_t i = first; i < last; ++i) {
+    if (!in_turn || i == first) {
+      parts.clear();
+      scratch.reset();
+    }
+    parts.push_back(make(i));
+    while (!in_turn && parts.back().step()) {}
+  }
+  for (bool more = in_turn; more;) {
+    more = false;
+    for (Part& part : parts) more |= part.step();
+  }
+}
+
+template <bool POOLED>
 void forward(const Call& c) {
   const Grids grids(c);
   std::vector<vf> sums(c.batch * c.chunks() * c.blocks(), vf{});
   for_chunks(c, [&](int64_t image, int64_t chunk, int64_t top, int64_t bottom) {
     const Grid& grid = *grids.of_image[image];
-    const T* first = (const T*)c.x + image * c.tokens() * c.channels;
+    const float* first = c.x + image * c.tokens() * c.channels;
     vf* chunk_sums = &sums[(image * c.chunks() + chunk) * c.blocks()];
     for (int64_t row = top; row < bottom; ++row) {
       const int64_t inside = row < grid.height ? grid.width : 0, t0 = image * c.tokens() + row * c.width;
       for (int64_t i = 0, step; i < c.width; i += step) {
-        const T* x = (const T*)c.x + (t0 + i) * c.channels;
+        const float* x = c.x + (t0 + i) * c.channels;
         step = i + 4 <= inside ? 4 : 1;
         if (step == 4) token_statistics<4>(c, x, first, chunk_sums, c.mean() + t0 + i, c.var() + t0 + i);
         else token_statistics<1>(c, x, first, i < inside ? chunk_sums : nullptr, c.mean() + t0 + i, c.var() + t0 + i);
-        if (i >= inside) layer_norm(c, x, c.mean()[t0 + i], c.var()[t0 + i], (T*)c.y + (t0 + i) * c.channels);
+        if (i >= inside) layer_norm(c, x, c.mean()[t0 + i], c.var()[t0 + i], c.y + (t0 + i) * c.channels);
       }
     }
   });
@@ -143,7 +170,7 @@ void forward(const Call& c) {
       for (int64_t chunk = 0; chunk < c.chunks(); ++chunk)
         sum += sums[(image * c.chunks() + chunk) * c.blocks() + block.first / V];
       const Grid& grid = *grids.of_image[image];
-      const vf first = load((const T*)c.x + image * c.tokens() * c.channels + block.first, block.lanes);
+      const vf first = load(c.x + image * c.tokens() * c.channels + block.first, block.lanes);
       store(c.shift() + image * c.channels + block.first, first + sum / splat((float)grid.height * grid.width),
             block.lanes);
     }
@@ -151,16 +178,17 @@ void forward(const Call& c) {
     const Grid& grid = *grids.of_image[image];
     const int64_t first = group * GROUP, last = std::min(c.blocks(), first + GROUP);
     for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
-      for (int64_t i = first; i < last; ++i)
-        if (c.pool > 1) Part<T, true>(c, grid, image, i).forward(top, bottom, left, right, scratch);
-        else Part<T, false>(c, grid, image, i).forward(top, bottom, left, right, scratch);
+      const Box box{top, bottom, left, right};
+      run_blocks<Forward<POOLED>>(c, box, first, last, scratch, [&](int64_t i) {
+        return Forward<POOLED>(c, grid, image, i, box, scratch);
+      });
     });
   });
 }
 
 constexpr int WEIGHT = 0, BIAS = 1, MEAN = 2, VAR = 3, SQUARE = 4, X = 5, Y = 6, PARAMETERS = 7;
 
-template <class T>
+template <bool POOLED>
 void backward(const Call& c) {
   const Grids grids(c);
   const int64_t strips = c.strips(), blocks = c.blocks();
@@ -168,18 +196,17 @@ void backward(const Call& c) {
   for_strips(c, grids, [&](int64_t image, int64_t strip, int top, int bottom, int64_t group, Scratch& scratch) {
     const Grid& grid = *grids.of_image[image];
     const int64_t first = group * GROUP, last = std::min(blocks, first + GROUP);
-    Sums sums[GROUP];
+    std::vector<Sums> sums;
+    int high = 0;  // of the group: its blocks add to the tokens' sums in order, and therefore in step
     for (int64_t i = first; i < last; ++i) {
-      Sums& s = sums[i - first];
-      s.y_taps.assign(grid.blocks[i].y.taps, vf{});
-      s.x_taps.assign(grid.blocks[i].x.taps, vf{});
-      s.y_dots.assign(grid.rows, vf{});
-      s.x_dots.assign(grid.columns, vf{});
+      sums.emplace_back(grid, grid.blocks[i]);
+      high = std::max(high, grid.blocks[i].y.high);
     }
     for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
-      for (int64_t i = first; i < last; ++i)
-        if (c.pool > 1) Part<T, true>(c, grid, image, i).backward(top, bottom, left, right, sums[i - first], scratch);
-        else Part<T, false>(c, grid, image, i).backward(top, bottom, left, right, sums[i - first], scratch);
+      const Box box{top, bottom, left, right};
+      run_blocks<Backward<POOLED>>(c, box, first, last, scratch, [&](int64_t i) {
+        return Backward<POOLED>(c, grid, image, i, box, scratch, std::max(0, top - high), sums[i - first]);
+      });
     });
     for (int64_t i = first; i < last; ++i) {
       const Sums& s = sums[i - first];
@@ -198,11 +225,11 @@ void backward(const Call& c) {
     for (int64_t row = top; row < bottom; ++row)
       for (int64_t i = 0; i < c.width; ++i) {
         const int64_t t = image * c.tokens() + row * c.width + i;
-        const T* x = (const T*)c.x + t * c.channels;
-        T* grad_x = (T*)c.grad_x + t * c.channels;
+        const float* x = c.x + t * c.channels;
+        float* grad_x = c.grad_x + t * c.channels;
         if (row >= grid.height || i >= grid.width) {
           float* sums = &outside[2 * (image * c.chunks() + chunk) * c.channels];
-          layer_norm_backward(c, x, (const T*)c.grad_y + t * c.channels, c.mean()[t], c.var()[t], grad_x, sums,
+          layer_norm_backward(c, x, c.grad_y + t * c.channels, c.mean()[t], c.var()[t], grad_x, sums,
                               sums + c.channels);
           continue;
         }
@@ -214,7 +241,7 @@ void backward(const Call& c) {
         }
         const float slope = (slopes[0] + slopes[1] + slopes[2] + slopes[3]) / c.channels;
         const float level = (levels[0] + levels[1] + levels[2] + levels[3]) / c.channels;
-        const float* grad = c.grad_tokens + t * c.channels;
+        const float* grad = c.grad_x + t * c.channels;
         for (int64_t k = 0; k < c.channels; k += V) {
           const int lanes = std::min<int64_t>(V, c.channels - k);
           store(grad_x + k, load(grad + k, lanes) - ((load(x + k, lanes) - c.mean()[t]) * slope + level), lanes);
@@ -284,12 +311,10 @@ int dtn_takes(const float* position, int64_t heads, int64_t rows, int64_t column
 
 // 0, or 1 where memory ran out.
 int dtn_forward(const Call* c) {
-  return guarded([&] { c->dtype == 0 ? forward<float>(*c) : c->dtype == 1 ? forward<BFloat>(*c) : forward<Half>(*c); });
+  return guarded([&] { c->pool > 1 ? forward<true>(*c) : forward<false>(*c); });
 }
 int dtn_backward(const Call* c) {
-  return guarded([&] {
-    c->dtype == 0 ? backward<float>(*c) : c->dtype == 1 ? backward<BFloat>(*c) : backward<Half>(*c);
-  });
+  return guarded([&] { c->pool > 1 ? backward<true>(*c) : backward<false>(*c); });
 }
 
 }  // extern "C"

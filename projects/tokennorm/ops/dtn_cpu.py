@@ -35,11 +35,11 @@ SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
 HEADERS = sorted(SOURCE.parent.glob('dtn_cpu*.h'))
 OPTIONS = ('-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math', '-ffp-contract=fast', '-fPIC', '-shared')
 OPTIONS += ('-pthread', '-w')
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'dtype', 'threads')
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of tokens; the library computes in float32
+NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'threads')
 PARAMETERS = ('weight', 'bias', 'mean_logit', 'var_logit', 'position')
 GRADIENTS = tuple(f'grad_{name}' for name in PARAMETERS)
-WORK = ('y', 'grad_y', 'grad_tokens', 'token_sums', 'grad_x')
+WORK = ('y', 'grad_y', 'token_sums', 'grad_x')
 
 
 class _Call(ctypes.Structure):
@@ -91,15 +91,14 @@ def dtn_cpu(
 class _DTN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
-        x = x.contiguous()
         parameters = (weight, bias, mean_logit, var_logit, position)
-        y = torch.empty_like(x)
         batch, height, width, channels = x.shape
-        statistics = x.new_empty(2 * batch * height * width + batch * channels, dtype=torch.float32)
+        y = x.new_empty(x.shape, dtype=torch.float32)
+        statistics = y.new_empty(2 * batch * height * width + batch * channels)
         _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
         ctx.save_for_backward(x, *parameters, valid, statistics)
         ctx.eps, ctx.pool = eps, pool
-        return y
+        return y.to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad_y):
@@ -115,8 +114,7 @@ class _DTN(torch.autograd.Function):
             return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
         batch, height, width, channels = x.shape
         gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
-        grad_x = torch.empty_like(x)
-        grad_tokens = grad_x if x.dtype == torch.float32 else statistics.new_empty(x.shape)
+        grad_x = statistics.new_empty(x.shape)
         _call(
             'dtn_backward',
             x,
@@ -124,15 +122,14 @@ class _DTN(torch.autograd.Function):
             ctx.eps,
             ctx.pool,
             valid,
-            grad_y=grad_y.to(x.dtype).contiguous(),
-            grad_tokens=grad_tokens,
+            grad_y=grad_y,
             token_sums=statistics.new_empty(batch * height * width * library().dtn_token_sums(channels)),
             grad_x=grad_x,
             statistics=statistics,
             **dict(zip(GRADIENTS, gradients, strict=True)),
         )
         gradients = [None if t is None else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)]
-        return grad_x, *gradients, None, None, None
+        return grad_x.to(x.dtype), *gradients, None, None, None
 
 
 def _call(
@@ -145,12 +142,12 @@ def _call(
     **others: Tensor | None,
 ) -> None:
     """Calls a function of the library; `others` are the further tensors that it reads or writes."""
-    tensors = {'x': x, 'valid': None if valid is None else valid.to('cpu', torch.int64).contiguous()} | others
-    for name, t in zip(PARAMETERS, parameters, strict=True):
-        tensors[name] = None if t is None else t.float().contiguous()
-    pointers = {name: t.data_ptr() for name, t in tensors.items() if t is not None}
-    heads = len(parameters[-1])
-    call = _Call(*x.shape, heads, pool, DTYPES[x.dtype], torch.get_num_threads(), eps, **pointers)
+    tensors = {'x': x} | dict(zip(PARAMETERS, parameters, strict=True)) | others
+    tensors = {name: t.float().contiguous() for name, t in tensors.items() if t is not None}
+    if valid is not None:
+        tensors['valid'] = valid.long().contiguous()
+    pointers = {name: t.data_ptr() for name, t in tensors.items()}
+    call = _Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers)
     if getattr(library(), function)(call):
         raise MemoryError(f'DTN: not enough memory for tokens of shape {tuple(x.shape)}')
 
@@ -268,7 +265,7 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _compile(compiler: list[str], target: Path) -> None:
     """Compiles in a temporary folder, notes the hash, and renames, so that no process sees half a file."""
-    print('TokenNorm compiles the CPU kernel of DTN, once: about 30 seconds', file=sys.stderr, flush=True)
+    print('TokenNorm compiles the CPU kernel of DTN, once: about 10 seconds', file=sys.stderr, flush=True)
     for left in target.parent.glob('tmp*'):  # of processes that were killed
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:

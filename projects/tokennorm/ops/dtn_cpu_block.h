@@ -1,4 +1,4 @@
-// The filters of Eq. 6 and their gradients, for one image and one block of channels.
+// The filters of Eq. 6 and their gradients, for one image, one block of channels and one tile of columns.
 
 #pragma once
 
@@ -16,22 +16,22 @@ struct Moments {
 
 struct Ring {  // rows of windows, of which the last `span` are kept
   int span, width;  // the width is odd: rows of a power of two would share their cache sets
+  int count;        // of rows that R results need
   Moments *data, *zeros;
   const Moments** rows;  // what `rows_from` returns
 
-  static size_t vectors(int taps, int rows, int width) {
-    const int all = taps + R - 1;
-    return (size_t)(2 * std::min(all, rows) + 2) * (width + R + 1) + (all + 1) * sizeof(void*) / sizeof(vf) + 2;
-  }
-  Ring(Scratch& scratch, int taps, int rows, int width) : span(std::min(taps + R - 1, rows)), width((width + R) | 1) {
-    data = scratch.take<Moments>((size_t)span * this->width);
-    zeros = scratch.take<Moments>(this->width);
+  Ring(Scratch& scratch, int taps, int rows, int width)
+      : span(std::min(taps + R - 1, rows)),
+        width((width + R) | 1),
+        count(taps + R - 1),
+        data(scratch.take<Moments>((size_t)span * this->width)),
+        zeros(scratch.take<Moments>(this->width)),
+        rows(scratch.take<const Moments*>(count)) {
     std::fill_n(zeros, this->width, Moments{});
-    this->rows = scratch.take<const Moments*>(taps + R - 1);
   }
   Moments* row(int y) { return data + (size_t)(y % span) * width; }
   // Rows [from, from + count), zeros where they are not in [begin, end).
-  const Moments* const* rows_from(int from, int count, int begin, int end) {
+  const Moments* const* rows_from(int from, int begin, int end) {
     for (int j = 0; j < count; ++j) rows[j] = from + j >= begin && from + j < end ? row(from + j) : zeros;
     return rows;
   }
@@ -60,35 +60,32 @@ INLINE void filter(At at, const vf* weight, Taps taps, Moments* result) {
   for (int o = 0; o < R; ++o) result[o] = {first[o], second[o]};
 }
 
-struct Sums {  // gradients of one block over a task, without the factors that are the same for all tokens
-  vf weight{}, bias{}, mean_own{}, var_own{};
-  std::vector<vf> y_taps, x_taps, y_dots, x_dots;  // (K), (K), and gradient times result of (rows), (columns)
-};
+struct Box {
+  int top, bottom, left, right;
+};  // windows of a strip and a tile
 
-template <class T, bool POOLED>  // POOLED is pool > 1
-struct Part {
+// What both passes need. POOLED is pool > 1.
+template <bool POOLED>
+struct Part : Box {
   const Call& c;
   const Grid& grid;
   const Block& block;
   int64_t image, offset;  // the latter: of the image's first element in this block
   int group, number;      // number: of the block in its group
-  const T *x, *grad_y;
-  T* y;
-  float* grad;
+  const float* x;
   vf shift;
+  Moments* line;  // a row of windows
 
-  Part(const Call& c, const Grid& grid, int64_t image, int64_t index)
-      : c(c),
+  Part(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box)
+      : Box(box),
+        c(c),
         grid(grid),
         block(grid.blocks[index]),
         image(image),
         offset(image * c.tokens() * c.channels + block.first),
         group(index / GROUP),
         number(index % GROUP),
-        x((const T*)c.x + offset),
-        grad_y((const T*)c.grad_y + offset),
-        y((T*)c.y + offset),
-        grad(c.grad_tokens + offset),
+        x(c.x + offset),
         shift(load(c.shift() + image * c.channels + block.first, block.lanes)) {}
 
   // Calls f(index of the token in the image) for the tokens of a window; returns how many there are.
@@ -98,39 +95,47 @@ struct Part {
       f((int64_t)row * c.width + column);
       return 1;
     }
-    const int pool = c.pool, bottom = std::min((row + 1) * pool, grid.height),
-              right = std::min((column + 1) * pool, grid.width);
-    for (int i = row * pool; i < bottom; ++i)
-      for (int j = column * pool; j < right; ++j) f((int64_t)i * c.width + j);
-    return (bottom - row * pool) * (right - column * pool);
+    const int pool = c.pool, end = std::min((row + 1) * pool, grid.height),
+              side = std::min((column + 1) * pool, grid.width);
+    for (int i = row * pool; i < end; ++i)
+      for (int j = column * pool; j < side; ++j) f((int64_t)i * c.width + j);
+    return (end - row * pool) * (side - column * pool);
   }
 
-  // Windows [from, to) of a row: means less the shift, and their squares. Zero off the grid.
-  void read_windows(int row, int from, int to, Moments* line) const {
+  // Windows [from, to) of a row into `line`: means less the shift, and their squares. Zero off the grid.
+  void read_windows(int row, int from, int to) const {
+    Moments* out = line;
     const vf shift = this->shift;
     const int64_t channels = c.channels, ahead = c.pool * c.width * channels;
     const int lanes = block.lanes;
-    for (; from < std::min(0, to); ++from) *line++ = Moments{};
+    for (; from < std::min(0, to); ++from) *out++ = Moments{};
     for (; from < std::min(grid.columns, to); ++from) {
       vf mean{};
       const int count = for_tokens(row, from, [&](int64_t t) FORCED {
-        const T* p = x + t * channels;
+        const float* p = x + t * channels;
         __builtin_prefetch(p + ahead);
         mean += load(p, lanes) - shift;
       });
       if (count > 1) mean /= splat(count);
-      *line++ = {mean, mean * mean};
+      *out++ = {mean, mean * mean};
     }
-    for (; from < to; ++from) *line++ = Moments{};
+    for (; from < to; ++from) *out++ = Moments{};
   }
 
-  // The filter along x of windows [left, right) of a row.
-  void filter_row(int row, int left, int right, Moments* line, Moments* result) const {
+  // The filter along x of windows [from, to) of a row.
+  void filter_row(int row, int from, int to, Moments* result) const {
     const Axis& axis = block.x;
-    read_windows(row, left + axis.low, right + R - 1 + axis.high, line);
-    for (int i = 0; i < right - left; i += R)
+    read_windows(row, from + axis.low, to + R - 1 + axis.high);
+    for (int i = 0; i < to - from; i += R)
       filter([&](int j) FORCED -> const Moments& { return line[i + j]; }, axis.weight.data(),
-             reaching(left + i, axis.low, axis.taps, 0, grid.columns), result + i);
+             reaching(from + i, axis.low, axis.taps, 0, grid.columns), result + i);
+  }
+
+  // The filter along y of PIECE windows of R rows.
+  INLINE void filter_piece(const Moments* const* rows, int start, int length, Taps taps, Moments (*result)[R]) const {
+    for (int i = 0; i < length; ++i)
+      filter([&](int j) FORCED -> const Moments& { return rows[j][start + i]; }, block.y.weight.data(), taps,
+             result[i]);
   }
 
   // P's two results of a window, from the filters': mean of x - shift, and variance.
@@ -139,44 +144,94 @@ struct Part {
     const vf var = rounded(filtered.second * scale) - rounded(mean * mean);
     return {mean, var < 0 ? vf{} : var};  // keeps a NaN, of squares that overflow
   }
+};
 
-  void forward(int top, int bottom, int left, int right, Scratch& scratch) const {
-    const Axis &along_y = block.y, &along_x = block.x;
-    const int width = right - left, count = along_y.taps + R - 1;
-    scratch.reset(Ring::vectors(along_y.taps, grid.rows, width) + 2 * (width + along_x.taps + R));
-    Ring ring(scratch, along_y.taps, grid.rows, width);
-    Moments* line = scratch.take<Moments>(width + along_x.taps + R);
+template <bool POOLED>
+struct Forward : Part<POOLED> {
+  using P = Part<POOLED>;
+  using P::bottom, P::block, P::c, P::grid, P::left, P::right, P::x;
+  int row, done;  // next row of results; rows that were filtered along x
+  Ring ring;
+
+  Forward(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box, Scratch& scratch)
+      : P(c, grid, image, index, box),
+        row(box.top),
+        done(std::max(0, row + block.y.low)),
+        ring(scratch, block.y.taps, grid.rows, right - left) {
+    this->line = scratch.take<Moments>(right - left + block.x.taps + R);
+  }
+
+  // The next R rows; returns whether some are left.
+  bool step() {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, bias = block.bias;
     const vf eps = splat(c.eps), shift = this->shift;
-    const float *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
+    const float *means = c.mean() + this->image * c.tokens(), *vars = c.var() + this->image * c.tokens();
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels;
-    const int lanes = block.lanes;
-    int done = std::max(0, top + along_y.low);
-    for (int row = top; row < bottom; row += R) {
-      for (; done < std::min(grid.rows, row + R + along_y.high); ++done)
-        filter_row(done, left, right, line, ring.row(done));
-      const Moments* const* rows = ring.rows_from(row + along_y.low, count, 0, grid.rows);
-      const Taps taps = reaching(row, along_y.low, along_y.taps, 0, grid.rows);
-      for (int start = 0; start < width; start += PIECE) {
-        Moments filtered[PIECE][R];
-        const int length = std::min(PIECE, width - start);
-        for (int i = 0; i < length; ++i)
-          filter([&](int j) FORCED -> const Moments& { return rows[j][start + i]; }, along_y.weight.data(), taps,
-                 filtered[i]);
-        for (int o = 0; o < std::min(R, bottom - row); ++o) {
-          const vf y_scale = along_y.scale[row + o], *x_scale = &along_x.scale[left + start];
-          for (int i = 0; i < length; ++i) {
-            const Moments s = statistics(filtered[i][o], x_scale[i] * y_scale);
-            const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
-            for_tokens(row + o, left + start + i, [&](int64_t t) FORCED {
-              __builtin_prefetch(y + t * channels + ahead, 1);
-              const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
-              store(y + t * channels, centred * (rsqrt(var_own * vars[t] + var) * weight) + bias, lanes);
-            });
-          }
+    const int lanes = block.lanes, width = right - left;
+    float* y = c.y + this->offset;
+    for (; done < std::min(grid.rows, row + R + block.y.high); ++done) P::filter_row(done, left, right, ring.row(done));
+    const Moments* const* rows = ring.rows_from(row + block.y.low, 0, grid.rows);
+    const Taps taps = reaching(row, block.y.low, block.y.taps, 0, grid.rows);
+    for (int start = 0; start < width; start += PIECE) {
+      Moments filtered[PIECE][R];
+      const int length = std::min(PIECE, width - start);
+      P::filter_piece(rows, start, length, taps, filtered);
+      for (int o = 0; o < std::min(R, bottom - row); ++o) {
+        const vf y_scale = block.y.scale[row + o], *x_scale = &block.x.scale[left + start];
+        for (int i = 0; i < length; ++i) {
+          const Moments s = P::statistics(filtered[i][o], x_scale[i] * y_scale);
+          const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
+          P::for_tokens(row + o, left + start + i, [&](int64_t t) FORCED {
+            __builtin_prefetch(y + t * channels + ahead, 1);
+            const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
+            store(y + t * channels, centred * (rsqrt(var_own * vars[t] + var) * weight) + bias, lanes);
+          });
         }
       }
     }
+    return (row += R) < bottom;
+  }
+};
+
+struct Sums {  // gradients of one block over a task, without the factors that are the same for all tokens
+  vf weight{}, bias{}, mean_own{}, var_own{};
+  std::vector<vf> y_taps, x_taps, y_dots, x_dots;  // (K), (K), and gradient times result of (rows), (columns)
+
+  Sums(const Grid& grid, const Block& block)
+      : y_taps(block.y.taps), x_taps(block.x.taps), y_dots(grid.rows), x_dots(grid.columns) {}
+};
+
+template <bool POOLED>
+struct Backward : Part<POOLED> {
+  using P = Part<POOLED>;
+  using P::block, P::c, P::grid, P::top, P::bottom, P::left, P::right, P::line, P::x;
+  Sums& sums;
+  const int begin, end, from, to;  // windows whose statistics the tile's own windows enter: rows and columns
+  int row, done, next;             // next row of statistics; rows that were filtered along x; next row of gradients
+  Ring moments, gradients;
+  const int line_width;
+  Moments* after_y;  // R rows of gradients, zero off the grid
+  vf *y_taps, *x_taps;
+
+  Backward(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box, Scratch& scratch, int begin,
+           Sums& sums)
+      : P(c, grid, image, index, box),
+        sums(sums),
+        begin(begin),
+        end(std::min(grid.rows, bottom - block.y.low)),
+        from(std::max(0, left - block.x.high)),
+        to(std::min(grid.columns, right - block.x.low)),
+        row(begin),
+        done(std::max(0, begin + block.y.low)),
+        next(top),
+        moments(scratch, block.y.taps, grid.rows, to - from),
+        gradients(scratch, block.y.taps, grid.rows, to - from),
+        line_width(to - from + block.x.taps + 2 * R),
+        after_y(scratch.take<Moments>(R * line_width)),
+        y_taps(scratch.take<vf>(block.y.taps)),
+        x_taps(scratch.take<vf>(block.x.taps)) {
+    line = scratch.take<Moments>(line_width);
+    std::fill_n(after_y, R * line_width, Moments{});
   }
 
   // Gradients of the two filtered moments of `length` windows of a row, with e and f of their tokens:
@@ -185,26 +240,28 @@ struct Part {
   // weight, and what their own statistics need. `filtered` becomes the gradients, or zero where the window is not the
   // task's own.
   void window_gradients(int row, int column, int length, int own_from, int own_to, Moments (*filtered)[R],
-                        Moments* gradients, Sums& sums) const {
+                        Moments* gradients) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
     const vf mean_share = block.mean_inter * weight, var_share = block.var_inter * weight * -0.5f;
     const vf level_share = mean_own * weight, slope_share = var_own * weight;
     const vf y_scale = block.y.scale[row], *x_scale = &block.x.scale[column];
-    const float *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
-    float* token_sums = c.token_sums + (image * c.tokens() * c.groups() + group) * 8;
+    const float *means = c.mean() + this->image * c.tokens(), *vars = c.var() + this->image * c.tokens();
+    const float* grad_y = c.grad_y + this->offset;
+    float* grad_x = c.grad_x + this->offset;
+    float* token_sums = c.token_sums + (this->image * c.tokens() * c.groups() + this->group) * 8;
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels, stride = 8 * c.groups();
-    const int lanes = block.lanes;
+    const int lanes = block.lanes, number = this->number;
     vf weight_sum{}, bias_sum{}, mean_sum{}, var_sum{}, dots{};
     for (int i = 0; i < length; ++i) {
       const bool own = column + i >= own_from && column + i < own_to;
       const vf scale = x_scale[i] * y_scale;
-      const Moments s = statistics(filtered[i][0], scale);
+      const Moments s = P::statistics(filtered[i][0], scale);
       const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
       vf e_sum{}, f_sum{};
-      for_tokens(row, column + i, [&](int64_t t) FORCED {
+      P::for_tokens(row, column + i, [&](int64_t t) FORCED {
         __builtin_prefetch(grad_y + t * channels + ahead);
-        __builtin_prefetch(grad + t * channels + ahead, 1);
+        __builtin_prefetch(grad_x + t * channels + ahead, 1);
         const vf r = rsqrt(var_own * vars[t] + var), g = load(grad_y + t * channels, lanes);
         const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
         const vf e = g * r, product = e * centred, f = product * (r * r);
@@ -215,7 +272,7 @@ struct Part {
         weight_sum += product;
         mean_sum += e * (s.first + (shift - means[t]));
         var_sum += f * (s.second - vars[t]);
-        store(grad + t * channels, e * weight, lanes);
+        store(grad_x + t * channels, e * weight, lanes);
         v4_unaligned* token = (v4_unaligned*)(token_sums + t * stride);
         const v4 slope = fold(f * slope_share), level = fold(e * level_share);
         token[0] = number ? token[0] + slope : slope;
@@ -240,11 +297,14 @@ struct Part {
 
   // Back along x: `gradients` are those of a row after the filter along y, from column left - high on. Adds to the
   // tokens' gradients and to the taps'.
-  void back_along_x(int row, int left, int right, const Moments* gradients, Moments* line, vf* taps) const {
+  void back_along_x(int row, const Moments* gradients) {
     const Axis& axis = block.x;
     const int64_t channels = c.channels;
     const int lanes = block.lanes;
-    read_windows(row, left, right, line);
+    float* grad_x = c.grad_x + this->offset;
+    vf* taps = x_taps;
+    Moments* line = this->line;
+    P::read_windows(row, left, right);
     std::fill_n(line + (right - left), R, Moments{});
     for (int i = 0; i < right - left; i += R) {
       vf first[R] = {}, second[R] = {};
@@ -264,82 +324,68 @@ struct Part {
       }
       for (int o = 0; o < std::min(R, right - left - i); ++o) {
         vf gradient = first[o] + 2.0f * line[i + o].first * second[o];
-        if constexpr (POOLED) gradient /= splat(for_tokens(row, left + i + o, [](int64_t) FORCED {}));
-        for_tokens(row, left + i + o, [&](int64_t t) FORCED {
-          float* p = grad + t * channels;
+        if constexpr (POOLED) gradient /= splat(P::for_tokens(row, left + i + o, [](int64_t) FORCED {}));
+        P::for_tokens(row, left + i + o, [&](int64_t t) FORCED {
+          float* p = grad_x + t * channels;
           store(p, load(p, lanes) + gradient, lanes);
         });
       }
     }
   }
 
-  void backward(int top, int bottom, int left, int right, Sums& sums, Scratch& scratch) const {
-    const Axis &along_y = block.y, &along_x = block.x;
-    // Windows whose statistics the tile's own windows enter.
-    const int begin = std::max(0, top - along_y.high), end = std::min(grid.rows, bottom - along_y.low);
-    const int from = std::max(0, left - along_x.high), to = std::min(grid.columns, right - along_x.low);
-    const int width = to - from, count = along_y.taps + R - 1, line_width = width + along_x.taps + 2 * R;
-    scratch.reset(2 * Ring::vectors(along_y.taps, grid.rows, width) + 2 * (R + 1) * line_width + along_y.taps +
-                  along_x.taps);
-    Ring moments(scratch, along_y.taps, grid.rows, width), gradients(scratch, along_y.taps, grid.rows, width);
-    Moments* line = scratch.take<Moments>(line_width);
-    Moments* after_y = scratch.take<Moments>(R * line_width);  // R rows of gradients, zero off the grid
-    vf *y_taps = scratch.take<vf>(along_y.taps), *x_taps = scratch.take<vf>(along_x.taps);
-    std::fill_n(after_y, R * line_width, Moments{});
-    int done = std::max(0, begin + along_y.low), next = top;
-    for (int row = begin; next < bottom; row += R) {
-      for (; done < std::min(grid.rows, row + R + along_y.high); ++done)
-        filter_row(done, from, to, line, moments.row(done));
-      const Moments* const* rows = moments.rows_from(row + along_y.low, count, 0, grid.rows);
-      Taps taps = reaching(row, along_y.low, along_y.taps, 0, grid.rows);
-      std::fill_n(y_taps, along_y.taps, vf{});
-      for (int start = 0; start < width; start += PIECE) {
-        Moments filtered[PIECE][R];
-        const int length = std::min(PIECE, width - start);
-        for (int i = 0; i < length; ++i)
-          filter([&](int j) FORCED -> const Moments& { return rows[j][start + i]; }, along_y.weight.data(), taps,
-                 filtered[i]);
-        for (int o = 0; o < R; ++o) {
-          const bool own = row + o >= top && row + o < bottom;
-          auto column = (Moments(*)[R]) & filtered[0][o];
-          if (row + o < end)
-            window_gradients(row + o, from + start, length, own ? left : 0, own ? right : 0, column,
-                             gradients.row(row + o) + start, sums);
-          else
-            for (int i = 0; i < length; ++i) column[i][0] = Moments{};
-        }
-        for (int i = 0; i < length; ++i)
-          for (int d = taps.from; d < taps.to; ++d) {
-            vf a = y_taps[d], b{};
-            UNROLL
-            for (int o = 0; o < R; ++o) {
-              a += filtered[i][o].first * rows[d + o][start + i].first;
-              b += filtered[i][o].second * rows[d + o][start + i].second;
-            }
-            y_taps[d] = a + b;
-          }
+  // Statistics of the next R rows and their gradients; gradients of the tokens of rows that are complete. Returns
+  // whether some are left.
+  bool step() {
+    if (next >= bottom) return false;
+    const Axis& along_y = block.y;
+    for (; done < std::min(grid.rows, row + R + along_y.high); ++done) P::filter_row(done, from, to, moments.row(done));
+    const Moments* const* rows = moments.rows_from(row + along_y.low, 0, grid.rows);
+    Taps taps = reaching(row, along_y.low, along_y.taps, 0, grid.rows);
+    std::fill_n(y_taps, along_y.taps, vf{});
+    for (int start = 0; start < to - from; start += PIECE) {
+      Moments filtered[PIECE][R];
+      const int length = std::min(PIECE, to - from - start);
+      P::filter_piece(rows, start, length, taps, filtered);
+      for (int o = 0; o < R; ++o) {
+        const bool own = row + o >= top && row + o < bottom;
+        auto column = (Moments(*)[R]) & filtered[0][o];
+        if (row + o < end)
+          window_gradients(row + o, from + start, length, own ? left : 0, own ? right : 0, column,
+                           gradients.row(row + o) + start);
+        else
+          for (int i = 0; i < length; ++i) column[i][0] = Moments{};
       }
-      for (int d = 0; d < along_y.taps; ++d) sums.y_taps[d] += y_taps[d];
-
-      // Rows of the tile whose gradients are complete.
-      const int ready = row + R >= end ? bottom : std::min(bottom, row + R + along_y.low);
-      while (next < ready) {
-        const int rows_ready = std::min(R, ready - next);
-        rows = gradients.rows_from(next - along_y.high, count, begin, end);
-        taps = reaching(next, -along_y.high, along_y.taps, begin, end);
-        for (int i = 0; i < width; ++i) {
-          Moments filtered[R];
-          filter([&](int j) FORCED -> const Moments& { return rows[j][i]; }, along_y.reversed.data(), taps, filtered);
+      for (int i = 0; i < length; ++i)
+        for (int d = taps.from; d < taps.to; ++d) {
+          vf a = y_taps[d], b{};
           UNROLL
-          for (int o = 0; o < R; ++o) after_y[o * line_width + i + from - (left - along_x.high)] = filtered[o];
+          for (int o = 0; o < R; ++o) {
+            a += filtered[i][o].first * rows[d + o][start + i].first;
+            b += filtered[i][o].second * rows[d + o][start + i].second;
+          }
+          y_taps[d] = a + b;
         }
-        std::fill_n(x_taps, along_x.taps, vf{});
-        for (int o = 0; o < rows_ready; ++o)
-          back_along_x(next + o, left, right, after_y + o * line_width, line, x_taps);
-        for (int d = 0; d < along_x.taps; ++d) sums.x_taps[along_x.taps - 1 - d] += x_taps[d];
-        next += rows_ready;
-      }
     }
+    for (int d = 0; d < along_y.taps; ++d) sums.y_taps[d] += y_taps[d];
+
+    const int ready = row + R >= end ? bottom : std::min(bottom, row + R + along_y.low);
+    while (next < ready) {
+      const int rows_ready = std::min(R, ready - next);
+      rows = gradients.rows_from(next - along_y.high, begin, end);
+      taps = reaching(next, -along_y.high, along_y.taps, begin, end);
+      for (int i = 0; i < to - from; ++i) {
+        Moments filtered[R];
+        filter([&](int j) FORCED -> const Moments& { return rows[j][i]; }, along_y.reversed.data(), taps, filtered);
+        UNROLL
+        for (int o = 0; o < R; ++o) after_y[o * line_width + i + from - (left - block.x.high)] = filtered[o];
+      }
+      std::fill_n(x_taps, block.x.taps, vf{});
+      for (int o = 0; o < rows_ready; ++o) back_along_x(next + o, &after_y[o * line_width]);
+      for (int d = 0; d < block.x.taps; ++d) sums.x_taps[block.x.taps - 1 - d] += x_taps[d];
+      next += rows_ready;
+    }
+    row += R;
+    return next < bottom;
   }
 };
 

@@ -20,6 +20,7 @@ namespace {
 constexpr int R = 4;              // results that a filter computes at a time: rows along y, columns along x
 constexpr int GROUP = 4;          // blocks of a task
 constexpr int TILE = 64;          // columns of a tile
+constexpr int TOGETHER = 1024;    // tokens of a tile, at least, where the blocks of a group are processed in turn
 constexpr int PIECE = 16;         // columns between one filter and the next step
 constexpr int STRIP = 64;         // rows of windows, at least, where an image is cut into strips
 constexpr int TASKS = 8;          // images are cut into strips until there are that many tasks
@@ -31,17 +32,15 @@ constexpr double HIGHEST = 20;    // sums of weights up to exp of it, squared, s
 
 // The arguments of one call. `_Call` in dtn_cpu.py lists the same fields.
 struct Call {
-  int64_t batch, height, width, channels, heads, pool, dtype, threads;
+  int64_t batch, height, width, channels, heads, pool, threads;
   double eps;
-  const void* x;  // (B, H, W, C) in dtype: 0 float32, 1 bfloat16, 2 float16
-  const float *weight, *bias, *mean_logit, *var_logit, *position;  // (C), (C), (N) or null, (N), (N, 3)
-  const int64_t* valid;                                            // (B, 2) or null
-  float* statistics;                // mean() (B, H, W), var() (B, H, W) and shift() (B, C)
-  void* y;                          // (B, H, W, C) in dtype
-  const void* grad_y;               // the same
-  float *grad_tokens, *token_sums;  // work space: (B, H, W, C), (B, H, W, groups, 8)
-  void* grad_x;                     // (B, H, W, C) in dtype, may be grad_tokens
-  float *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
+  const float *x, *weight, *bias, *mean_logit, *var_logit, *position;  // (B, H, W, C), (C), (C), (N) or null, (N), (N, 3)
+  const int64_t* valid;                                                // (B, 2) or null
+  float* statistics;                                                   // mean() (B, H, W), var() (B, H, W), shift() (B, C)
+  float* y;                                                            // (B, H, W, C)
+  const float* grad_y;                                                 // the same
+  float* token_sums;                                                   // work space (B, H, W, groups, 8)
+  float *grad_x, *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
 
   // Each token's own mean and variance, and what is taken off each image's channels before squaring.
   float* mean() const { return statistics; }
@@ -154,32 +153,30 @@ struct Grids {  // one for each size of an image in the batch
   }
 };
 
-// ---- Memory and threads
-
-class Scratch {  // of one thread; `take` gives what fits into the last `reset`
+class Scratch {  // memory of one thread, taken until `reset`
  public:
-  ~Scratch() { std::free(memory); }
-  void reset(size_t vectors) {
-    used = 0;
-    if (vectors <= size) return;
-    std::free(memory);
-    size = 0;
-    memory = (vf*)std::aligned_alloc(64, (vectors * sizeof(vf) + 63) / 64 * 64);
-    if (!memory) throw std::bad_alloc();
-    size = vectors;
-  }
   template <class T>
   T* take(size_t count) {
-    T* p = (T*)(memory + used);
-    used += (count * sizeof(T) + sizeof(vf) - 1) / sizeof(vf);
-    return p;
+    const size_t vectors = (count * sizeof(T) + sizeof(vf) - 1) / sizeof(vf);
+    if (used + vectors > size) {
+      size = std::max(2 * size, vectors);
+      chunks.emplace_back(new vf[size]);
+      used = 0;
+    }
+    used += vectors;
+    return (T*)(chunks.back().get() + used - vectors);
+  }
+  void reset() {
+    if (chunks.size() > 1) chunks.erase(chunks.begin(), chunks.end() - 1);
+    used = 0;
   }
 
  private:
-  vf* memory = nullptr;
+  std::vector<std::unique_ptr<vf[]>> chunks;  // only the last has room left
   size_t size = 0, used = 0;
 };
 
+// Calls task(i, scratch) for i in [0, tasks), in any order, on several threads where that is worth it.
 template <class F>
 void run(const Call& c, int64_t tasks, F task) {
   std::atomic<int64_t> next{0};

@@ -1,11 +1,10 @@
-// Vectors of float32 lanes, as wide as the processor's, read from and written to float32, bfloat16 and float16.
+// Vectors of float32 lanes, as wide as the processor's.
 
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -26,69 +25,23 @@ typedef float vf __attribute__((vector_size(4 * V)));
 typedef float vf_unaligned __attribute__((vector_size(4 * V), aligned(4)));
 typedef float v4 __attribute__((vector_size(16)));
 typedef float v4_unaligned __attribute__((vector_size(16), aligned(4)));
-typedef uint32_t vu __attribute__((vector_size(4 * V)));
-typedef uint16_t vh __attribute__((vector_size(2 * V)));
-typedef uint16_t vh_unaligned __attribute__((vector_size(2 * V), aligned(2)));
-
-struct Half {
-  uint16_t bits;
-};
-struct BFloat {
-  uint16_t bits;
-};
 
 INLINE vf splat(float a) { return vf{} + a; }
-INLINE vf select(vu mask, vf a, vf b) { return (vf)((mask & (vu)a) | (~mask & (vu)b)); }
 
-// ---- Reading and writing n <= V elements as float32
-
-INLINE vf load_all(const float* p) { return *(const vf_unaligned*)p; }
-INLINE vf load_all(const BFloat* p) { return (vf)(__builtin_convertvector(*(const vh_unaligned*)p, vu) << 16); }
-INLINE vf load_all(const Half* p) {
-  const vu bits = __builtin_convertvector(*(const vh_unaligned*)p, vu), size = (bits & 0x7fff) << 13;
-  const vu finite = (vu)(size < vu{} + (0x7c00u << 13));
-  const vf value = select(finite, (vf)size * 0x1p112f, (vf)(size | 0x7f800000u));
-  return (vf)((vu)value | (bits & 0x8000) << 16);
-}
-INLINE void store_all(float* p, vf a) { *(vf_unaligned*)p = a; }
-INLINE void store_all(BFloat* p, vf a) {  // rounds to nearest, ties to even
-  const vu bits = (vu)a, nan = (vu)(a != a);
-  const vu rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  *(vh_unaligned*)p = __builtin_convertvector((nan & 0x7fc0) | (~nan & rounded), vh);
-}
-INLINE void store_all(Half* p, vf a) {  // the same
-  const vu bits = (vu)a & 0x7fffffff, nan = (vu)(a != a);
-  const vu normal = (bits + 0xfff + (bits >> 13 & 1) - (112u << 23)) >> 13;
-  const vu tiny = (vu)((vf)bits + 0.5f) - 0x3f000000;  // the sum's last digit is 2^-24, a subnormal's
-  const vu is_tiny = (vu)((vf)bits < splat(0x1p-14f)), is_huge = (vu)((vf)bits >= splat(65520.0f));
-  vu half = (is_tiny & tiny) | (~is_tiny & normal);
-  half = (is_huge & 0x7c00) | (~is_huge & half);
-  half = (nan & 0x7e00) | (~nan & half);
-  *(vh_unaligned*)p = __builtin_convertvector(half | ((vu)a >> 16 & 0x8000), vh);
-}
-template <class T>
-__attribute__((noinline, cold)) vf load_tail(const T* p, int n) {
-  T a[V] = {};
+// Reading and writing n <= V elements; the other lanes are zero.
+__attribute__((noinline, cold)) vf load_tail(const float* p, int n) {
+  vf a{};
   for (int i = 0; i < n; ++i) a[i] = p[i];
-  return load_all(a);
+  return a;
 }
-template <class T>
-__attribute__((noinline, cold)) void store_tail(T* p, vf value, int n) {
-  T a[V];
-  store_all(a, value);
+__attribute__((noinline, cold)) void store_tail(float* p, vf a, int n) {
   for (int i = 0; i < n; ++i) p[i] = a[i];
 }
-template <class T>
-INLINE vf load(const T* p, int n) {
-  return __builtin_expect(n == V, 1) ? load_all(p) : load_tail(p, n);
-}
-template <class T>
-INLINE void store(T* p, vf a, int n) {
-  if (__builtin_expect(n == V, 1)) store_all(p, a);
+INLINE vf load(const float* p, int n) { return __builtin_expect(n == V, 1) ? *(const vf_unaligned*)p : load_tail(p, n); }
+INLINE void store(float* p, vf a, int n) {
+  if (__builtin_expect(n == V, 1)) *(vf_unaligned*)p = a;
   else store_tail(p, a, n);
 }
-
-// ---- Arithmetic on vectors
 
 INLINE v4 fold(vf a) {  // sums of every fourth lane
   v4 part[V / 4], sum{};
@@ -102,9 +55,14 @@ INLINE float sum_lanes(vf a) {
   return (s[0] + s[1]) + (s[2] + s[3]);
 }
 INLINE vf rsqrt(vf a) {
+#if defined(__AVX__)
 #if defined(__AVX512F__)
   const vf r = (vf)_mm512_rsqrt14_ps((__m512)a);
-  return r * (1.5f - 0.5f * a * r * r);
+#else
+  const vf r = (vf)_mm256_rsqrt_ps((__m256)a);
+#endif
+  const vf rest = 1.0f - a * r * r;
+  return r + r * rest * (0.5f + 0.375f * rest);  // a step of third order
 #else
   vf r;
   UNROLL
