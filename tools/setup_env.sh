@@ -35,7 +35,11 @@ case "$before" in
 *)
     # uv compiles mmcv unless its cache or MMCV_INDEX has a wheel. A GPU without nvcc would stop the build: hide the GPU.
     export MAX_JOBS="${MAX_JOBS:-$(getconf _NPROCESSORS_ONLN)}"
-    [ -n "$MMCV_INDEX" ] || echo "Compiling mmcv takes about 12 minutes of one core, once: uv keeps the wheel."
+    if [ -z "$MMCV_INDEX" ]; then
+        echo 'Compiling mmcv takes about ten minutes on two cores, once: uv keeps the wheel.'
+        (passed=0; while sleep 20 >/dev/null 2>&1; do passed=$((passed + 20)); echo "  installing for ${passed} s"; done) &
+        trap "kill $! 2>/dev/null || true" EXIT
+    fi
     if command -v nvidia-smi >/dev/null && ! PATH=${CUDA_HOME:-/usr/local/cuda}/bin:$PATH command -v nvcc >/dev/null; then
         export CUDA_VISIBLE_DEVICES=
         echo 'WARNING: a GPU, but no nvcc: mmcv gets its operators for the CPU only. Install the CUDA toolkit of the' \
