@@ -14,6 +14,8 @@ NORMS = {
     'PowerNorm': norms.PowerNorm,
     'RMSNorm': norms.RMSNorm,
     'DyT': norms.DynamicTanh,
+    'Derf': norms.Derf,
+    'PRepBN': norms.PRepBN,
 }
 
 OWN_ARGUMENTS = {'GN': dict(num_groups=4)}

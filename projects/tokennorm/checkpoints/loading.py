@@ -13,6 +13,7 @@ from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_lay
 from tokennorm.checkpoints.load_report import LoadReport, misfit
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
+from tokennorm.checkpoints.slab import from_published_slab
 from tokennorm.messages import shorten
 
 _BACKBONE = 'backbone.'
@@ -149,9 +150,10 @@ def convert_detector(
 def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: str) -> tuple[Converted, LoadReport]:
     """Converts the state dict of a backbone, and reports what was loaded, resized and trained with another eps."""
     try:
-        renamed = from_published_dtn(state_dict)
+        of_slab = from_published_slab(state_dict)
+        renamed = from_published_dtn(of_slab)
         converted = model.from_published(renamed)
-        converted.unused += renamed.unused
+        converted.unused += of_slab.unused + renamed.unused
         resized = resize_tables(converted, model)
     except ValueError as error:
         raise CheckpointError(f'{source}: {error}') from error

@@ -1,12 +1,14 @@
 """Normalizers of token grids (B, H, W, C). They need only torch and einops."""
 
 from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm
+from tokennorm.norms.derf import Derf
 from tokennorm.norms.dtn import DTN
 from tokennorm.norms.dynamic_tanh import DynamicTanh
 from tokennorm.norms.group_norm import GroupNorm
 from tokennorm.norms.instance_norm import InstanceNorm
 from tokennorm.norms.layer_norm import LayerNorm
 from tokennorm.norms.power_norm import PowerNorm
+from tokennorm.norms.prepbn import PRepBN
 from tokennorm.norms.rms_norm import RMSNorm
 from tokennorm.norms.scale_norm import ScaleNorm
 from tokennorm.norms.switchable_norm import SwitchableNorm
@@ -14,10 +16,12 @@ from tokennorm.norms.switchable_norm import SwitchableNorm
 __all__ = [
     'DTN',
     'BatchNorm',
+    'Derf',
     'DynamicTanh',
     'GroupNorm',
     'InstanceNorm',
     'LayerNorm',
+    'PRepBN',
     'PowerNorm',
     'RMSNorm',
     'ScaleNorm',

@@ -14,7 +14,7 @@ Grid = tuple[int, int] | Literal['sequence'] | None
 
 def affine_of(norm: nn.Module) -> tuple[nn.Parameter | None, nn.Parameter | None]:
     """Weight and bias of a normalizer (batch norms hold them one level down); None if it has none."""
-    norm = getattr(norm, 'bn', norm)
+    norm = norm if isinstance(norm, nn.LayerNorm) else getattr(norm, 'bn', norm)
     return getattr(norm, 'weight', None), getattr(norm, 'bias', None)
 
 

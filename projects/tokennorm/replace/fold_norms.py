@@ -1,0 +1,71 @@
+"""Merges PRepBN layers into the linear layers after them, for inference and export."""
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.layers.block import Block, NoNorm
+from tokennorm.norms.prepbn import PRepBN
+
+Model = TypeVar('Model', bound=nn.Module)
+
+
+class ChannelAffine(nn.Module):
+    """scale * x + shift for each channel, of tensors (..., C): a normalization layer without statistics.
+
+    Args:
+        scale, shift: (C,).
+    """
+
+    is_token_norm = True
+
+    def __init__(self, scale: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(scale)
+        self.shift = nn.Parameter(shift)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(..., C) -> (..., C). `valid` is unused."""
+        return self.scale * x + self.shift
+
+
+def fold_norms(model: Model) -> Model:
+    """Returns a copy of a model in eval mode, without `PRepBN`, that gives the same outputs.
+
+    In TokenNorm's blocks these layers are merged into the next linear layer: the MLP's first one, and queries, keys and
+    values if nothing is between. Where zeros are padded to windows, or a convolution reduces keys and values, one scale
+    and shift per channel stays; so it does for every other `PRepBN`.
+    """
+    model = copy.deepcopy(model).eval()
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        if isinstance(block.norm2, PRepBN) and isinstance(getattr(block.mlp, 'fc1', None), nn.Linear):
+            _merge(block.norm2, block.mlp.fc1)
+            block.norm2 = NoNorm()
+        linears = _readers(block.attn)
+        if isinstance(block.norm1, PRepBN) and linears:
+            for linear in linears:
+                _merge(block.norm1, linear)
+            block.norm1 = NoNorm()
+    for name, module in list(model.named_modules()):
+        if isinstance(module, PRepBN):
+            model.set_submodule(name, ChannelAffine(*module.scale_and_shift()))
+    return model
+
+
+def _readers(attn: nn.Module) -> list[nn.Linear]:
+    """The linear layers of an attention that read all of its input, and nothing but it; none if others read it too."""
+    if hasattr(attn, 'window') or getattr(attn, 'sr_ratio', 1) > 1:
+        return []
+    return [module for name in ('qkv', 'q', 'kv') if isinstance(module := getattr(attn, name, None), nn.Linear)]
+
+
+@torch.no_grad()
+def _merge(norm: PRepBN, linear: nn.Linear) -> None:
+    """linear(scale * x + shift) as one linear layer, computed in float64."""
+    scale, shift = (value.double() for value in norm.scale_and_shift())
+    weight = linear.weight.double()
+    bias = weight @ shift if linear.bias is None else linear.bias.double() + weight @ shift
+    linear.bias = nn.Parameter(bias.to(linear.weight.dtype))
+    linear.weight.copy_(weight * scale)

@@ -1,0 +1,213 @@
+"""PRepBN against a transcription of the authors' LinearNorm and RepBN: training, resuming, folding, their weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.helpers.compare import assert_near
+from tokennorm.backbones import PVT, Swin, ViT
+from tokennorm.norms import PRepBN
+from tokennorm.registry import MODELS
+from tokennorm.replace import fold_norms
+
+STAGES = dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
+
+
+def pyramid(cls, arch, cfg, **kwargs):
+    return cls(arch, token_norm_cfg=cfg, norm_cfg=cfg, token_norm_stages=2, drop_path_rate=0.0, **kwargs)
+
+
+def vit(cfg):
+    arch = dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=2)
+    return ViT(arch, norm_cfg=cfg, l_dtn=0, pretrain_img_size=32, drop_path_rate=0.0, out_type='cls_token')
+
+
+BACKBONES = {
+    'PVT': lambda cfg: pyramid(PVT, STAGES | dict(sr_ratios=[2, 1]), cfg, pretrain_img_size=32),
+    'Swin': lambda cfg: pyramid(Swin, STAGES, cfg, window_size=4, out_type='avg_featmap'),
+    'ViT': vit,
+}
+
+
+class RepBN(nn.Module):
+    """SLAB, classification/models/prepbn.py: y = BN(x) + alpha * x over (B, N, C)."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(1))
+        self.bn = nn.BatchNorm1d(channels)
+
+    def forward(self, x):
+        return self.bn(x.transpose(1, 2)).transpose(1, 2) + self.alpha * x
+
+
+@MODELS.register_module(force=True)
+class PublishedPRepBN(nn.Module):
+    """The same file's LinearNorm, called with (B, H, W, C)."""
+
+    is_token_norm = True
+
+    def __init__(self, num_features, eps=1e-5, steps=300000):
+        super().__init__()
+        self.register_buffer('warm', torch.tensor(0))
+        self.register_buffer('iter', torch.tensor(steps))
+        self.register_buffer('total_step', torch.tensor(steps))
+        self.norm1 = nn.LayerNorm(num_features, eps=eps)
+        self.norm2 = RepBN(num_features)
+
+    def forward(self, x, valid=None):
+        tokens = x.flatten(1, 2)
+        out = self.norm2(tokens)
+        if self.training:
+            share = self.iter / self.total_step
+            if self.iter > 0:
+                self.iter.copy_(self.iter - 1)
+            out = share * self.norm1(tokens) + (1 - share) * out
+        return out.view_as(x)
+
+
+def randomise(module):
+    for p in module.parameters():
+        nn.init.normal_(p, std=0.3)
+    for name, buffer in module.named_buffers():
+        if name.endswith(('running_mean', 'running_var')):
+            nn.init.uniform_(buffer, 0.5, 2)
+
+
+def theirs_to_ours(state_dict):
+    names = {'norm1.': '', 'norm2.bn.': 'batch_norm.bn.', 'norm2.alpha': 'alpha'}
+    converted = {}
+    for key, value in state_dict.items():
+        for theirs, own in names.items():
+            key = own + key.removeprefix(theirs) if key.startswith(theirs) else key
+        converted[key] = value
+    return converted
+
+
+def pair(steps=4):
+    published = PublishedPRepBN(6, steps=steps).double()
+    randomise(published)
+    norm = PRepBN(6, steps=steps).double()
+    shared = theirs_to_ours(published.state_dict())
+    norm.load_state_dict({key: value for key, value in shared.items() if key in norm.state_dict()}, strict=False)
+    return norm, published
+
+
+def test_equals_the_published_layer_in_training_and_in_eval_mode():
+    norm, published = pair()
+    for train in (True,) * 6 + (False,):
+        norm.train(train)
+        published.train(train)
+        x = (2 * torch.randn(2, 3, 5, 6) + 1).double().requires_grad_()
+        y, expected = norm(x), published(x)
+        assert_near('y', y, expected, dtype=x.dtype)
+        grad_y = torch.randn_like(x)
+        wanted = theirs_to_ours(dict(published.named_parameters()))
+        names, parameters = zip(*norm.named_parameters(), strict=True)
+        of_ours = torch.autograd.grad(y, [x, *parameters], grad_y, materialize_grads=True)
+        of_theirs = torch.autograd.grad(expected, [x, *(wanted[n] for n in names)], grad_y, materialize_grads=True)
+        for name, a, e in zip(('x', *names), of_ours, of_theirs, strict=True):
+            assert_near(f'gradient of {name}', a, e, 'backward', dtype=x.dtype)
+    assert norm.step == 6
+    assert_near('running variance', norm.batch_norm.bn.running_var, published.norm2.bn.running_var, dtype=x.dtype)
+
+
+def test_mixing_continues_from_a_checkpoint():
+    whole, x = PRepBN(6, steps=5), torch.randn(3, 2, 3, 4, 6)
+    half = copy.deepcopy(whole)
+    expected = [whole(part) for part in x]
+    half(x[0])
+    resumed = PRepBN(6, steps=5)
+    resumed.load_state_dict(half.state_dict())
+    for part, want in zip(x[1:], expected[1:], strict=True):
+        assert torch.equal(resumed(part), want)
+
+
+def test_activation_checkpointing_counts_a_step_once():
+    plain = PRepBN(6, steps=3)
+    randomise(plain)
+    recomputed = copy.deepcopy(plain)
+    for _ in range(3):
+        x = torch.randn(2, 3, 4, 6, requires_grad=True)
+        [expected] = torch.autograd.grad(plain(x).square().sum(), [x])
+        [grad] = torch.autograd.grad(checkpoint(recomputed, x, use_reentrant=False).square().sum(), [x])
+        assert_near('gradient of x', grad, expected, 'backward')
+    assert plain.step == recomputed.step == 3
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_folding_keeps_the_outputs(name):
+    model = BACKBONES[name](dict(type='PRepBN'))
+    randomise(model)
+    model.eval()
+    folded = fold_norms(model)
+    assert not any(isinstance(module, PRepBN) for module in folded.modules())
+    assert any(isinstance(module, PRepBN) for module in model.modules())
+    for size in ((32, 32), (37, 50)):
+        x = torch.randn(2, 3, *size)
+        for got, want in zip(folded(x), model(x), strict=True):
+            assert_near('output', got, want)
+    kept = {name for name, m in folded.named_modules() if type(m).__name__ == 'ChannelAffine'}
+    assert not any(name.endswith('norm2') for name in kept)  # before the MLP
+    if name == 'ViT':
+        assert kept == {'norm'}
+
+
+def with_authors_names(name, state_dict):
+    """Of TokenNorm's keys, those that SLAB's PVT, Swin and DeiT have."""
+    converted = {}
+    for key, value in state_dict.items():
+        if name == 'PVT':
+            stage, rest = int(key.split('.')[1]) + 1, key.split('.', 2)[2]
+            part, _, own = rest.partition('.')
+            key = f'{"block" if part == "blocks" else part}{stage}' + (f'.{own}' if own else '')
+        elif name == 'Swin':
+            stage, rest = int(key.split('.')[1]), key.split('.', 2)[2]
+            if rest.startswith('patch_embed.'):
+                key = rest if stage == 0 else f'layers.{stage - 1}.downsample.{rest.removeprefix("patch_embed.")}'
+            else:
+                key = rest if rest.startswith('norm.') else f'layers.{stage}.{rest}'
+        converted[key] = value
+    return converted
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_published_weights_give_the_published_outputs(name, tmp_path):
+    published = BACKBONES[name](dict(type='PublishedPRepBN'))
+    randomise(published)
+    published.train()
+    published(torch.randn(2, 3, 32, 32))
+    torch.save(dict(model=with_authors_names(name, published.state_dict())), tmp_path / 'slab.pth')
+    model = BACKBONES[name](dict(type='PRepBN'))
+    model.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'slab.pth'))
+    model.init_weights()
+    assert {int(m.step) for m in model.modules() if isinstance(m, PRepBN)} == {1}
+    x = torch.randn(2, 3, 32, 32)
+    for train in (True, False):
+        published.train(train)
+        model.train(train)
+        for got, want in zip(model(x), published(x), strict=True):
+            assert_near('output', got, want)
+    for got, want in zip(fold_norms(model)(x), published(x), strict=True):
+        assert_near('folded', got, want)
+
+
+def test_weights_without_layer_norm_load_as_completely_mixed(tmp_path):
+    """SLAB's DeiT-T has RepBN only."""
+    model = BACKBONES['ViT'](dict(type='PRepBN'))
+    randomise(model)
+    file = {}
+    for key, value in model.state_dict().items():
+        is_layer_norm = 'norm' in key and 'batch_norm' not in key and not key.endswith('alpha')
+        if not is_layer_norm:
+            file[key.replace('batch_norm.bn.', 'bn.')] = value
+    torch.save(file, tmp_path / 'repbn.pth')
+    loaded = BACKBONES['ViT'](dict(type='PRepBN', steps=1000))
+    loaded.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'repbn.pth'))
+    loaded.init_weights()
+    x = torch.randn(2, 3, 32, 32)
+    assert_near('output', loaded.eval()(x)[0], model.eval()(x)[0])
+    assert loaded.norm.step == 300_000
