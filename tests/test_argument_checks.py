@@ -67,6 +67,7 @@ for name, *words in (
     ['predict', {config!r}, 'none.pth', 'image.jpg'],
     ['export', {config!r}, 'none.pth', 'out.onnx'],
     ['check', 'no_folder'],
+    ['split', 'no_folder'],
 ):
     try:
         import_module(f'tokennorm.cli.{{name}}').main(words)

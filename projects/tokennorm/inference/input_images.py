@@ -43,8 +43,6 @@ def is_video(source: str) -> bool:
 def check_sources(sources: Sequence[str]) -> None:
     """Checks inputs by their names, before anything long begins."""
     for source in sources:
-        if not source:
-            raise ValueError('an input is an empty path; name an image, a folder, a video or a stream')
         if source.startswith(('http://', 'https://')):
             raise ValueError(f'{source} is a URL; download the file first, for example with curl -LO {source}')
         if not is_live(source) and not Path(source).exists():
