@@ -32,6 +32,21 @@ def test_each_choice_of_norms_is_its_formula(norms):
     assert ('patch_norm.weight' in p, 'norm.weight' in p) == (norms != 'post', norms != 'pre')
 
 
+def test_patches_that_are_not_square_are_the_papers_formula():
+    stem = DualPatchEmbed(3, 8, patch_size=(4, 2))
+    for p in stem.parameters():
+        nn.init.normal_(p, std=0.5)
+    image = torch.randn(2, 3, 7, 5)  # padded to 8 x 6
+    p = {name: value.double() for name, value in stem.state_dict().items()}
+    out = F.pad(image, (0, 1, 0, 1)).double()
+    out = rearrange(out, 'b c (ht hp) (wt wp) -> b ht wt (hp wp c)', hp=4, wp=2)
+    out = F.layer_norm(out, (24,), p['patch_norm.weight'], p['patch_norm.bias'], 1e-6)
+    out = out @ p['proj.weight'].T + p['proj.bias']
+    out = F.layer_norm(out, (8,), p['norm.weight'], p['norm.bias'], 1e-6)
+    assert out.shape == (2, 2, 3, 8)
+    assert_near('tokens', stem(image), out)
+
+
 def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
     """A patch of deviation s keeps s / sqrt(s^2 + eps); the norm after the projection keeps its own eps."""
     flat, textured = torch.randn(1, 3, 4, 4) * 0.01, torch.randn(1, 3, 4, 4) * 2
@@ -45,6 +60,10 @@ def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
 
 
 def test_contradictory_options_are_named():
+    with pytest.raises(
+        ValueError, match=r'patch_size=\(4, 2\) must be one side, or \(height, width\) without kernel_size'
+    ):
+        DualPatchEmbed(3, 8, (4, 2), kernel_size=7)
     with pytest.raises(ValueError, match="norms='both' must be one of 'dual', 'pre', 'post', 'post_pos_embed'"):
         DualPatchEmbed(3, 8, 4, norms='both')
     with pytest.raises(ValueError, match="norms='post' has no norm before the projection; remove patch_norm_cfg"):

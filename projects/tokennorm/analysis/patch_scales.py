@@ -17,8 +17,7 @@ def patch_scales(backbone: nn.Module) -> Tensor:
     """
     for module in backbone.modules():
         if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
-            size = module.kernel_size
-            return module.patch_norm.weight.detach().unflatten(0, (size, size, -1))
+            return module.patch_norm.weight.detach().unflatten(0, (*module.window, -1))
     raise ValueError('no DualPatchEmbed with a norm before its projection: set stem_cfg')
 
 
