@@ -19,7 +19,8 @@ from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.weights import randomise
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import describe_checkpoint, newest_checkpoint
+from tokennorm.checkpoints.reading import describe_checkpoint
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 
 
 class Planted:
@@ -191,9 +192,19 @@ def test_a_file_that_the_user_trusts_is_read_and_no_other(tmp_path, monkeypatch)
 
 
 def test_a_text_file_is_not_a_checkpoint(tmp_path):
-    (tmp_path / 'a.pth').write_text('hello')
-    with pytest.raises(CheckpointError, match=r'a.pth cannot be read .*: it is empty, cut off, or not'):
-        read_checkpoint(tmp_path / 'a.pth')
+    for content, kind in (
+        (b'hello', r"empty, or begins with b'hello'"),
+        (b'', 'empty'),
+        (b'\xff\xd8\xff\xe0 of a camera', 'a JPEG image'),
+        (b'<!doctype html>', 'HTML or XML'),
+        (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
+        (bytes(range(200, 240)), 'empty, or begins with'),
+        (b'\x80\x02' + bytes(range(27, 60)), 'cut off, damaged'),
+    ):
+        (tmp_path / 'a.pth').write_bytes(content)
+        with pytest.raises(CheckpointError, match=rf'a.pth .*: it is {kind}') as error:
+            read_checkpoint(tmp_path / 'a.pth')
+        assert 'TRUST' not in str(error.value)
 
 
 def test_a_work_directory_is_its_best_checkpoint(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from mmengine.runner import Runner
 
-from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_files import read_config
 from tokennorm.datasets import make_shapes_dataset
@@ -42,8 +42,8 @@ def main(argv: list[str]) -> None:
     else:
         with user_errors(FileExistsError):
             make_shapes_dataset(Path(cfg.data_root), image_size=cfg.image_scale[0])
-        noted = noted_checkpoint(work_dir)
-        start = '' if noted is None else f', continuing from {noted.name}'
+        latest = newest_checkpoint(work_dir)
+        start = '' if latest is None else f', continuing from {latest.name}'
         print(
             f'Training {cfg.max_epochs} epochs into {cfg.work_dir}{start}: about {MINUTES} minutes of one quiet '
             'core; "eta" in the log is for this machine.'

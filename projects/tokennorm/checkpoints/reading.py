@@ -18,11 +18,18 @@ from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
 from tokennorm.checkpoints.packaged import is_packaged, packaged_file
 from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
 from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
+from tokennorm.checkpoints.work_dir import best_checkpoint
 from tokennorm.published import PUBLISHED
 
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
-NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
+_CODE = ('GLOBAL', 'unrecognized function', 'Can only')  # in torch's errors about content that is not plain data
+_FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
+    b'\xff\xd8\xff': 'a JPEG image',
+    b'\x89PNG': 'a PNG image',
+    b'<': 'HTML or XML, such as the page of a failed download',
+    b'version https://git-lfs': 'a pointer of Git LFS; `git lfs pull` gets the file',
+}
 
 
 class CheckpointError(RuntimeError):
@@ -54,7 +61,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     if str(checkpoint) in PUBLISHED and not path.exists():
         return PUBLISHED[str(checkpoint)].url
     if path.is_dir():
-        return str(_best(path) or newest_checkpoint(path))
+        return str(best_checkpoint(path))
     if not path.is_file():
         raise FileNotFoundError(f'checkpoint {path} not found')
     return str(path)
@@ -107,13 +114,23 @@ def _download(url: str) -> Path:
 
 
 def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
+    with path.open('rb') as file:
+        first = file.read(24)
+    if not first.startswith((b'PK', b'\x80')):  # torch's formats: a zip archive, pickles
+        kind = next((kind for start, kind in _FOREIGN.items() if first.startswith(start)), None)
+        raise CheckpointError(f'{found} is not a checkpoint: it is {kind or f"empty, or begins with {first[:8]!r}"}')
     trusted = _is_trusted(found)
     try:
         with torch.serialization.safe_globals([] if trusted else STAND_INS):
             content = torch.load(path, map_location=map_location, weights_only=not trusted)
         return content if trusted else to_plain(content)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
-        raise CheckpointError(f'{found} cannot be read as tensors only: {_reason(error, found)}') from error
+        said = what_torch_says(error)
+        if isinstance(error, ValueError) or any(word in str(error) for word in _CODE):
+            said += f'\nReading the rest of it could run code. If you trust its author, set {TRUST}={found}'
+        elif isinstance(error, EOFError | KeyError | IndexError | UnpicklingError) or 'PytorchStreamReader' in said:
+            said = 'it is cut off, damaged, or not written by torch.save'
+        raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
 
 
 def read_state_dict(checkpoint: str | Path) -> StateDict:
@@ -180,41 +197,6 @@ def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) ->
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
 
 
-def noted_checkpoint(folder: Path) -> Path | None:
-    """The file that the `last_checkpoint` of a work directory names; None without such a note.
-
-    The file of that name in the directory takes precedence over the noted path, which may no longer exist.
-    """
-    note = folder / NOTE
-    if not note.is_file():
-        return None
-    noted = Path(note.read_text().strip())
-    return folder / noted.name if (folder / noted.name).is_file() else noted
-
-
-def _best(folder: Path) -> Path | None:
-    """The best checkpoint of a work directory: the newest one, where another run has left one too."""
-    return max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
-
-
-def newest_checkpoint(folder: Path) -> Path:
-    """Returns the latest checkpoint of a work directory: the noted one, else that of the highest epoch or iteration.
-
-    The directory may have been moved.
-    """
-    noted = noted_checkpoint(folder)
-    if noted is not None and noted.is_file():
-        return noted
-    numbered = {}
-    for path in folder.glob('*.pth'):
-        kind, _, number = path.stem.rpartition('_')
-        if kind in ('epoch', 'iter') and number.isdigit() and path.is_file():
-            numbered[int(number)] = path
-    if not numbered:
-        raise FileNotFoundError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
-    return numbered[max(numbered)]
-
-
 def _is_url(checkpoint: str | Path) -> bool:
     return str(checkpoint).startswith(('http://', 'https://'))
 
@@ -233,12 +215,3 @@ def what_torch_says(error: Exception) -> str:
         if text.partition(before)[2].strip():
             return text.partition(before)[2].strip().splitlines()[0]
     return f'{type(error).__name__} {text}'.strip().splitlines()[0]
-
-
-def _reason(error: Exception, checkpoint: str) -> str:
-    said = what_torch_says(error)
-    if isinstance(error, EOFError | KeyError | IndexError) or 'PytorchStreamReader failed' in said:
-        return 'it is empty, cut off, or not written by torch.save'
-    if not isinstance(error, UnpicklingError | ValueError):  # torch's for what it does not allow, and ours
-        return said
-    return f'{said}\nReading the rest of it could run code. If you trust its author, set {TRUST}={checkpoint}'

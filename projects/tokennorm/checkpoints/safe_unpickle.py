@@ -15,7 +15,7 @@ from mmengine.logging import HistoryBuffer
 
 
 class _StandIn:
-    """Placeholder that records its arguments."""
+    """Placeholder that records its arguments. `made` in a subclass returns the data that it replaces."""
 
     args: tuple = ()
     state: Any = None
@@ -27,23 +27,20 @@ class _StandIn:
         self.state = state
 
     def made(self) -> Any:
-        """Returns the data that it replaces."""
-        raise ValueError(f'{type(self).__name__.removeprefix("_")} is no data')
+        raise ValueError('a function is not data')
 
 
 class _Dtype(_StandIn):
     def made(self) -> np.dtype:
         code, order = self.args[0], self.state[1] if self.state else '='
         if not re.fullmatch(r'[biuf]\d+', code) or order not in ('<', '>', '=', '|'):
-            raise ValueError(f'numpy data of type {code} is no number')
+            raise ValueError(f'numpy data of type {code} is not a number')
         return np.dtype(order + code)
 
 
 class _Scalar(_StandIn):
     def made(self) -> np.generic:
-        dtype, content = self.args
-        (number,) = np.frombuffer(content, dtype.made())
-        return number
+        return np.frombuffer(self.args[1], self.args[0].made())[0]
 
 
 class _Array(_StandIn):
@@ -55,31 +52,24 @@ class _Array(_StandIn):
 
 
 class _History(_StandIn):
-    """A history of scalars; its statistics methods come from mmengine, not from the file."""
-
-    def made(self) -> HistoryBuffer:
+    def made(self) -> HistoryBuffer:  # whose statistics methods come from mmengine, not from the file
         log, count = (self.state[key].made() for key in ('_log_history', '_count_history'))
         return HistoryBuffer(log, count, self.state['max_length'])
-
-
-class _Attribute(_StandIn):
-    pass
 
 
 def _no_bytes() -> bytes:
     return b''
 
 
-STAND_INS: list[Any] = [
+STAND_INS: list[Any] = [  # for `torch.serialization.safe_globals`
     (_no_bytes, 'builtins.bytes'),
-    (_Attribute, 'builtins.getattr'),
+    (_StandIn, 'builtins.getattr'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
     (_Array, 'numpy.ndarray'),
     (_Dtype, 'numpy.dtype'),
     *((_Scalar, f'numpy.{core}.multiarray.scalar') for core in ('core', '_core')),
     *((_Array, f'numpy.{core}.multiarray._reconstruct') for core in ('core', '_core')),
 ]
-"""For `torch.serialization.safe_globals`."""
 
 
 def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> Any:
@@ -101,7 +91,7 @@ def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> An
     elif isinstance(content, dict):
         if isinstance(content, OrderedDict):
             if set(vars(content)) - {'_metadata'}:  # that of `nn.Module.state_dict`; others could hide methods
-                raise ValueError(f'a dict with the attributes {sorted(vars(content))} is no data')
+                raise ValueError(f'a dict with the attributes {sorted(vars(content))} is not data')
             to_plain(vars(content), done)
         for key in content:
             to_plain(key, done)
@@ -111,5 +101,5 @@ def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> An
     elif type(content) in (tuple, set):
         done[id(content)] = (content, type(content)([to_plain(value, done) for value in content]))
     elif callable(content):
-        raise ValueError(f'{content} is no data')
+        raise ValueError(f'{content} is not data')
     return done[id(content)][1]

@@ -13,7 +13,8 @@ from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import common_meta, newest_checkpoint, state_dict_in, trained_meta
+from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.config_tree import model_of
 from tokennorm.engine.checks import (
     check_classes,
@@ -91,11 +92,8 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
 
 
 def _warn_of_an_earlier_training(work_dir: str) -> None:
-    if not Path(work_dir).is_dir():
-        return
-    try:
-        latest = newest_checkpoint(Path(work_dir))
-    except FileNotFoundError:
+    latest = newest_checkpoint(Path(work_dir))
+    if latest is None:
         return
     warnings.warn(
         f'{work_dir} has checkpoints of an earlier training run, which this one overwrites; --resume continues from '

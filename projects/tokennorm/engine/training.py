@@ -15,7 +15,7 @@ from tokennorm.argument_checks import check_epochs, check_training
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import how_to_start
-from tokennorm.checkpoints.reading import noted_checkpoint
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import load_config
@@ -199,7 +199,7 @@ class _LastMetrics(Hook):
 def _best_checkpoint(runner: Runner) -> Path | None:
     names = [value for key, value in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')]
     existing = [Path(name) for name in names if name and Path(name).is_file()]
-    return existing[0] if existing else noted_checkpoint(Path(runner.work_dir))
+    return existing[0] if existing else newest_checkpoint(Path(runner.work_dir))
 
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

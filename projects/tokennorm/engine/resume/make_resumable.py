@@ -8,7 +8,8 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.reading import NOTE, noted_checkpoint, read_checkpoint
+from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.checkpoints.work_dir import checkpoints_in
 
 
 def make_resumable(cfg: Config) -> None:
@@ -39,7 +40,7 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
         CheckpointError: if all checkpoints are damaged.
     """
     damaged = []
-    for path in _candidates(Path(work_dir)):
+    for path in checkpoints_in(Path(work_dir)):
         try:
             content = _read_whole(path)
         except CheckpointError as error:
@@ -51,23 +52,6 @@ def latest_checkpoint(work_dir: str | Path) -> Path | None:
     if damaged:
         raise CheckpointError(f'--resume: no usable checkpoint in {work_dir}. The latest: {damaged[0]}')
     return None
-
-
-def _candidates(folder: Path) -> list[Path]:
-    """Returns checkpoints: those newer than `last_checkpoint`, the one that it names, then others, newest first."""
-    paths = {path for path in folder.glob('*.pth') if path.is_file() and not path.name.startswith('best_')}
-    named, written = noted_checkpoint(folder), 0
-    if named is not None and named.is_file():
-        paths.add(named)
-        written = (folder / NOTE).stat().st_mtime_ns
-    elif named is not None and named.name:
-        warnings.warn(f'--resume: {folder / NOTE} names {named}, which does not exist', stacklevel=3)
-
-    def rank(path: Path) -> tuple[bool, bool, int]:
-        time = path.stat().st_mtime_ns
-        return time > written, path == named, time
-
-    return sorted(paths, key=rank, reverse=True)
 
 
 def _read_whole(path: Path) -> object:
