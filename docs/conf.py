@@ -50,7 +50,12 @@ nitpick_ignore_regex = [
     (
         'py:.*',
         r'(torch|mmengine|mmdet|mmcv|numpy|np|PIL|supervision|nn|Tensor|collections|Path|pathlib|argparse|os)(\..*)?',
-    )
+    ),
+    ('py:exc', 'UserError'),  # tokennorm.messages.UserError
+    (
+        'py:class',
+        r'tokennorm\.checkpoints\.layouts\.Converted',  # an alias of a type
+    ),
 ]
 copybutton_prompt_text = r'\$ |>>> '
 copybutton_prompt_is_regexp = True
