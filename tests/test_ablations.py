@@ -59,7 +59,8 @@ def test_a_line_of_the_dtn_paper_builds(title, line):
 def test_a_line_of_the_dual_patchnorm_notes_builds(title, line):
     model = build('vit-small_8xb128_in1k.py', line)
     block, stem = model.backbone.blocks[0], model.backbone.patch_embed
-    kinds = [type(norm).__name__ for norm in (block.norm1, block.post_norm1, block.norm2, block.post_norm2)]
+    norms = (getattr(block, name, None) for name in ('norm1', 'post_norm1', 'norm2', 'post_norm2'))
+    kinds = [type(norm).__name__ for norm in norms]
     placement = re.search(r'norm_placement="?([^ "]*)', line)
     pairs = re.findall(r'pre\+post|pre|post', placement[1]) if placement else ['pre']
     pairs = pairs * 2 if len(pairs) == 1 else pairs

@@ -196,53 +196,9 @@ def test_what_a_rank_3_input_means():
     assert torch.equal(sequence(x), sequence(x[:, None])[:, 0])
 
 
-@pytest.mark.parametrize('value', [0, 0.5, 1, (None, 0.25), (1, None)])
-def test_a_fixed_lambda_is_exactly_that_and_not_learned(value):
-    norm = DTN(8, 2, fixed_lambda=value)
-    pair = value if isinstance(value, tuple) else (value, value)
-    for name, fixed in zip(('mean_logit', 'var_logit'), pair, strict=True):
-        ratio = getattr(norm, name).sigmoid()
-        assert torch.equal(ratio, torch.full((2,), 0.5 if fixed is None else float(fixed)))
-        assert (name in dict(norm.named_parameters())) == (name in norm.state_dict()) == (fixed is None)
-    learned = DTN(8, 2)
-    for name, fixed in zip(('mean_logit', 'var_logit'), pair, strict=True):
-        if fixed is not None:
-            nn.init.constant_(getattr(learned, name), torch.tensor(float(fixed)).logit().clamp(-30, 30).item())
-    x = torch.randn(2, 5, 6, 8)
-    assert_near('y', norm(x), learned(x))
-    (norm(x) * torch.randn_like(x)).sum().backward()
-    assert all(p.grad.isfinite().all() for p in norm.parameters())
-
-
-def test_the_papers_table_5_is_layer_norm_and_instance_norm_at_its_ends():
-    x = torch.randn(2, 5, 6, 8)
-    assert_near('(a)', DTN(8, 2, fixed_lambda=1)(x), F.layer_norm(x, (8,)))
-    expected = F.instance_norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-    assert_near('(b)', DTN(8, 2, fixed_lambda=0, position_weights='uniform')(x), expected)
-
-
-def test_position_weights_are_initialized_and_learned_as_their_name_says():
-    kinds = {kind: DTN(8, 4, position_weights=kind).position for kind in ('eq7', 'trunc_normal', 'frozen', 'uniform')}
-    assert [p.requires_grad for p in kinds.values()] == [True, True, False, False]
-    assert kinds['eq7'].tolist() == kinds['frozen'].tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
-    assert torch.equal(kinds['uniform'], torch.zeros(4, 3))
-    assert 0 < kinds['trunc_normal'].abs().max() < 0.1
-
-
-def test_start_is_the_former_name_of_init():
-    with pytest.warns(DeprecationWarning, match="start='layer_norm' is now called init='layer_norm'"):
-        norm = DTN(8, 2, start='layer_norm')
-    assert norm.init == 'layer_norm'
-    assert torch.equal(norm.mean_logit, DTN(8, 2, init='layer_norm').mean_logit)
-
-
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [
-        (dict(num_features=8, num_heads=2, fixed_lambda=1.5), 'fixed_lambda=1.5 must be 0 to 1'),
-        (dict(num_features=8, num_heads=2, fixed_lambda=(0, 0.5, 1)), 'fixed_lambda='),
-        (dict(num_features=8, num_heads=2, fixed_lambda=0.5, init='layer_norm'), "must be None with init='layer_norm'"),
-        (dict(num_features=8, num_heads=2, position_weights='eq6'), "position_weights='eq6' must be 'eq7'"),
         (dict(num_features=8, num_heads=3), 'must divide'),
         (dict(num_features=8, num_heads=0), 'must divide'),
         (dict(num_features=8, num_heads=2, pool=0), 'pool=0'),

@@ -10,7 +10,7 @@ and columns (Li et al., "MViTv2", 2021), follow ViTDet's published code.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -24,11 +24,10 @@ from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttentio
 from tokennorm.builder import build_norm, build_stem, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
-from tokennorm.layers.block import Block, NoNorm, run_block
+from tokennorm.layers.block import Block, run_block
 from tokennorm.layers.drop_path import drop_path_rates
 from tokennorm.layers.mlp import Mlp
 from tokennorm.layers.positions import resize_positions
-from tokennorm.norms.dtn import attention_centres
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
@@ -41,8 +40,6 @@ ARCHS: dict[str, dict[str, float]] = {
     'small*': dict(embed_dims=432, depths=12, num_heads=9, mlp_ratios=4),
     'base*': dict(embed_dims=768, depths=12, num_heads=16, mlp_ratios=4),
 }
-
-PLACEMENTS = ('pre', 'post', 'pre+post')
 
 
 @MODELS.register_module()
@@ -71,11 +68,7 @@ class ViT(Backbone):
         rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
             of the grid that the tables of blocks with global attention are made for (64 in ViTDet). They are resized
             for other grids. Tables of window attention fit the windows. All are initialized to 0, also if the
-            checkpoint has none. 'eq6' is the ablation of the DTN paper (Table 10a): the relative positions of Eq. 6 in
-            the attention of the first `l_dtn` blocks, initialized by Eq. 7. None is no relative positions.
-        norm_placement: Norms of the attention and the MLP: 'pre' is before the layer, 'post' after it and before the
-            residual connection, 'pre+post' both; one value, or one each for attention and MLP. The Dual PatchNorm notes
-            compare these nine combinations.
+            checkpoint has none. None is no relative positions.
         out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
@@ -104,8 +97,7 @@ class ViT(Backbone):
         pretrain_img_size: int | tuple[int, int] = 224,
         window_size: int = 14,
         global_indices: Sequence[int] | None = None,
-        rel_pos: int | tuple[int, int] | Literal['eq6'] | None = None,
-        norm_placement: str | Sequence[str] = 'pre',
+        rel_pos: int | tuple[int, int] | None = None,
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
         frozen_stages: int = -1,
@@ -154,14 +146,19 @@ class ViT(Backbone):
         token_norm = partial(build_norm, token_norm_cfg or norm_cfg, dims, num_heads, role='token_norm_cfg', **eps)
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
         windows = set(range(depth)) - set(global_indices) if out_type == 'featmap' else set()
-        attentions = self._attentions(depth, num_heads, window_size, windows, rel_pos)
-        placements = self._placements(norm_placement)
+        if rel_pos is not None:
+            rel_pos = self._height_and_width('rel_pos', rel_pos)
+            if out_type == 'cls_token':
+                raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
+        attentions = [
+            self._attention(i, num_heads, window_size if i in windows else None, rel_pos) for i in range(depth)
+        ]
         drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm, placements)
+            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm)
             for i, attn in enumerate(attentions)
         )
         if out_type == 'cls_token':
@@ -169,61 +166,18 @@ class ViT(Backbone):
             self.norm = build_norm(norm_cfg, dims)
         self._finish(self.blocks)
 
-    def _attentions(
-        self,
-        depth: int,
-        num_heads: int,
-        window_size: int,
-        windows: Collection[int],
-        rel_pos: int | tuple[int, int] | Literal['eq6'] | None,
-    ) -> list[Attention]:
-        """The attention of each block. `windows` has the indices of those that attend within windows."""
-        if rel_pos == 'eq6':
-            if self.l_dtn == 0:
-                raise ValueError("ViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
-        elif rel_pos is not None:
-            rel_pos = self._height_and_width('rel_pos', rel_pos)
-            if self.out_type == 'cls_token':
-                raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
-        attentions: list[Attention] = []
-        for i in range(depth):
-            positions = None if rel_pos == 'eq6' and i >= self.l_dtn else rel_pos
-            if i in windows:
-                of_window = positions if positions == 'eq6' else positions is not None
-                attentions.append(WindowAttention(self.embed_dims, num_heads, window_size, of_window))
-            else:
-                attentions.append(Attention(self.embed_dims, num_heads, positions))
-        return attentions
-
-    def _placements(self, norm_placement: str | Sequence[str]) -> tuple[str, str]:
-        """Norm placements of the attention and the MLP."""
-        placements = (norm_placement,) * 2 if isinstance(norm_placement, str) else norm_placement
-        if not isinstance(placements, Sequence) or len(placements) != 2 or not set(placements) <= set(PLACEMENTS):
-            raise ValueError(
-                f'ViT: norm_placement={norm_placement!r} must be one of {", ".join(PLACEMENTS)}, or two of them, for '
-                'attention and MLP'
-            )
-        return placements[0], placements[1]
+    def _attention(self, i: int, num_heads: int, window: int | None, rel_pos: tuple[int, int] | None) -> Attention:
+        """The attention of block i, within windows of a side in tokens, or global."""
+        if window is None:
+            return Attention(self.embed_dims, num_heads, rel_pos)
+        return WindowAttention(self.embed_dims, num_heads, window, rel_pos is not None)
 
     def _block(
-        self,
-        attn: nn.Module,
-        arch: Mapping[str, float],
-        drop_path: float,
-        build: Callable[[], nn.Module],
-        placements: tuple[str, str],
+        self, attn: nn.Module, arch: Mapping[str, float], drop_path: float, build: Callable[[], nn.Module]
     ) -> Block:
-        """A block whose norms `build` builds, in the order in which it applies them."""
-        pre, post = ([build() if kind in p.split('+') else NoNorm() for p in placements] for kind in ('pre', 'post'))
-        return Block(
-            norm1=pre[0],
-            attn=attn,
-            norm2=pre[1],
-            mlp=Mlp(self.embed_dims, arch['mlp_ratios']),
-            drop_path=drop_path,
-            post_norm1=post[0],
-            post_norm2=post[1],
-        )
+        """A block whose two norms `build` builds."""
+        norm1, norm2 = build(), build()
+        return Block(norm1, attn, norm2, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path)
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
@@ -239,10 +193,6 @@ class ViT(Backbone):
         for name, p in self.named_parameters():
             if name.endswith(REL_POS):
                 nn.init.zeros_(p)
-            elif name.endswith('attn.position'):
-                with torch.no_grad():
-                    p[:, 0] = -1
-                    p[:, 1:] = 2 * attention_centres(len(p))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)

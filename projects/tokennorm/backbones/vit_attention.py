@@ -1,13 +1,10 @@
-"""Attention of the ViT backbone: global or in windows, with the relative positions of ViTDet or of the DTN paper."""
-
-from typing import Literal
+"""Attention of the ViT backbone: global or in windows, with the relative positions of ViTDet."""
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.layers.attention import eq6_bias
 from tokennorm.layers.pad import crop, pad_to_multiple
 
 REL_POS = ('rel_pos_h', 'rel_pos_w')
@@ -42,39 +39,37 @@ class Attention(nn.Module):
     Args:
         dims: Channels C.
         num_heads: Heads N; divides C.
-        rel_pos: Height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made for,
-            or 'eq6' for the relative positions of Eq. 6 of the DTN paper. None is no relative positions.
+        rel_pos: Height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made for.
+            None is no relative positions.
     """
 
-    def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | Literal['eq6'] | None = None) -> None:
+    def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = nn.Linear(dims, 3 * dims)
         self.proj = nn.Linear(dims, dims)
-        self.position = nn.Parameter(torch.empty(num_heads, 3)) if rel_pos == 'eq6' else None
-        for name, size in zip(REL_POS, rel_pos if isinstance(rel_pos, tuple) else (None, None), strict=True):
+        for name, size in zip(REL_POS, rel_pos or (None, None), strict=True):
             self.register_parameter(name, size and nn.Parameter(torch.zeros(2 * size - 1, dims // num_heads)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         height, width = x.shape[1:3]
         q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
-        bias = None
-        if self.rel_pos_h is not None:
-            bias = relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width))
-        elif self.position is not None:
-            bias = eq6_bias(self.position.float(), height, width).to(q.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(q, height, width))
         if torch.compiler.is_exporting():  # which replaces this attention by one with another memory layout
             out = out.clone(memory_format=torch.contiguous_format)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
+
+    def bias(self, q: Tensor, height: int, width: int) -> Tensor | None:
+        """Bias of the logits, (B, N, H * W, H * W), for queries (B, N, H * W, D); None without relative positions."""
+        return None if self.rel_pos_h is None else relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width))
 
 
 class WindowAttention(Attention):
     """Attention within windows that do not overlap (ViTDet, Sec. 3). Grids are padded with zeros to whole windows."""
 
-    def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool | Literal['eq6'] = False) -> None:
-        super().__init__(dims, num_heads, 'eq6' if rel_pos == 'eq6' else (window, window) if rel_pos else None)
+    def __init__(self, dims: int, num_heads: int, window: int, rel_pos: bool = False) -> None:
+        super().__init__(dims, num_heads, (window, window) if rel_pos else None)
         self.window = window
 
     def forward(self, x: Tensor) -> Tensor:

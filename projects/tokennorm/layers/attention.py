@@ -1,8 +1,7 @@
-"""Attention arithmetic that several backbones share."""
+"""Attention with an additive bias."""
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor
 
 
@@ -29,22 +28,3 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
     # An exporter writes the attention out. Its result then has other strides, and a view of it would be refused.
     return x.contiguous() if torch.compiler.is_exporting() else x
-
-
-def eq6_bias(position: Tensor, height: int, width: int) -> Tensor:
-    """The exponent of Eq. 6 of the DTN paper, R a, as a bias of attention logits over a grid of H x W.
-
-    Args:
-        position: [a1, a2, a3] of each head, the factors of dx^2 + dy^2, dx and dy, (N, 3).
-        height: H, in tokens.
-        width: W, in tokens.
-
-    Returns:
-        Bias (N, H * W, H * W) of each query and key, where (dx, dy) is the key's position minus the query's.
-    """
-    a1, a2, a3 = (a[:, None, None] for a in position.unbind(dim=-1))
-    y, x = (torch.arange(size, dtype=position.dtype, device=position.device) for size in (height, width))
-    dy, dx = y - y[:, None], x - x[:, None]
-    of_rows, of_columns = a1 * dy * dy + a3 * dy, a1 * dx * dx + a2 * dx
-    bias = of_rows[:, :, None, :, None] + of_columns[:, None, :, None, :]
-    return rearrange(bias, 'n h w kh kw -> n (h w) (kh kw)')

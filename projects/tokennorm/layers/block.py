@@ -27,8 +27,6 @@ class Block(nn.Module):
         norm2: Token normalization layer before the MLP.
         mlp: MLP, (B, H, W, C) -> (B, H, W, C).
         drop_path: Stochastic depth rate of both branches.
-        post_norm1: Token normalization layer after the attention, before the residual connection. None is no norm.
-        post_norm2: The same after the MLP.
     """
 
     def __init__(
@@ -38,8 +36,6 @@ class Block(nn.Module):
         norm2: nn.Module,
         mlp: nn.Module,
         drop_path: float,
-        post_norm1: nn.Module | None = None,
-        post_norm2: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.norm1 = norm1
@@ -47,13 +43,11 @@ class Block(nn.Module):
         self.norm2 = norm2
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
-        self.post_norm1 = post_norm1 or NoNorm()
-        self.post_norm2 = post_norm2 or NoNorm()
 
     def forward(self, x: Tensor, valid: Tensor | None = None, *attn_args: Any) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
-        x = x + self.drop_path(self.post_norm1(self.attn(self.norm1(x, valid), *attn_args), valid))
-        return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
+        x = x + self.drop_path(self.attn(self.norm1(x, valid), *attn_args))
+        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
 
 
 def run_block(block: nn.Module, *args: Any, recompute: bool) -> Tensor:

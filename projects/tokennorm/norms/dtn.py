@@ -1,8 +1,6 @@
 """Dynamic Token Normalization (Shao et al., 2021, Algorithm 1) as a module."""
 
 import math
-import warnings
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -56,17 +54,10 @@ class DTN(nn.LayerNorm):
             with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
             slowly: give its logits a higher learning rate. A number between 0 and 1 is the initial lambda itself.
         grid: Layout of a rank-3 input: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
-        fixed_lambda: lambda of mean and variance, or (mean, variance), if it is not learned: 0 to 1, None is learned
-            (paper, Table 5). 0 is purely inter-token, 1 is LayerNorm.
-        position_weights: Initialization of P and whether it is learned. 'eq7' is Eq. 7, 'trunc_normal' a truncated
-            normal with standard deviation 0.02 (paper, B.4); both are learned. 'frozen' is Eq. 7 and 'uniform' is
-            P = 1 / T (paper, Table 5); both are not learned.
-        start: Former name of `init`.
 
     Attributes:
         weight, bias: gamma and beta (C,).
-        mean_logit, var_logit: Logits of lambda for mean and variance (N,). Buffers that are not in the state dict if
-            `fixed_lambda` sets them.
+        mean_logit, var_logit: Logits of lambda for mean and variance (N,).
         position: [a1, a2, a3] of Eq. 6, the factors of dx^2 + dy^2, dx and dy, (N, 3).
 
     Raises:
@@ -85,13 +76,7 @@ class DTN(nn.LayerNorm):
         only_var: bool = False,
         init: Literal['paper', 'layer_norm'] | float = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
-        fixed_lambda: float | Sequence[float | None] | None = None,
-        position_weights: Literal['eq7', 'trunc_normal', 'frozen', 'uniform'] = 'eq7',
-        start: Literal['paper', 'layer_norm'] | None = None,
     ) -> None:
-        if start is not None:
-            warnings.warn(f'DTN: start={start!r} is now called init={start!r}', DeprecationWarning, stacklevel=2)
-            init = start
         if not isinstance(num_heads, int) or num_heads < 1 or num_features % num_heads:
             raise ValueError(f'DTN: num_heads={num_heads!r} must divide num_features={num_features}')
         if not isinstance(pool, int) or pool < 1:
@@ -102,35 +87,23 @@ class DTN(nn.LayerNorm):
             raise ValueError(f"DTN: init={init!r} must be 'paper', 'layer_norm' or a number between 0 and 1")
         if init != 'paper' and form != 'paper':
             raise ValueError(f"DTN: init={init!r} needs form='paper': the published form divides tokens by their RMS")
-        if init != 'paper' and fixed_lambda is not None:
-            raise ValueError(f'DTN: fixed_lambda={fixed_lambda} must be None with init={init!r}, which sets lambda')
         if form == 'published' and num_features == 1:
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
             raise ValueError(f"DTN: grid={grid!r} must be (height, width), 'sequence' or None")
-        if position_weights not in ('eq7', 'trunc_normal', 'frozen', 'uniform'):
-            raise ValueError(
-                f"DTN: position_weights={position_weights!r} must be 'eq7', 'trunc_normal', 'frozen' or 'uniform'"
-            )
         super().__init__(num_features, eps=eps)
         self.num_heads = num_heads
         self.pool = pool
         self.form = form
         self.init = init
         self.grid = grid
-        self.fixed_lambda = _mean_and_var(fixed_lambda)
-        self.position_weights = position_weights
-        for name, value in zip(('mean_logit', 'var_logit'), self.fixed_lambda, strict=True):
-            if value is None or (only_var and name == 'mean_logit'):
-                empty = None if only_var and name == 'mean_logit' else nn.Parameter(torch.empty(num_heads))
-                self.register_parameter(name, empty)
-            else:
-                self.register_buffer(name, torch.empty(num_heads), persistent=False)
-        self.position = nn.Parameter(torch.empty(num_heads, 3), position_weights in ('eq7', 'trunc_normal'))
+        self.register_parameter('mean_logit', None if only_var else nn.Parameter(torch.empty(num_heads)))
+        self.var_logit = nn.Parameter(torch.empty(num_heads))
+        self.position = nn.Parameter(torch.empty(num_heads, 3))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sets LayerNorm's gamma and beta, lambda by `init` or `fixed_lambda`, and P by `position_weights`.
+        """Sets LayerNorm's gamma and beta, lambda by `init`, and P by Eq. 7.
 
         Eq. 7 does not cover heads beyond a square number. They are initialized to [-1, 0, 0], and in the published form
         to a truncated normal with standard deviation 0.02, as in the authors' code. (In the paper form a random a1 > 0
@@ -139,20 +112,10 @@ class DTN(nn.LayerNorm):
         super().reset_parameters()
         if not hasattr(self, 'position'):
             return  # called by nn.LayerNorm's constructor, before the other parameters exist
-        initial = {'paper': 0.0, 'layer_norm': LAYER_NORM_LOGIT}
-        for logit, value in zip((self.mean_logit, self.var_logit), self.fixed_lambda, strict=True):
-            if logit is None:
-                continue
-            if value is None:
-                nn.init.constant_(logit, initial[self.init] if isinstance(self.init, str) else _logit(self.init))
-            else:
-                nn.init.constant_(logit, _logit(value))
-        if self.position_weights == 'uniform':
-            nn.init.zeros_(self.position)
-            return
-        if self.position_weights == 'trunc_normal':
-            nn.init.trunc_normal_(self.position, std=0.02)
-            return
+        logit = {'paper': 0.0, 'layer_norm': LAYER_NORM_LOGIT}.get(self.init)
+        for parameter in (self.mean_logit, self.var_logit):
+            if parameter is not None:
+                nn.init.constant_(parameter, math.log(self.init / (1 - self.init)) if logit is None else logit)
         with torch.no_grad():
             self.position[:, 0] = -1
             self.position[:, 1:] = 2 * attention_centres(self.num_heads)
@@ -200,22 +163,7 @@ class DTN(nn.LayerNorm):
         only_var = ', only_var=True' if self.mean_logit is None else ''
         init = f', init={self.init!r}' if self.init != 'paper' else ''
         grid = f', grid={self.grid!r}' if self.grid is not None else ''
-        fixed = f', fixed_lambda={self.fixed_lambda}' if self.fixed_lambda != (None, None) else ''
-        weights = f', position_weights={self.position_weights!r}' if self.position_weights != 'eq7' else ''
         return (
             f'{self.normalized_shape[0]}, num_heads={self.num_heads}, eps={self.eps}, pool={self.pool}, '
-            f'form={self.form!r}{only_var}{init}{grid}{fixed}{weights}'
+            f'form={self.form!r}{only_var}{init}{grid}'
         )
-
-
-def _logit(value: float) -> float:
-    """Inverse of the sigmoid, infinite at 0 and 1."""
-    return -math.inf if value == 0 else math.inf if value == 1 else math.log(value / (1 - value))
-
-
-def _mean_and_var(fixed_lambda: float | Sequence[float | None] | None) -> tuple[float | None, float | None]:
-    """lambda of mean and variance, each None if it is learned."""
-    pair = tuple(fixed_lambda) if isinstance(fixed_lambda, Sequence) else (fixed_lambda, fixed_lambda)
-    if len(pair) != 2 or not all(v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in pair):
-        raise ValueError(f'DTN: fixed_lambda={fixed_lambda!r} must be 0 to 1, one number or (mean, variance), or None')
-    return pair

@@ -46,22 +46,28 @@ def from_layer_norm(lr_mult):
     }
 
 
+def with_ablated_dtn(**arguments):
+    """An arm with a variant of DTN and the plain stem."""
+    return with_norm('experiments.ablations.AblatedDTN', **arguments)
+
+
+ablated_vit = 'experiments.ablations.AblatedViT'
 # DTN paper, Table 5 and Section 4.3
 table_5 = {
-    'lambda 1': with_norm('DTN', fixed_lambda=1.0),
-    'lambda 0, uniform P': with_norm('DTN', fixed_lambda=0.0, position_weights='uniform'),
-    'lambda 0, learned P': with_norm('DTN', fixed_lambda=0.0),
-    'lambda 0.5': with_norm('DTN', fixed_lambda=0.5),
-    'lambda of the mean only': with_norm('DTN', fixed_lambda=(None, 1.0)),
-    'lambda of the variance only': with_norm('DTN', fixed_lambda=(1.0, None)),
-    'truncated normal P': with_norm('DTN', position_weights='trunc_normal'),
+    'lambda 1': with_ablated_dtn(fixed_lambda=1.0),
+    'lambda 0, uniform P': with_ablated_dtn(fixed_lambda=0.0, position_weights='uniform'),
+    'lambda 0, learned P': with_ablated_dtn(fixed_lambda=0.0),
+    'lambda 0.5': with_ablated_dtn(fixed_lambda=0.5),
+    'lambda of the mean only': with_ablated_dtn(fixed_lambda=(None, 1.0)),
+    'lambda of the variance only': with_ablated_dtn(fixed_lambda=(1.0, None)),
+    'truncated normal P': with_ablated_dtn(position_weights='trunc_normal'),
 }
 # DTN paper, B.1
 pools = {f'pool {pool}': with_norm('DTN', pool=pool) for pool in (1, 2, 4)}
 # DTN paper, Tables 8 and 10a
 blocks = {f'l_dtn {l_dtn}': with_norm('DTN') | dict(l_dtn=l_dtn) for l_dtn in (2, 4)}
-blocks['DTN, uniform P'] = with_norm('DTN', position_weights='uniform')
-blocks['LN, Eq. 6 in the attention'] = with_norm(**layer_norm) | dict(rel_pos='eq6')
+blocks['DTN, uniform P'] = with_ablated_dtn(position_weights='uniform')
+blocks['LN, Eq. 6 in the attention'] = with_norm(**layer_norm) | dict(type=ablated_vit, rel_pos='eq6')
 # Dual PatchNorm notes: which norms of the stem, and where the norms of the attention and of the MLP are
 stems = {
     f'LN+{name}': dict(token_norm_cfg=layer_norm, stem_cfg=dict(type='DualPatchEmbed', norms=norms))
@@ -69,7 +75,7 @@ stems = {
 }
 orders = ('pre', 'post', 'pre+post')
 placements = {
-    f'LN {attention}, {mlp}': with_norm(**layer_norm) | dict(norm_placement=(attention, mlp))
+    f'LN {attention}, {mlp}': with_norm(**layer_norm) | dict(type=ablated_vit, norm_placement=(attention, mlp))
     for attention in orders
     for mlp in orders
     if (attention, mlp) != ('pre', 'pre')
