@@ -1,7 +1,7 @@
-"""Lists the configs of this package: name, norm, stem, parameters, FLOPs, the paper's AP and the AP measured here.
+"""Lists the configs of this package: name, norm, stem, parameters, FLOPs, the DTN paper's AP and that of COCO weights.
 
-For your own data on one GPU use a config with `1xb2-accum8`: it starts from published LayerNorm weights. For a quick
-trial, or without a GPU: retinanet_pvt-mini-dtn_fpn_bccd.
+COCO weights are those that `--init coco` loads (`tokennorm weights`). For your own data `tokennorm train --data DIR`
+chooses a config.
 
 examples:
   tokennorm configs
@@ -14,9 +14,10 @@ from typing import Any
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import CONFIGS, config_files
 from tokennorm.messages import did_you_mean
+from tokennorm.published import published_detector
 
 PAPER = 'Reported by the DTN paper'
-HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: measured here')
+HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: COCO weights')
 _METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
 
 
@@ -30,10 +31,7 @@ def main(argv: list[str]) -> None:
         names = sorted({word for path in config_files() for word in path.stem.split('_')})
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
     print(aligned([HEADER, *rows]))
-    print(
-        '\nAP: box, or box / mask; of classifiers top-1 accuracy. For your own data, one GPU: *_1xb2-accum8-*, '
-        'for a quick trial: retinanet_pvt-mini-dtn_fpn_bccd'
-    )
+    print('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
 
 
 def config_rows(pattern: str) -> list[tuple[str, ...]]:
@@ -70,7 +68,7 @@ def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
         _number(metadata.get('Parameters'), 1e6),
         _number(metadata.get('FLOPs'), 1e9),
         _metrics(entry.get(PAPER, {})),
-        _metrics(entry),
+        _of_weights(name),
     )
 
 
@@ -81,3 +79,9 @@ def _number(value: float | None, unit: float) -> str:
 def _metrics(of: dict[str, Any]) -> str:
     metrics = {key: value for result in of.get('Results', []) for key, value in result['Metrics'].items()}
     return ' / '.join(f'{metrics[key]:.1f}' for key in _METRICS if key in metrics) or '-'
+
+
+def _of_weights(name: str) -> str:
+    published = published_detector(name)
+    found = (published.box_ap, published.mask_ap) if published else ()
+    return ' / '.join(f'{ap:.1f}' for ap in found if ap is not None) or '-'
