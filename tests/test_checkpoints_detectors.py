@@ -174,6 +174,12 @@ def test_published_detector_by_name(cached, tmp_path, monkeypatch):
     assert detector.classes == tuple(CLASSES)
     assert len(detector(np.zeros((40, 60, 3), np.uint8), score_threshold=0.0)) > 0
     monkeypatch.chdir(tmp_path)
+    name = 'retinanet_pvt-t_fpn_1x_coco'
+    main(['convert', 'retinanet_pvt-t', 'own.safetensors', '--detector', '--config', name])
+    content = read_checkpoint('own.safetensors')
+    for key, value in detector._inferencer.model.state_dict().items():
+        assert torch.equal(content['state_dict'][key], value), key
+    assert tokennorm.Detector(name, 'own.safetensors', device='cpu').classes == tuple(CLASSES)
     cv2.imwrite('image.png', np.zeros((40, 60, 3), np.uint8))
     main(['predict', 'retinanet_pvt-t', 'image.png', '--out', 'out', '--device', 'cpu', '--no-save-vis'])
     assert json.loads(Path('out/detections.json').read_text())['annotations']

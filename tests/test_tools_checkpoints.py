@@ -137,7 +137,11 @@ def test_what_cannot_be_published_is_said(tmp_path):
         torch.save(dict(state_dict=dict(weight=torch.tensor([1.0, value]))), tmp_path / f'{name}.pth')
         with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite in weight'):
             tool('publish')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
-    torch.save(dict(state_dict={}, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
+    torch.save(dict(state_dict={}), tmp_path / 'empty.pth')
+    with pytest.raises(SystemExit, match=r'empty.pth has an empty state dict'):
+        tool('publish')([str(tmp_path / 'empty.pth'), str(tmp_path / 'out.pth')])
+    weight = dict(weight=torch.ones(1))
+    torch.save(dict(state_dict=weight, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
     with pytest.raises(SystemExit, match=r'the checkpoint would hold more than plain data: .*numpy'):
         tool('publish')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
     with pytest.raises(SystemExit, match=r'none.pth not found'):
@@ -157,12 +161,12 @@ def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, caps
     for part in (
         'names of timm',
         '7 resized: stages.0.blocks.0.attn.relative',
-        '8 missing: stages.0.norm',
+        '8 missing, initialized anew: stages.0.norm',
         'head.fc.bias',
     ):
         assert part in printed
     content = torch.load(out, weights_only=True)
-    assert content['meta']['layout'] == 'names of timm'
+    assert content['meta']['layout'] == 'timm'
     assert content['meta']['source'] == 'timm.pth'
     assert content['meta']['backbone']['window_size'] == 5
     models = []

@@ -1,10 +1,11 @@
-"""Converts a backbone's checkpoint of any known layout to TokenNorm's keys, for `init_cfg`.
+"""Converts a checkpoint of any known layout to TokenNorm's keys: a backbone for `init_cfg`, or a whole detector.
 
 The file has what the config's backbone loads from SOURCE, with position embeddings and bias tables at its sizes, and
-without the parameters that `init_cfg.allow_missing` lets stay initialized. `init_cfg` also accepts SOURCE itself.
+without the parameters that `init_cfg.allow_missing` lets stay initialized. All commands also accept SOURCE itself.
 
 examples:
   tokennorm convert pvt_tiny.pth backbone.safetensors --config retinanet_pvt-t_fpn_1x_coco
+  tokennorm convert retinanet_pvt-t detector.safetensors --detector --config retinanet_pvt-t_fpn_1x_coco
 """
 
 from fnmatch import fnmatchcase
@@ -20,17 +21,20 @@ def main(argv: list[str]) -> None:
     parser.add_argument('source', help='file, URL, name on the Hugging Face Hub, or work directory of a training run')
     parser.add_argument('out', type=Path, help='file to write, .pth or .safetensors; it must not exist')
     parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')
+    parser.add_argument('--detector', action='store_true', help='convert a whole detector, with neck and heads')
     args = parser.parse_args(argv)
     with user_errors(OSError, RuntimeError, ValueError):
-        print(_convert(args.source, args.out, args.config))
+        print(_convert(args.source, args.out, args.config, args.detector))
 
 
-def _convert(source: str, out: Path, config: str) -> str:
+def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     """Writes the converted checkpoint, and returns the loading report."""
+    from mmengine import DefaultScope
+
     from tokennorm.build_errors import build_errors
-    from tokennorm.checkpoints import CheckpointError, load_pretrained
-    from tokennorm.checkpoints.layouts import layouts_of
+    from tokennorm.checkpoints import CheckpointError, convert_detector, load_pretrained, read_checkpoint
     from tokennorm.checkpoints.loading import parse_init_cfg
+    from tokennorm.checkpoints.reading import state_dict_in, trained_meta
     from tokennorm.checkpoints.writing import to_bytes, write_new
     from tokennorm.config_files import read_config
     from tokennorm.config_tree import model_of
@@ -43,21 +47,28 @@ def _convert(source: str, out: Path, config: str) -> str:
     if out.exists():
         raise FileExistsError(f'{out} already exists; remove it or name another file')
     check_output_file(out)
-    backbone = model_of(read_config(config)).get('backbone')
-    if not backbone:
+    cfg = model_of(read_config(config))
+    if not cfg.get('backbone'):
         raise ValueError(f'the model of {config} has no backbone')
-    backbone = backbone.to_dict()
-    init_cfg = dict(backbone.pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
-    with build_errors():
-        model = MODELS.build(backbone)
-    if not layouts_of(model):
-        raise CheckpointError(f'{backbone["type"]} in {config} loads its checkpoints as they are')
-    checkpoint, allow_missing = parse_init_cfg(init_cfg)
-    report = load_pretrained(model, checkpoint, allow_missing=allow_missing)
-    state_dict = model.state_dict()
-    for key in report.missing:
-        if any(fnmatchcase(key, pattern) for pattern in allow_missing):
-            del state_dict[key]
-    meta = dict(source=Path(report.source).name, layout=report.layout, backbone=backbone, tokennorm_version=__version__)
+    cfg = cfg.to_dict()
+    init_cfg = dict(cfg['backbone'].pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
+    kept = cfg if whole else cfg['backbone']
+    if whole:
+        import mmdet.models  # noqa: F401 - registers its detectors
+    with build_errors(), DefaultScope.overwrite_default_scope('mmdet' if whole else None):
+        model = MODELS.build(kept)
+    if not hasattr(model.backbone if whole else model, 'layouts'):
+        raise CheckpointError(f'{cfg["backbone"]["type"]} in {config} loads its checkpoints as they are')
+    if whole:
+        content = read_checkpoint(source)
+        state_dict, report = convert_detector(model, state_dict_in(content, source), source)
+        meta = dict(dataset_meta=dict(trained_meta(content)))
+    else:
+        checkpoint, allow_missing = parse_init_cfg(init_cfg)
+        report = load_pretrained(model, checkpoint, allow_missing=allow_missing)
+        left_out = {key for key in report.missing if any(fnmatchcase(key, pattern) for pattern in allow_missing)}
+        state_dict = {key: value for key, value in model.state_dict().items() if key not in left_out}
+        meta = dict(backbone=kept)
+    meta |= dict(source=Path(report.source).name, layout=report.layout, tokennorm_version=__version__)
     write_new(out, to_bytes(dict(state_dict=state_dict, meta=meta), out.suffix))
     return f'{report}\n{out}: {len(state_dict)} tensors'
