@@ -201,7 +201,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('magnitude', CONFIG, dtn, '--against', 'a', 'b', 'c'), '--against takes a config and a checkpoint'),
         (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known; LN, IN'),
         (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),
-        (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'is not a detector or classifier config'),
+        (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'has no model: it is not a whole config'),
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):
             analyze(*arguments)

@@ -8,15 +8,16 @@ import torch
 
 from tests.reference import relative_positions
 from tokennorm.analysis.metrics import (
+    TOKEN,
     mean_cosine,
     mean_of,
     principal_components,
     relative_distance,
     relative_spread,
+    row_of_p,
     token_magnitudes,
     variation_coefficient,
 )
-from tokennorm.analysis.position_weights import TOKEN, row_of_p
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm, RMSNorm
 from tokennorm.report.lambdas import ratio_scalars, ratios_of
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tokennorm.analysis.patch_scales import patch_scales
+from tokennorm.analysis.metrics import patch_scales
 from tokennorm.layers import DualPatchEmbed
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,8 +8,8 @@ import pytest
 from mmengine.config import Config
 
 from tests.helpers.detections import make_truth
-from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.figures import pick_confusions
+from tokennorm.report.page import data_facts, validates_by_epoch, versions
 
 
 def test_data_facts(tmp_path):

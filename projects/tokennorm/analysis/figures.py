@@ -14,8 +14,6 @@ from mmengine.config import Config
 
 from tokennorm.analysis import metrics, plots
 from tokennorm.analysis.loading import Image, open_backbone, open_config, open_images, prepare
-from tokennorm.analysis.patch_scales import draw_patch_scales, patch_scales
-from tokennorm.analysis.position_weights import TOKEN, row_of_p
 from tokennorm.analysis.probe import Layer, look
 from tokennorm.report.lambdas import dtn_layers, ratios_of, read_ratio_curves
 
@@ -128,8 +126,8 @@ def positions(args: argparse.Namespace) -> Figure:
     rows = []
     for name in choose(list(after), args.layers, MOST_LAYERS):
         pool = f'\nwindows of {after[name].pool}' if after[name].pool > 1 else ''
-        rows.append((name + pool, row_of_p(before[name].position), row_of_p(after[name].position)))
-    return plots.draw_positions(model.label, rows, TOKEN)
+        rows.append((name + pool, metrics.row_of_p(before[name].position), metrics.row_of_p(after[name].position)))
+    return plots.draw_positions(model.label, rows, metrics.TOKEN)
 
 
 def directions(args: argparse.Namespace) -> Figure:
@@ -149,7 +147,7 @@ def directions(args: argparse.Namespace) -> Figure:
 def scales(args: argparse.Namespace) -> Figure:
     """Draws the learned scales of Dual PatchNorm's first norm, arranged as a patch."""
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
-    return draw_patch_scales(model.label, patch_scales(model.backbone))
+    return plots.draw_patch_scales(model.label, metrics.patch_scales(model.backbone))
 
 
 def describe(grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:

@@ -1,16 +1,18 @@
-"""Metrics of tokens: magnitudes (DTN paper, Fig. 1), distance of a normalizer's mean (Fig. 3b), components (Fig. 9).
+"""Metrics of tokens: magnitudes (DTN paper, Fig. 1), distance of a normalizer's mean (Fig. 3b), components (Fig. 9);
+rows of P (Figs. 7 and 8); scales of Dual PatchNorm (Kumar et al., 2023).
 
 Shapes: H x W grid, C channels, N heads, D = C / N channels per head, T tokens.
 """
-
-from functools import singledispatch
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
-from tokennorm.ops.dtn_eager import inter_token_stats, intra_token_stats
+from tokennorm.ops.dtn_eager import axis_weights, inter_token_stats, intra_token_stats
+
+GRID, TOKEN = (14, 14), (6, 7)  # of the rows of P in the paper: token 91 of 14 x 14
 
 
 def token_magnitudes(tokens: Tensor, num_heads: int) -> Tensor:
@@ -43,7 +45,6 @@ def relative_distance(tokens: Tensor, mean: Tensor) -> Tensor:
     return (tokens - mean).norm(dim=-1) / tokens.norm(dim=-1)
 
 
-@singledispatch
 def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
     """Returns mu, the mean that a normalizer in eval mode subtracts from the tokens of one image.
 
@@ -60,27 +61,14 @@ def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
     Raises:
         ValueError: for other normalizers.
     """
-    raise ValueError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
-
-
-@mean_of.register
-def _(norm: LayerNorm, tokens: Tensor) -> Tensor:
-    return tokens.mean(dim=-1, keepdim=True)
-
-
-@mean_of.register
-def _(norm: InstanceNorm, tokens: Tensor) -> Tensor:
-    return tokens.mean(dim=(0, 1))
-
-
-@mean_of.register
-def _(norm: BatchNorm, tokens: Tensor) -> Tensor:
-    return norm.bn.running_mean.to(tokens)
-
-
-@mean_of.register
-def _(norm: DTN, tokens: Tensor) -> Tensor:
-    """mu of Eq. 5."""
+    if isinstance(norm, LayerNorm):
+        return tokens.mean(dim=-1, keepdim=True)
+    if isinstance(norm, InstanceNorm):
+        return tokens.mean(dim=(0, 1))
+    if isinstance(norm, BatchNorm):
+        return norm.bn.running_mean.to(tokens)
+    if not isinstance(norm, DTN):
+        raise ValueError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
     heads = tokens.unflatten(-1, (norm.num_heads, -1))
     scale = (heads.square().mean(dim=-1) + norm.eps).sqrt() if norm.form == 'published' else torch.ones(norm.num_heads)
     scale = scale.to(tokens).repeat_interleave(heads.shape[-1], dim=-1)
@@ -89,7 +77,7 @@ def _(norm: DTN, tokens: Tensor) -> Tensor:
     if norm.mean_logit is not None:
         inter_mean, _ = inter_token_stats(x, norm.position.to(x), norm.pool)
         ratio = norm.mean_logit.to(x).sigmoid().repeat_interleave(heads.shape[-1])
-        mean = torch.lerp(inter_mean, mean, ratio)
+        mean = torch.lerp(inter_mean, mean, ratio)  # mu of Eq. 5
     return mean[0] * scale
 
 
@@ -113,3 +101,31 @@ def mean_cosine(tokens: Tensor) -> float:
     directions = tokens / tokens.norm(dim=-1, keepdim=True)
     count = len(tokens)
     return ((directions.sum(dim=0).square().sum() - count) / (count * (count - 1))).item()
+
+
+def row_of_p(position: Tensor, grid: tuple[int, int] = GRID, token: tuple[int, int] = TOKEN) -> Tensor:
+    """Returns the weights that one token gives to all tokens of a grid, in float64.
+
+    Args:
+        position: [a1, a2, a3] of each head, (N, 3).
+        grid: Height and width in tokens; with pooling, in pooled tokens.
+        token: Row and column.
+
+    Returns:
+        (N, H, W); the weights of each head sum to 1.
+    """
+    a1, a2, a3 = position.detach().double().unbind(dim=1)
+    p_y, p_x = axis_weights(a1, a3, grid[0])[:, token[0]], axis_weights(a1, a2, grid[1])[:, token[1]]
+    return p_y[:, :, None] * p_x[:, None]
+
+
+def patch_scales(backbone: nn.Module) -> Tensor:
+    """Returns the scales (gamma) of the norm before the projection, (ph, pw, C).
+
+    Raises:
+        ValueError: if the backbone has no `DualPatchEmbed` with such a norm.
+    """
+    for module in backbone.modules():
+        if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
+            return module.patch_norm.weight.detach().unflatten(0, (*module.window, -1))
+    raise ValueError('no DualPatchEmbed with a norm before its projection: set stem_cfg')

@@ -274,6 +274,21 @@ def draw_directions(
     return figure
 
 
+def draw_patch_scales(label: str, scales: Tensor) -> Figure:
+    """Draws the scales (ph, pw, C): their mean over the channels of the image, and each channel, in one range."""
+    shown = [('mean', scales.mean(-1)), *((f'channel {i}', channel) for i, channel in enumerate(scales.unbind(-1)))]
+    figure = Figure(figsize=(2.2 * len(shown) + 1, 3), layout='constrained')
+    figure.suptitle(f'{label}: scales of the norm before the projection', fontsize=9)
+    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    for ax, (name, values) in zip(axes, shown, strict=True):
+        picture = ax.imshow(values.numpy(), vmin=float(scales.min()), vmax=float(scales.max()))
+        ax.set_title(name, fontsize=9)
+        ax.set_xticks([])
+        ax.set_yticks([])
+    figure.colorbar(picture, ax=axes)
+    return figure
+
+
 def _mark_layers(ax: Axes, names: Sequence[str], strides: Sequence[int], label: bool) -> None:
     """Labels the blocks, draws a line at each change of stride, and with `label` writes the strides above."""
     ax.set_xticks(range(len(names)), [_short(name) for name in names], rotation=90, fontsize=7)

@@ -11,7 +11,7 @@ from torch.export import Dim, ExportedProgram
 
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.export.roi_align import roi_align_in_onnx
+from tokennorm.export.two_stage import roi_align_in_onnx
 from tokennorm.files import write_atomically
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')

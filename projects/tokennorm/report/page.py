@@ -1,6 +1,8 @@
 """Writes the report: `report.html` for people, `report.json` and the detections for other programs."""
 
+import hashlib
 import json
+import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit, anchor_sizes
 from tokennorm.datasets.coco.detections import Detections
+from tokennorm.environment import version_of
 from tokennorm.report import figures
 from tokennorm.report.evaluation import SUMMARY, TIDE, Evaluation, evaluate, select_categories
-from tokennorm.report.facts import data_facts, validates_by_epoch, versions
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.lambdas import PREFIX
 from tokennorm.report.scalars import Curve, read_scalars
@@ -24,6 +27,7 @@ from tokennorm.thresholds import write_thresholds
 from tokennorm.version import __version__
 
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
+PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')
 
 
 @dataclass(frozen=True)
@@ -189,3 +193,29 @@ def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, s
     if lambdas:
         drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
     return drawn
+
+
+def data_facts(path: str | Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Returns path, hash and counts of a COCO annotation file; crowds are not counted."""
+    return dict(
+        path=str(Path(path).resolve()),
+        fingerprint=hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12],
+        images=len(content['images']),
+        objects=sum(not a.get('iscrowd') for a in content.get('annotations', [])),
+        classes=len(content['categories']),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, of TokenNorm and of the packages it builds on, and the device."""
+    found = {'Python': platform.python_version(), 'tokennorm': __version__}
+    found |= {package: version for package in PACKAGES if (version := version_of(package))}
+    found['device'] = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU ({platform.machine()})'
+    return found
+
+
+def validates_by_epoch(cfg: Config | None) -> bool:
+    """Returns whether validation scalars count epochs, as in an `EpochBasedTrainLoop`."""
+    train_cfg = (cfg or {}).get('train_cfg') or {}
+    kind = str(train_cfg.get('type', '')).rpartition('.')[2]
+    return kind == 'EpochBasedTrainLoop' if kind else bool(train_cfg.get('by_epoch', True))
