@@ -95,17 +95,19 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         raise SystemExit(f'error: --num-images {args.num_images} must be at least 1')
     if len(args.against or []) > 2:
         raise SystemExit('error: --against takes a config and a checkpoint')
+    named = args.out is not None
     args.out = args.out or Path('work_dirs/analysis') / f'{Path(args.config).stem}_{args.figure}.png'
     if args.out.suffix.lower() != '.png':
         raise SystemExit(f'error: --out {args.out} must end in .png')
+    if named:
+        with user_errors(ValueError, where='--out: '):
+            check_output_file(args.out)
     return args
 
 
 @command
 def main(argv: list[str]) -> None:
     args = _parse_args(argv)
-    with user_errors(ValueError, where='--out: '):
-        check_output_file(args.out)
 
     import cv2
     import torch
@@ -115,5 +117,6 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():
             figure = FIGURES[args.figure](args)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, pil_kwargs=dict(compress_level=9))
     print(args.out)
