@@ -76,7 +76,7 @@ def in_pytorch(cfg, model):
         return {name: value.numpy() for name, value in zip(whole.outputs, found, strict=True)}
 
     detector = Detector.__new__(Detector)
-    detector._session = SimpleNamespace(run=run)
+    detector._session, detector.classes = SimpleNamespace(run=run), list(CLASSES)
     texts = describe(whole, cfg, dict(classes=CLASSES), 'tiny.py', '')
     detector.metadata = {key.removeprefix('tokennorm.'): json.loads(text) for key, text in texts.items()}
     return detector
