@@ -23,7 +23,6 @@ from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
 from torch import nn
 
 from experiments.robustness import corruptions as corruptions_module
-from experiments.robustness.baselines import alexnet_baseline
 from experiments.robustness.class_folders import class_labels, restrict_answers, use_trained_classes
 from experiments.robustness.corruptions import (
     CORRUPTIONS,
@@ -36,6 +35,7 @@ from experiments.robustness.corruptions import (
 from experiments.robustness.evaluation import CorruptedTest, choose_images
 from experiments.robustness.mce import (
     ALEXNET_ERRORS,
+    alexnet_baseline,
     corruption_errors,
     mean_performance,
     relative_corruption_errors,

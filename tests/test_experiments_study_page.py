@@ -6,7 +6,7 @@ import shutil
 import cv2
 import pytest
 
-from experiments.robustness.names import CORRUPTIONS
+from experiments.robustness import CORRUPTIONS
 from experiments.study.page import Pages, factor_difference, plot_curves, plot_summary
 from experiments.study.plan import ARMS, Run, load_study
 from experiments.study.results import read_results, value_at

@@ -5,12 +5,15 @@ ImageNet-C have other elastic transforms, and were saved as JPEG.
 """
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
+import cv2
 import imagecorruptions
 import numpy as np
 
-from experiments.robustness.names import CORRUPTIONS, SEVERITIES
+from experiments.robustness import CORRUPTIONS, SEVERITIES
+from tokennorm.datasets.drawing import tile
 
 SMALLEST = 32  # side in pixels
 _OWN_SEED = ('impulse_noise', 'glass_blur')  # have their own generator; the others use numpy's global one
@@ -79,3 +82,26 @@ class CorruptImage:
             except CorruptionError as error:
                 raise CorruptionError(f'{path}: {error}') from None
         return results
+
+
+def corruption_sheet(
+    image: np.ndarray, path: str, corruptions: Sequence[str], severity: int, long_side: int = 240
+) -> np.ndarray:
+    """Draws an image and its corruptions at one severity, as the evaluation reads them, with their names.
+
+    Returns:
+        (H', W', 3) uint8 BGR, four tiles per row.
+    """
+    tiles = [_named(image, 'clean', long_side)]
+    for corruption in corruptions:
+        corrupted = corrupt(image, corruption, severity, image_seed(path, corruption, severity))
+        tiles.append(_named(corrupted, f'{corruption} {severity}', long_side))
+    return tile(tiles, columns=min(4, len(tiles)))
+
+
+def _named(image: np.ndarray, name: str, long_side: int) -> np.ndarray:
+    scale = long_side / max(image.shape[:2])
+    size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
+    image = cv2.resize(image, size, interpolation=cv2.INTER_NEAREST if scale > 1 else cv2.INTER_AREA)
+    image = cv2.copyMakeBorder(image, 20, 0, 0, 0, cv2.BORDER_CONSTANT, value=(255, 255, 255))
+    return cv2.putText(image, name, (2, 14), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (0, 0, 0), 1, cv2.LINE_AA)

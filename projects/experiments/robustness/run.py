@@ -5,11 +5,30 @@ written to the file of results when it is done, and not computed again.
 """
 
 import argparse
+import time
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from experiments.robustness.names import ALEXNET, CORRUPTIONS, SEVERITIES
+import cv2
+from mmengine.config import Config
+
+from experiments.robustness import ALEXNET, CORRUPTIONS, SEVERITIES
+from experiments.robustness.class_folders import restrict_answers, use_trained_classes
+from experiments.robustness.corruptions import CorruptionError, corruption_sheet
+from experiments.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
+from experiments.robustness.mce import Baseline, alexnet_baseline, classifier_report, detector_report, file_baseline
+from experiments.robustness.results import CLEAN, Cell, Results, cell_name, digest
+from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import command, make_parser
+from tokennorm.config_files import read_config
+from tokennorm.config_tree import is_classifier
+from tokennorm.engine.build import build_runner
+from tokennorm.engine.checks import check_classes, check_config_data
+from tokennorm.engine.config import load_config
+from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.messages import UserError, user_errors
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
@@ -77,11 +96,147 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 
 @command
 def main(argv: list[str]) -> None:
-    args = _parse_args(argv)
+    evaluate(_parse_args(argv))
 
-    from experiments.robustness.command import evaluate
 
-    evaluate(args)
+def evaluate(args: argparse.Namespace) -> None:
+    """Evaluates what the arguments ask for, and prints the report."""
+    cells = [(corruption, severity) for corruption in args.corruptions for severity in args.severities]
+    with user_errors(ImportError, RuntimeError, OSError, ValueError):
+        test, results, baseline = prepare(args, cells)
+        if args.show_dir is not None and cells:
+            draw(test, args)
+    print(f'{results.settings["images"]} images, results in {results.path}', flush=True)
+    try:
+        run(test, results, [CLEAN, *cells])
+    except (CorruptionError, DataError) as error:  # of a worker, with its traceback in the text
+        raise UserError(str(error).strip().splitlines()[-1]) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f'Interrupted. The same command resumes from {results.path}') from None
+    results.summary, text = report(results, cells, baseline)
+    results.write()
+    print(f'\n{text}')
+
+
+def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest, Results, Baseline | None]:
+    """Returns the test to run, the results so far, and the baseline."""
+    args.checkpoint = find_checkpoint(args.checkpoint)
+    trained = trained_classes(args.checkpoint)
+    cfg, subset = load_test_config(args, trained)
+    test, weights = open_test(cfg, args.checkpoint, trained, subset)
+    classes = len(test.dataset.metainfo['classes'])
+    settings = dict(
+        config=args.config,
+        checkpoint=args.checkpoint,
+        images=len(test.images),
+        classes=classes if subset is None else f'{len(subset)} of {classes}',
+        weights=weights,
+        model=digest(cfg.model),
+        pipeline=digest(cfg.test_dataloader.dataset.pipeline),
+        data=digest(test.images, subset),
+        library=f'imagecorruptions-imaug {version("imagecorruptions-imaug")}',
+    )
+    results = Results.resume(args.out or Path(cfg.work_dir, 'robustness.json'), settings)
+    baseline = None
+    if args.baseline == ALEXNET:
+        image_size = test.first_image()[0].shape[:2]
+        baseline = alexnet_baseline(classes, subset is not None, image_size, len(test.images))
+    elif args.baseline is not None:
+        baseline = file_baseline(Path(args.baseline), results, cells, ACCURACY)
+    return test, results, baseline
+
+
+def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tuple[Config, list[int] | None]:
+    """Reads the config, and sets its data and images as the arguments say.
+
+    Returns:
+        The config, and the labels of --classes.
+    """
+    read = read_config(args.config)
+    classifier = is_classifier(read)
+    if not classifier:
+        check_coco_metric(read)
+        if args.classes or args.baseline:
+            raise ValueError(
+                f'--{"classes" if args.classes else "baseline"} is for classifiers, this config is a detector'
+            )
+    data = Path(args.data) if classifier and args.data else None
+    if classifier:
+        args.data = None  # load_config would take its classes for the classifier's
+    cfg = load_config(args.config, data=args.data, work_dir=args.work_dir, cfg_options=args.cfg_options, needed=())
+    subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
+    dataset = cfg.test_dataloader.dataset
+    labels = dataset.get('labels')
+    if labels and subset is None and len(labels) < len(dataset.classes):
+        print(
+            f'{data} has {len(labels)} of {len(dataset.classes)} classes; '
+            f'--classes {data} restricts the answers to them'
+        )
+    check_config_data(cfg, ('test',))
+    choose_images(cfg, args.images, subset)
+    cfg.test_dataloader.persistent_workers = False  # they would keep the first corruption
+    if args.workers is not None:
+        cfg.test_dataloader.num_workers = args.workers
+    cfg.load_from = args.checkpoint
+    cfg.log_level = 'WARNING'
+    return cfg, subset
+
+
+def open_test(
+    cfg: Config, checkpoint: str, trained: list[str] | None, subset: list[int] | None
+) -> tuple[CorruptedTest, str]:
+    """Returns the test of a config with a checkpoint, and a digest of the weights; `subset` restricts the answers."""
+    runner = build_runner(cfg, splits=('test',))
+    if trained is not None:
+        check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], checkpoint)
+    state_dict = read_state_dict(checkpoint)
+    check_fit(runner.model, state_dict, checkpoint)
+    if subset is not None:
+        restrict_answers(runner.model.head, subset)
+    return CorruptedTest(runner, is_classifier(cfg)), digest(state_dict)
+
+
+def draw(test: CorruptedTest, args: argparse.Namespace) -> None:
+    """Draws the corruptions of the first image for each severity."""
+    args.show_dir.mkdir(parents=True, exist_ok=True)
+    image, path = test.first_image()
+    for severity in args.severities:
+        file = args.show_dir / f'severity_{severity}.png'
+        cv2.imwrite(str(file), corruption_sheet(image, path, args.corruptions, severity))
+        print(f'drawn: {file}', flush=True)
+
+
+def run(test: CorruptedTest, results: Results, cells: list[Cell]) -> None:
+    """Evaluates the cells that the results lack, and prints a line for each."""
+    for cell in cells:
+        if cell in results:
+            continue
+        start = time.perf_counter()
+        results.add(cell, test.run(cell))
+        name = cell[0] if cell == CLEAN else cell_name(cell)
+        figures = ', '.join(f'{metric} {results.get(cell, metric):.3f}' for metric in main_metrics(results))
+        print(f'{name:22} {figures} ({time.perf_counter() - start:.1f} s)', flush=True)
+
+
+def report(results: Results, cells: list[Cell], baseline: Baseline | None) -> tuple[dict[str, Any], str]:
+    """Returns the summary of the results, and its text."""
+    summary, texts = {}, []
+    for metric in main_metrics(results):
+        clean, table = results.get(CLEAN, metric), results.table(cells, metric)
+        if metric == ACCURACY:
+            errors = {c: {s: 100 - accuracy for s, accuracy in values.items()} for c, values in table.items()}
+            summary, text = classifier_report(100 - clean, errors, baseline)
+        else:
+            name = metric.partition('/')[2].partition('_')[0]
+            precisions = {c: {s: 100 * ap for s, ap in values.items()} for c, values in table.items()}
+            summary[name], text = detector_report(100 * clean, precisions, name)
+        texts.append(text)
+    return summary, '\n\n'.join(texts)
+
+
+def main_metrics(results: Results) -> list[str]:
+    """Returns the metrics that the report is about."""
+    return [m for m in (ACCURACY, 'coco/bbox_mAP', 'coco/segm_mAP') if m in results.cells[cell_name(CLEAN)]]
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.robustness.names import CORRUPTIONS
+from experiments.robustness import CORRUPTIONS
 from experiments.study.intervals import Difference, holm, paired_difference, two_way_interval
 from experiments.study.plan import ARMS, BASELINE, Stage, Study
 from experiments.study.results import Records, final_values, read_results, value_at
@@ -275,9 +275,9 @@ def plot_summary(pages: Pages, path: Path) -> None:
     axes = figure.subplots()
     for row, (_, difference) in enumerate(rows):
         if difference.interval:
-            axes.plot(difference.interval, [row, row], color='C0', lw=2, label='95% interval' if row == 0 else None)
-        axes.plot(difference.values, [row] * len(difference.values), '.', color='grey', label='_'[row > 0 :] + 'seed')
-        axes.plot(difference.mean, row, 's', color='C0', label='_'[row > 0 :] + 'mean')
+            axes.plot(difference.interval, [row, row], color='C0', lw=2, label='95% interval')
+        axes.plot(difference.values, [row] * len(difference.values), '.', color='grey', label='seed')
+        axes.plot(difference.mean, row, 's', color='C0', label='mean')
     axes.axvline(0, color='black', lw=0.8)
     axes.set_yticks(range(len(rows)), [title for title, _ in rows])
     axes.invert_yaxis()
