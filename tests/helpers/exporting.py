@@ -25,7 +25,7 @@ PVT = dict(
     pretrain_img_size=64,
 )
 CLASSES = ('round', 'square', 'long')
-SIZES = [[(64, 96)], [(90, 70), (64, 101)]]  # batch 1, full; batch 2 with padding
+SIZES = [[(96, 128)], [(90, 70), (64, 101)]]  # batch 1, full; batch 2 with padding
 EXAMPLE_SIZES = [(300, 390), (250, 420)]  # of a batch of the size that is traced
 
 
