@@ -43,6 +43,7 @@ from experiments.robustness.mce import (
 )
 from experiments.robustness.results import CLEAN, Results, digest
 from tests.helpers.cases import slow
+from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -417,6 +418,59 @@ def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsy
         SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, the model has 3"
     ):
         run([*arguments, '--baseline', 'alexnet'], tmp_path)
+
+
+def test_published_files_give_the_errors_of_the_same_corruptions(classifier, colours, swapped, tmp_path):
+    """Files with the corruptions that the other run computes; it reads PNG, where ImageNet-C has JPEG."""
+    for corruption in ('snow', 'fog'):
+        for severity in (1, 3):
+            for source in sorted(colours.glob('val/*/*.png')):
+                file = tmp_path / 'c' / corruption / str(severity) / source.parent.name / source.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                image = cv2.imread(str(source))[:40, :40]  # as the config crops it
+                cv2.imwrite(str(file), swap_red_and_blue(image, corruption, severity, 0))
+    arguments = [*classifier, *FOG_AND_SNOW, '--severities', 1, 3, '--out']
+    run([*arguments, tmp_path / 'fly.json'], tmp_path)
+    arguments = [*arguments, tmp_path / 'files.json', '--published', tmp_path / 'c']
+    run(arguments, tmp_path)
+    fly, files = (json.loads((tmp_path / name).read_text()) for name in ('fly.json', 'files.json'))
+    assert files['cells'] == fly['cells']
+    assert files['summary'] == fly['summary']
+    assert files['summary']['errors'] == pytest.approx(dict(snow=100 / 3, fog=100 / 3))
+    file.unlink()
+    with pytest.raises(SystemExit, match=f'{file} not found, or not an image'):
+        run([*arguments, '--out', tmp_path / 'new.json'], tmp_path)
+    with pytest.raises(SystemExit, match=r'fly.json has results of other library'):
+        run([*arguments, '--out', tmp_path / 'fly.json'], tmp_path)
+
+
+@pytest.mark.slow
+def test_resnet_50_of_table_6_on_published_files(tmp_path, capsys):
+    """mmpretrain's config with random weights, on generated folders of two ImageNet classes."""
+    cfg = Config.fromfile(config_path('mmpretrain::resnet/resnet50_8xb32_in1k.py'))
+    model = MMPRETRAIN_MODELS.build(dict(cfg.model, _scope_='mmpretrain'))
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'r50.pth')
+    random = np.random.default_rng(0)
+    for folder in ('val', *(f'c/{corruption}/{severity}' for corruption in ('fog', 'snow') for severity in SEVERITIES)):
+        for name in ('n01440764', 'n01443537'):
+            (tmp_path / folder / name).mkdir(parents=True)
+            image = random.integers(0, 256, (224, 224, 3), dtype=np.uint8)
+            cv2.imwrite(str(tmp_path / folder / name / 'ILSVRC2012_val_1.JPEG'), image)
+    arguments = ['mmpretrain::resnet/resnet50_8xb32_in1k.py', tmp_path / 'r50.pth', '--data', tmp_path / 'val']
+    options = ['--published', tmp_path / 'c', *FOG_AND_SNOW, '--baseline', 'alexnet', '--out', tmp_path / 'r.json']
+    run([*arguments, *options], tmp_path)
+    summary = json.loads((tmp_path / 'r.json').read_text())['summary']
+    for name in ('fog', 'snow'):
+        sums = sum(100 - cell['accuracy/top1'] for key, cell in results_cells(tmp_path) if key.startswith(name))
+        assert summary['CE'][name] == pytest.approx(100 * sums / sum(ALEXNET_ERRORS[name].values()))
+    assert summary['mCE'] == pytest.approx((summary['CE']['fog'] + summary['CE']['snow']) / 2)
+    printed = capsys.readouterr().out
+    assert 'mean error under corruption' in printed
+    assert 'computed on the fly' not in printed
+
+
+def results_cells(folder):
+    return json.loads((folder / 'r.json').read_text())['cells'].items()
 
 
 def test_images_are_taken_evenly_from_those_of_the_subset(classifier):

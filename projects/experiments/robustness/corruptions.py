@@ -1,4 +1,4 @@
-"""Corruptions of ImageNet-C (Hendrycks & Dietterich, 2019), computed on the fly by the imagecorruptions package.
+"""Corruptions of ImageNet-C (Hendrycks & Dietterich, 2019): on the fly by the imagecorruptions package, or from files.
 
 The package has the corruptions of Michaelis et al., 2019, for images of any size from 32 x 32. The published files of
 ImageNet-C have other elastic transforms, and were saved as JPEG.
@@ -6,6 +6,7 @@ ImageNet-C have other elastic transforms, and were saved as JPEG.
 
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -67,21 +68,41 @@ def image_seed(path: str, corruption: str, severity: int) -> int:
 class CorruptImage:
     """Step of a data pipeline that corrupts `img`, with a seed from its `img_path`.
 
+    Args:
+        published: Folder of ImageNet-C's files, which replace the image. They were cropped before they were corrupted.
+            None corrupts on the fly.
+
     Attributes:
         cell: A corruption and its severity; None leaves images unchanged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, published: Path | None = None) -> None:
+        self.published = published
         self.cell: tuple[str, int] | None = None
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         if self.cell is not None:
             path = results['img_path']
+            if self.published is not None:
+                results['img'] = self._read(Path(path), results['img'].shape)
+                return results
             try:
                 results['img'] = corrupt(results['img'], *self.cell, seed=image_seed(path, *self.cell))
             except CorruptionError as error:
                 raise CorruptionError(f'{path}: {error}') from None
         return results
+
+    def _read(self, path: Path, shape: tuple[int, ...]) -> np.ndarray:
+        corruption, severity = self.cell
+        file = self.published / corruption / str(severity) / path.parent.name / path.name
+        image = cv2.imread(str(file))
+        if image is None:
+            raise CorruptionError(
+                f'{file} not found, or not an image; --published has DIR/CORRUPTION/SEVERITY/CLASS/image'
+            )
+        if image.shape != shape:
+            raise CorruptionError(f'{file} is {image.shape}, and the config crops images to {shape}')
+        return image
 
 
 def corruption_sheet(

@@ -70,6 +70,12 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         metavar=f'{ALEXNET}|FILE',
         help="errors that mCE divides by: AlexNet's on ImageNet-C, or the errors in another model's file of results",
     )
+    parser.add_argument(
+        '--published',
+        type=Path,
+        metavar='DIR',
+        help="ImageNet-C's files instead of corruptions on the fly: DIR/CORRUPTION/SEVERITY/CLASS/image",
+    )
     parser.add_argument('--out', type=Path, help='file of results, .json; default: WORK_DIR/robustness.json')
     parser.add_argument('--show-dir', type=Path, help='draw the corruptions of the first image into this folder')
     parser.add_argument(
@@ -89,6 +95,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         parser.error('--corruptions: none cannot be combined with others')
     if args.corruptions == ['none'] and args.baseline:
         parser.error('--baseline needs corruptions')
+    if args.published is not None and not args.published.is_dir():
+        parser.error(f'--published {args.published}: no such folder')
     args.corruptions = [name for name in CORRUPTIONS if args.corruptions is None or name in args.corruptions]
     args.severities = sorted(set(args.severities))
     return args
@@ -123,7 +131,7 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
     args.checkpoint = find_checkpoint(args.checkpoint)
     trained = trained_classes(args.checkpoint)
     cfg, subset = load_test_config(args, trained)
-    test, weights = open_test(cfg, args.checkpoint, trained, subset)
+    test, weights = open_test(cfg, args.checkpoint, trained, subset, args.published)
     classes = len(test.dataset.metainfo['classes'])
     settings = dict(
         config=args.config,
@@ -134,13 +142,16 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
         model=digest(cfg.model),
         pipeline=digest(cfg.test_dataloader.dataset.pipeline),
         data=digest(test.images, subset),
-        library=f'imagecorruptions-imaug {version("imagecorruptions-imaug")}',
+        library=f'imagecorruptions-imaug {version("imagecorruptions-imaug")}'
+        if args.published is None
+        else 'published',
     )
     results = Results.resume(args.out or Path(cfg.work_dir, 'robustness.json'), settings)
     baseline = None
     if args.baseline == ALEXNET:
         image_size = test.first_image()[0].shape[:2]
-        baseline = alexnet_baseline(classes, subset is not None, image_size, len(test.images))
+        published = args.published is not None
+        baseline = alexnet_baseline(classes, subset is not None, image_size, len(test.images), published)
     elif args.baseline is not None:
         baseline = file_baseline(Path(args.baseline), results, cells, ACCURACY)
     return test, results, baseline
@@ -156,10 +167,9 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
     classifier = is_classifier(read)
     if not classifier:
         check_coco_metric(read)
-        if args.classes or args.baseline:
-            raise ValueError(
-                f'--{"classes" if args.classes else "baseline"} is for classifiers, this config is a detector'
-            )
+        for name in ('classes', 'baseline', 'published'):
+            if getattr(args, name):
+                raise ValueError(f'--{name} is for classifiers, this config is a detector')
     data = Path(args.data) if classifier and args.data else None
     if classifier:
         args.data = None  # load_config would take its classes for the classifier's
@@ -183,7 +193,7 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
 
 
 def open_test(
-    cfg: Config, checkpoint: str, trained: list[str] | None, subset: list[int] | None
+    cfg: Config, checkpoint: str, trained: list[str] | None, subset: list[int] | None, published: Path | None
 ) -> tuple[CorruptedTest, str]:
     """Returns the test of a config with a checkpoint, and a digest of the weights; `subset` restricts the answers."""
     runner = build_runner(cfg, splits=('test',))
@@ -193,7 +203,7 @@ def open_test(
     check_fit(runner.model, state_dict, checkpoint)
     if subset is not None:
         restrict_answers(runner.model.head, subset)
-    return CorruptedTest(runner, is_classifier(cfg)), digest(state_dict)
+    return CorruptedTest(runner, is_classifier(cfg), published), digest(state_dict)
 
 
 def draw(test: CorruptedTest, args: argparse.Namespace) -> None:
