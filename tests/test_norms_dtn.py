@@ -335,3 +335,15 @@ def test_compiles_without_graph_breaks():
         (grad,) = torch.autograd.grad(y.square().sum(), [x])
         (expected,) = torch.autograd.grad(norm(x).square().sum(), [x])
         assert_near('gradient', grad, expected, 'backward')
+
+
+@pytest.mark.parametrize(('num_heads', 'tokens'), [(4, 4), (9, 1), (16, 4)])
+def test_tokens_that_share_the_largest_weight_of_a_head(num_heads, tokens):
+    """Eq. 7 as docs/research/analysis.md describes it beside Fig. 7; offsets of up to 3 tokens."""
+    a = DTN(num_heads, num_heads).position
+    dx, dy = torch.meshgrid(torch.arange(-3.0, 4), torch.arange(-3.0, 4), indexing='xy')
+    exponents = torch.einsum('hk,kyx->hyx', a, torch.stack([dx**2 + dy**2, dx, dy]))
+    largest = exponents == exponents.amax((1, 2), keepdim=True)
+    assert largest.sum((1, 2)).tolist() == [tokens] * num_heads
+    if num_heads == 4:
+        assert largest[:, 3, 3].all()  # the token itself

@@ -1,8 +1,7 @@
 """PVT-Tiny with LayerNorm on ImageNet-1k by the PVT authors' recipe: DeiT's, with repeated augmentation.
 
 AdamW, 5e-4 for each 512 of the 8 x 128 images, weight decay 0.05 but for norms and biases, 300 epochs of a cosine with
-5 of warm-up. Unlike in their recipe, positions are not decayed either. The DTN paper's text has a learning rate of 5e-4
-for batches of 1024 (B.1), but also DeiT's framework, which scales it to 1e-3: 1e-3 is used here.
+5 of warm-up. Unlike in their recipe, positions are not decayed either.
 """
 
 _base_ = [

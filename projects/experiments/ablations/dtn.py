@@ -1,4 +1,4 @@
-"""DTN with a lambda or weights P that are not learned (DTN paper, Table 5 and B.4)."""
+"""DTN with a lambda or weights P that are not learned (DTN paper, Table 5 and 4.3)."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class AblatedDTN(DTN):
             (paper, Table 5). 0 is purely inter-token, 1 is LayerNorm. Its logits are then buffers that are not in the
             state dict.
         position_weights: Initialization of P and whether it is learned. 'eq7' is Eq. 7, 'trunc_normal' a truncated
-            normal with standard deviation 0.02 (paper, B.4); both are learned. 'frozen' is Eq. 7 and 'uniform' is
-            P = 1 / T (paper, Table 5); both are not learned.
+            normal with standard deviation 0.02 (paper, 4.3, which does not state the deviation); both are learned.
+            'frozen' is Eq. 7 and 'uniform' is P = 1 / T (paper, Table 5); both are not learned.
     """
 
     def __init__(
