@@ -144,7 +144,7 @@ def literals():
 
 
 def test_troubleshooting_quotes_messages_of_the_code():
-    rows = re.findall(r'^\| `([^|]+)` \|', (ROOT / 'docs/guides/troubleshooting.md').read_text(), re.MULTILINE)
+    rows = re.findall(r'^`([^`]+)`\n: ', (ROOT / 'docs/guides/troubleshooting.md').read_text(), re.MULTILINE)
     quoted = [row for row in rows if row not in UPSTREAM]
     known = '\n'.join(literals()).replace('`', '')
     fixed_parts = {row: max(re.split(r'\b[A-Z]{1,9}\b', row), key=len).strip() for row in quoted}

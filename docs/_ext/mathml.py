@@ -14,7 +14,9 @@ def visit_math(self: HTML5Translator, node: nodes.math) -> None:
 
 def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
     """Writes a formula on lines of its own, which scrolls on narrow screens."""
-    self.body.append(f'<div style="overflow-x: auto">{convert(node.astext(), display="block")}</div>')
+    self.body.append(
+        f'<div style="overflow: auto hidden; padding: 0.5em 0">{convert(node.astext(), display="block")}</div>'
+    )
     raise nodes.SkipNode
 
 

@@ -69,7 +69,7 @@ def main() -> None:
         *column(325, 'ViT stem', [*vit, ('+ positions', PLAIN), ('tokens', PLAIN)]),
         *column(540, 'PVT, PVTv2, Swin stem', [*pyramid, ('tokens', PLAIN)]),
         f'<rect x="265" y="404" width="18" height="18" rx="4" fill="{DTN}" stroke="{INK}"/>',
-        '<text x="293" y="418" font-size="15">Dynamic Token Normalization, for LayerNorm</text>',
+        '<text x="293" y="418" font-size="15">DTN, instead of LayerNorm</text>',
         f'<rect x="265" y="434" width="18" height="18" rx="4" fill="{DPN}" stroke="{INK}"/>',
         '<text x="293" y="448" font-size="15">added by Dual PatchNorm</text>',
         '</svg>\n',
