@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int R = 4;              // results that a filter computes at a time: rows along y, columns along x
-constexpr int GROUP = 4;          // blocks of a task
+constexpr int GROUP = 64 / V;     // blocks of a task: 64 channels
 constexpr int TILE = 64;          // columns of a tile
 constexpr int TOGETHER = 1024;    // tokens of a tile, at least, where the blocks of a group are processed in turn
 constexpr int PIECE = 16;         // columns between one filter and the next step
