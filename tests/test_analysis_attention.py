@@ -43,7 +43,7 @@ def randomised(backbone):
     return backbone
 
 
-def test_distance_of_identity_is_zero_and_of_uniform_attention_the_mean():
+def test_attention_distance_of_identity_and_uniform_attention():
     """On 1 x 3 tokens: the ends see 0, 1 and 2 steps, the middle 1, 0 and 1. On 2 x 2: 0, 1, 1 and sqrt(2)."""
     row = grid_places(1, 3).view(1, 3, 2)
     assert attention_distance(torch.eye(3)[None, None], row, row).abs().max() == 0
@@ -165,7 +165,7 @@ def test_places_are_those_of_the_tokens_that_attention_gets(name, monkeypatch):
             torch.testing.assert_close(found[:, 0, :, :2][placed], expected[placed])
 
 
-def test_mean_distances_are_the_mean_over_the_tokens_of_the_image(monkeypatch):
+def test_mean_attention_distance_is_over_the_tokens_of_the_image(monkeypatch):
     backbone = randomised(BACKBONES['swin']())
     layer = look(backbone, torch.randn(1, 3, 80, 56))[-1]
     whole = layer.attention.mean_distances()
@@ -182,7 +182,7 @@ def test_mean_distances_are_the_mean_over_the_tokens_of_the_image(monkeypatch):
     torch.testing.assert_close(whole, total / count)
 
 
-def test_uniform_distances_leave_out_what_a_shift_has_brought_together():
+def test_uniform_attention_distance_excludes_shifted_windows():
     """Swin at 3 x 3 tokens in windows of 3, shifted by 1: regions of 2 x 2, 2 x 1, 1 x 2 and 1 x 1 tokens."""
     layer = look(Swin(dict(PYRAMID, depths=(2, 1)), window_size=3), torch.randn(1, 3, 12, 12))[1]
     regions = ((2, 2), (2, 1), (1, 2), (1, 1))

@@ -143,7 +143,7 @@ def test_lambda_of_a_training(tmp_path):
         analyze('lambda', folder, '--out', tmp_path / 'b.png')
 
 
-def test_the_backbone_gets_the_weights_and_images_that_the_detector_gets(data, images, checkpoints):
+def test_backbone_gets_the_weights_and_images_of_the_detector(data, images, checkpoints):
     """Resized and normalized as in testing, at the size of the image, padded to whole strides and noted so."""
     cfg = open_config(Path(CONFIG), {'val_dataloader.dataset.pipeline.1.scale': (80, 80)})
     backbone = open_backbone(cfg, str(checkpoints / 'dtn.pth'))

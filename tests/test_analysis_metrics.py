@@ -70,7 +70,7 @@ def test_means_are_what_norms_take_off(name):
     torch.testing.assert_close(norm(x[None])[0] * 1e6, (x - mean).expand_as(x), rtol=1e-6, atol=1e-9)
 
 
-def test_the_published_mean_is_that_of_the_divided_tokens_in_the_units_of_the_tokens():
+def test_published_mean_is_in_the_units_of_the_tokens():
     torch.manual_seed(0)
     norm = DTN(12, 4, form='published').double()
     torch.nn.init.normal_(norm.mean_logit)

@@ -37,7 +37,7 @@ def test_what_cannot_be_trained_is_one_line(arguments, message):
         check_training(CONFIG, **{key: 1})
 
 
-def test_a_logger_whose_package_is_missing_is_named_with_its_pip_line(monkeypatch):
+def test_missing_logger_package_is_named_with_its_pip_command(monkeypatch):
     monkeypatch.setattr(argument_checks, 'find_spec', lambda name: None)
     with pytest.raises(ImportError, match=r'--log wandb: the package is not installed; run `pip install wandb`'):
         check_training(CONFIG, log=['wandb'])

@@ -32,7 +32,7 @@ def test_the_registry_knows_it_and_says_what_necks_ask(cls):
 
 @of_every_backbone
 @pytest.mark.parametrize('norm', ['LN', 'DTN'])
-def test_recomputed_blocks_give_the_same_gradients_and_only_in_training(cls, norm, monkeypatch):
+def test_activation_checkpointing_keeps_gradients(cls, norm, monkeypatch):
     plain, recomputed = (build(cls, token_norm_cfg=dict(type=norm), with_cp=with_cp) for with_cp in (False, True))
     recomputed.load_state_dict(plain.state_dict())
     image = torch.randn(2, 3, 52, 36)
@@ -101,7 +101,7 @@ def test_token_norms_have_their_stages_heads_and_pools(cls):
 
 
 @of_every_backbone
-def test_dual_patch_norms_first_norm_is_the_papers_whatever_norms_the_backbone_has(cls):
+def test_dual_patch_norm_ignores_norm_cfg(cls):
     """LayerNorm with eps 1e-6 unless `stem_cfg` sets it; the second norm is that of the backbone's plain stem."""
     for norm_cfg, second in ((None, (LayerNorm, 1e-5)), (dict(type='BN', eps=1e-3), (BatchNorm, None))):
         stem = build(cls, norm_cfg=norm_cfg, stem_cfg=dict(type='DualPatchEmbed')).stages[0].patch_embed

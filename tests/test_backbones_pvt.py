@@ -24,7 +24,7 @@ from tokennorm.layers.drop_path import DropPath
 from tokennorm.norms import DTN, LayerNorm
 
 
-def test_the_dtn_authors_variants_have_more_heads_of_the_same_parameters():
+def test_dtn_variants_have_more_heads_and_the_same_parameters():
     """Eq. 7 of the DTN paper then centres the heads of every stage on different neighbours of a token."""
     with torch.device('meta'):
         plain, dtn = (PVT(arch, token_norm_cfg=dict(type='DTN')) for arch in ('small', 'small-dtn'))
@@ -154,7 +154,7 @@ def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem, out_type):
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
 
 
-def test_token_norms_stand_in_the_first_stages_with_the_papers_pools():
+def test_token_norms_are_in_the_first_stages_with_paper_pools():
     model = small_pvt(token_norm_cfg=dict(type='DTN', eps=1e-4), stem_cfg=dict(type='DualPatchEmbed'))
     norms = [[type(n) for n in (stage.blocks[0].norm1, stage.blocks[0].norm2)] for stage in model.stages]
     assert norms == [[DTN, DTN]] * 3 + [[LayerNorm, LayerNorm]]
@@ -210,7 +210,7 @@ def test_blocks_are_recomputed_in_training_alone(monkeypatch):
     assert calls == [False] * 5
 
 
-def test_position_embeddings_have_the_grids_of_the_pretraining_image():
+def test_position_embeddings_have_the_pretraining_grid():
     shapes = [stage.pos_shape for stage in small_pvt(pretrain_img_size=(240, 322)).stages]
     assert shapes == [(60, 81), (30, 41), (15, 21), (8, 11)]
     tall, wide = small_pvt(pretrain_img_size=(96, 32)), torch.randn(1, 3, 96, 32)

@@ -84,7 +84,7 @@ def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem, linear):
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
 
 
-def test_token_norms_stand_in_all_blocks_and_the_dual_stem_overlaps():
+def test_token_norms_in_all_blocks_and_overlapping_dual_stem():
     model = small_pvt_v2(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
     kinds = [[type(block.norm1), type(block.norm2)] for stage in model.stages for block in stage.blocks]
     assert kinds == [[DTN, DTN]] * 5

@@ -87,7 +87,7 @@ def test_gradients_equal_mmdets():
 
 
 @pytest.mark.parametrize('num_masks', [1, 3])
-def test_attention_with_bias_is_the_same_with_and_without_a_gradient(num_masks):
+def test_attention_with_bias_is_the_same_without_gradient(num_masks):
     q, k, v = torch.randn(3, 6, 2, 5, 4)
     bias = torch.randn(num_masks, 2, 5, 5)
     bias[:, :, 0, 1:] = -torch.inf
@@ -109,7 +109,7 @@ def test_relative_positions_number_the_offsets():
     assert (offsets[-2, -2], offsets[0, 0], offsets[0, 1], offsets[1, 0]) == (0, 12, 13, 17)
 
 
-def test_shift_mask_lets_tokens_see_those_that_were_their_neighbours():
+def test_shift_mask_connects_original_neighbors():
     height, width, window, shift = 6, 9, 3, (1, 2)
     mask = shift_mask((height, width), window, shift, torch.zeros(1, dtype=torch.float64))
     assert mask.dtype == torch.float64
@@ -179,7 +179,7 @@ def test_a_window_is_at_least_two_tokens(window_size):
         small_swin(window_size=window_size)
 
 
-def test_published_and_mmdet_checkpoints_agree_with_mmdets_own_converter():
+def test_checkpoint_conversion_agrees_with_mmdet():
     ours = randomise(small_swin())
     published = published_layout(ours, classifier=False)
     theirs = mmdets_model()
@@ -210,7 +210,7 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
         assert all(torch.equal(value, model.state_dict()[key]) for key, value in source.state_dict().items())
 
 
-def test_the_last_norm_is_a_classifiers_or_else_the_last_output_norm(tmp_path):
+def test_last_norm_of_classifier_or_last_output_norm(tmp_path):
     source = randomise(small_swin())
     for classifier, norm in ((True, 'norm.weight'), (False, 'norm3.weight')):
         published = published_layout(source, classifier)
@@ -227,7 +227,7 @@ def test_the_last_norm_is_a_classifiers_or_else_the_last_output_norm(tmp_path):
     assert set(from_published_swin(mmpretrains, 'avg_featmap')) == set(model.state_dict())
 
 
-def test_a_classifier_of_ours_fills_a_detection_backbone_and_the_other_way_round():
+def test_classifier_and_detection_checkpoints_convert_both_ways():
     classifier, detection = randomise(small_swin(out_type='avg_featmap')), randomise(small_swin())
     converted = from_published_swin(classifier.state_dict())
     detection_norms = {f'stages.{i}.norm.{key}' for i in range(4) for key in ('weight', 'bias')}

@@ -124,7 +124,7 @@ AUTHORS = {
 
 
 @pytest.mark.parametrize('name', AUTHORS)
-def test_weights_with_the_names_of_the_authors_give_timms_features(name, tmp_path, capsys):
+def test_checkpoints_of_the_authors_give_timm_features(name, tmp_path, capsys):
     model, init_cfg = published(name, tmp_path / 'authors.pth', AUTHORS[name], **TWO_BLOCKS)
     backbone = TimmBackbone(name, out_indices=(0, 1), timm_args=TWO_BLOCKS, init_cfg=init_cfg).eval()
     backbone.init_weights()
@@ -240,7 +240,7 @@ def test_frozen_stages_stay_frozen_in_training(name, frozen_stages):
         backbone.eval()
 
 
-def test_norms_with_running_statistics_stay_in_eval_mode_on_request():
+def test_norm_eval_keeps_running_statistics():
     for norm_eval in (True, False):
         backbone = small('pvt_v2_b0', token_norm_cfg=dict(type='BN'), norm_eval=norm_eval).train()
         assert {m.training for m in backbone.modules() if isinstance(m, WITH_RUNNING_STATISTICS)} == {not norm_eval}

@@ -103,7 +103,7 @@ def test_positions_of_other_grids_are_timms():
     assert resize_positions(grid.bfloat16(), (9, 7)).dtype == torch.bfloat16
 
 
-def test_relative_positions_start_at_zero_and_change_nothing_there():
+def test_relative_positions_are_initialized_to_zero():
     """Those of windows have the windows' size, the others that of `rel_pos`."""
     plain, model = small_vit(), small_vit(rel_pos=(5, 6))
     tables = {name: p for name, p in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))}
@@ -122,7 +122,7 @@ def test_relative_positions_start_at_zero_and_change_nothing_there():
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_a_checkpoint_without_relative_positions_leaves_them_at_zero_and_one_with_them_fills_them(tmp_path):
+def test_checkpoint_with_and_without_relative_positions(tmp_path):
     model = small_vit(rel_pos=4)
     names = [name for name, _ in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))]
     torch.save(timms_model().state_dict(), tmp_path / 'timm.pth')
@@ -263,7 +263,7 @@ def test_what_no_output_needs_is_not_trained(out_indices):
 
 
 @pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
-def test_recomputed_blocks_give_the_same_gradients_and_only_in_training(out_type, monkeypatch):
+def test_activation_checkpointing_keeps_gradients(out_type, monkeypatch):
     kwargs = dict(token_norm_cfg=dict(type='DTN'), l_dtn=2, out_type=out_type)
     plain, recomputed = (small_vit(with_cp=with_cp, **kwargs) for with_cp in (False, True))
     recomputed.load_state_dict(plain.state_dict())
@@ -383,7 +383,7 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout, out_typ
             assert torch.equal(value, expected), key
 
 
-def test_positions_are_resized_to_the_models_grid_and_a_row_that_is_not_needed_is_reported(tmp_path):
+def test_positions_are_resized_to_the_grid_of_the_model(tmp_path):
     source = timms_model()
     torch.save(source.state_dict(), tmp_path / 'vit.pth')
     expected = resample_abs_pos_embed(source.pos_embed, [5, 8], [4, 4])
@@ -415,7 +415,7 @@ def test_a_distilled_deit_fills_a_detectors_backbone():
     assert torch.equal(model.pos_embed, extra['pos_embed'][:, 2:])
 
 
-def test_from_published_vit_is_pure_and_names_what_it_cannot_read(tmp_path):
+def test_from_published_vit_is_pure_and_names_foreign_keys(tmp_path):
     for known in (timms_model().state_dict(), mmpretrains_model().state_dict()):
         before = {key: value.clone() for key, value in known.items()}
         assert set(from_published_vit(known)) == set(small_vit().state_dict())

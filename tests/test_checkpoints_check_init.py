@@ -60,7 +60,7 @@ HAND_OVERS = {
 
 
 @pytest.mark.parametrize('backbone', HAND_OVERS)
-def test_the_work_folder_of_a_pretraining_fills_the_backbone_of_a_detector(backbone, tmp_path):
+def test_pretraining_work_dir_initializes_a_detector_backbone(backbone, tmp_path):
     """As mmengine leaves it; a class token, its position, and the norm at the output have no place in a detector."""
     kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), **HAND_OVERS[backbone])
     vector = 'cls_token' if backbone in (PVT, ViT) else 'avg_featmap'

@@ -232,7 +232,7 @@ def test_a_checkpoint_is_described_by_its_epoch_and_metric(tmp_path):
     assert describe_checkpoint(tmp_path / 'bare.pth') == f'{tmp_path}/bare.pth'
 
 
-def test_a_work_directory_without_a_best_checkpoint_is_its_latest(tmp_path):
+def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
     folder = tmp_path / 'work'
     folder.mkdir()
     with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):

@@ -56,7 +56,7 @@ def test_bias_tables_are_interpolated_for_each_head(window):
     assert resize_bias_table(table.half(), window).dtype == torch.half
 
 
-def test_bias_tables_of_the_same_window_stay_and_others_than_of_squares_are_errors():
+def test_bias_tables_keep_their_window_or_must_be_square():
     table = torch.randn(13 * 13, 3)
     assert resize_bias_table(table, 7) is table
     for rows in (13 * 12, 12 * 12):

@@ -128,7 +128,7 @@ def test_heads_that_count_something_else(folder):
 
 
 @pytest.mark.parametrize('kind', ['CocoDataset', 'VOCDataset'])
-def test_files_that_are_fetched_from_elsewhere_are_not_looked_for(folder, kind):
+def test_remote_files_are_not_checked(folder, kind):
     cfg = config('s3://bucket/coco')
     cfg['train_dataloader']['dataset'] |= dict(type=kind)
     check_config_data(cfg, ('train',))

@@ -139,7 +139,7 @@ def test_a_classifier_has_no_coco_data(data):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)
 
 
-def test_the_average_precision_counts_every_detection_of_a_dense_image(tmp_path):
+def test_ap_counts_every_detection_of_a_dense_image(tmp_path):
     """150 objects found without a fault: 1, where mmdet's own limit of 100 would give 0.67."""
     boxes = [[(i % 15) * 20, (i // 15) * 20, 10, 10] for i in range(150)]
     content = dict(

@@ -86,7 +86,7 @@ def test_yolo_gives_the_same_objects(coco, tmp_path, cache, with_polygons, image
 
 
 @pytest.mark.parametrize('image_sets', [True, False])
-def test_voc_gives_the_same_objects_with_classes_in_alphabetical_order(coco, tmp_path, image_sets):
+def test_voc_gives_the_same_objects_with_sorted_classes(coco, tmp_path, image_sets):
     actual, expected = find_splits(write_voc(coco, tmp_path / 'voc', image_sets)), find_coco_splits(coco)
     for name, split in actual.items():
         assert [category['name'] for category in split.content['categories']] == sorted(NAMES)
@@ -197,7 +197,7 @@ def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path, fault):
         find_splits(root)
 
 
-def test_boxes_that_reach_a_little_beyond_the_image_get_the_inspections_warning(coco, tmp_path):
+def test_boxes_slightly_outside_the_image_give_a_warning(coco, tmp_path):
     root = write_yolo(coco, tmp_path / 'yolo')
     label = sorted((root / 'labels' / 'train').iterdir())[0]
     label.write_text('0 0.95 0.5 0.2 0.1\n')
@@ -265,7 +265,7 @@ def test_missing_files_of_voc_are_named(coco, tmp_path):
         find_splits(root)
 
 
-def test_images_that_cannot_be_decoded_and_a_cache_that_cannot_be_written_are_named(coco, tmp_path, monkeypatch):
+def test_undecodable_images_and_unwritable_cache_are_named(coco, tmp_path, monkeypatch):
     root = write_yolo(coco, tmp_path / 'yolo')
     (tmp_path / 'file').touch()
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))

@@ -52,7 +52,7 @@ def train(work_dir, **settings):
 
 
 @pytest.mark.parametrize('moment', [dict(iteration=5), dict(validation=12), dict(iteration=13), dict(validation=16)])
-def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_weights(tmp_path, moment):
+def test_resumed_run_stops_early_at_the_same_epoch(tmp_path, moment):
     whole = train(tmp_path / 'whole')
     assert 3 < whole.epoch < 30, 'did not stop early'
     assert train(tmp_path / 'cut', **moment) is None

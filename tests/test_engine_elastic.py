@@ -41,7 +41,7 @@ def ranks_of(process):
 
 
 @pytest.mark.slow
-def test_a_killed_rank_restarts_the_run_which_ends_as_an_undisturbed_one(tmp_path):
+def test_run_with_a_killed_rank_restarts_and_ends_equal(tmp_path):
     folder = make_shape_classes_dataset(tmp_path / 'folder', 48, 24, image_size=64)
     tool('write_shards')([str(folder), str(tmp_path / 'shards'), '--shard-size', '0.02'])
     whole = start(folder, tmp_path / 'whole')

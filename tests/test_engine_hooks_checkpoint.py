@@ -42,7 +42,7 @@ def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
     assert names(tmp_path) == ['file']
 
 
-def test_a_full_disk_ends_a_training_with_its_last_checkpoint_and_says_so(tmp_path, monkeypatch):
+def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch):
     def full(path, content):
         if Path(path).name == 'epoch_2.pth':
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -128,7 +128,7 @@ def _after_one(killed):
     return remove_outdated
 
 
-def test_the_best_checkpoint_is_replaced_by_a_better_one_that_is_there(tmp_path, monkeypatch):
+def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     """mmengine removes the best one before it writes the better one."""
     there = []
 
@@ -142,7 +142,7 @@ def test_the_best_checkpoint_is_replaced_by_a_better_one_that_is_there(tmp_path,
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
 
 
-def test_a_checkpoint_that_is_cut_off_is_passed_over_for_the_one_before(three):
+def test_truncated_checkpoint_is_skipped_for_the_previous_one(three):
     path = three / 'epoch_3.pth'
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.warns(UserWarning, match=r'uses an earlier checkpoint: .*epoch_3.pth is truncated'):
@@ -179,7 +179,7 @@ def test_a_copied_work_folder_goes_on_from_its_own_checkpoint(three, tmp_path_fa
 
 
 @pytest.mark.parametrize('is_folder', [False, True])
-def test_what_lies_elsewhere_is_not_removed_whatever_a_checkpoint_names(tmp_path, tmp_path_factory, is_folder):
+def test_files_outside_the_work_dir_are_never_removed(tmp_path, tmp_path_factory, is_folder):
     elsewhere = tmp_path_factory.mktemp('elsewhere')
     for name in ('best.pth', 'epoch_1.pth'):
         (elsewhere / name).touch()
@@ -198,7 +198,7 @@ def test_what_lies_elsewhere_is_not_removed_whatever_a_checkpoint_names(tmp_path
     assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
 
 
-def test_a_checkpoint_of_another_folder_has_no_say_of_what_is_here(tmp_path, tmp_path_factory):
+def test_checkpoint_of_another_work_dir_is_ignored(tmp_path, tmp_path_factory):
     other = tmp_path_factory.mktemp('other')
     train(other, train_cfg=EPOCHS, max_keep_ckpts=1, iteration=9)
     content = torch.load(other / 'epoch_2.pth', weights_only=False)
@@ -209,7 +209,7 @@ def test_a_checkpoint_of_another_folder_has_no_say_of_what_is_here(tmp_path, tmp
     assert 'epoch_1.pth' in names(tmp_path)
 
 
-def test_the_pointer_counts_more_than_what_an_earlier_training_left(three):
+def test_last_checkpoint_file_takes_precedence_over_old_runs(three):
     """An earlier, longer training in the same folder left epoch_24; files of weights alone are none to resume from."""
     shutil.copy(three / 'epoch_3.pth', three / 'epoch_24.pth')
     os.utime(three / 'epoch_24.pth', (1, 1))

@@ -78,7 +78,7 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_averages_and_early_stopping_ends_at_the_same_epoch(tmp_path):
+def test_killed_run_with_ema_and_early_stopping_ends_equal(tmp_path):
     """No later AP is better than the first by a whole, so that the run ends after four of its 20 epochs."""
     data = make_shapes_dataset(tmp_path / 'shapes', num_train=10, num_val=2, image_size=64)
     arguments = ('--ema', '--patience', '3')

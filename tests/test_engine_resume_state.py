@@ -72,7 +72,7 @@ def test_mixed_precision_goes_on_with_its_loss_scale(tmp_path, monkeypatch):
         assert torch.equal(value, resumed.model.state_dict()[key]), key
 
 
-def test_each_sample_is_augmented_alike_with_any_number_of_workers(tmp_path):
+def test_augmentation_does_not_depend_on_num_workers(tmp_path):
     weights = [
         train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model.state_dict() for workers in (0, 1, 2)
     ]
@@ -97,7 +97,7 @@ def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['epochs', 'iterations'])
-def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was_before(tmp_path, name):
+def test_resume_from_mmengine_checkpoint(tmp_path, name):
     settings = CASES[name] | dict(workers=0, train_cfg=CASES[name]['train_cfg'] | dict(val_interval=99))
     ToyData.drawn.clear()
     train(tmp_path, iteration=13, **settings)
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_mmengines_hook_is_gone_on_from_without_loading_what_was
 
 
 @pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])
-def test_mmengines_hook_is_replaced_however_it_is_named_and_others_are_not(kind):
+def test_only_the_checkpoint_hook_of_mmengine_is_replaced(kind):
     cfg = dict(train_dataloader=dict(), default_hooks=dict(checkpoint=dict(type=kind, interval=5)))
     cfg = Config(cfg)
     make_resumable(cfg)
@@ -124,7 +124,7 @@ def test_mmengines_hook_is_replaced_however_it_is_named_and_others_are_not(kind)
     assert cfg.default_hooks.checkpoint.type == 'mine.CheckpointHook'
 
 
-def test_samples_of_batches_of_several_sizes_have_numbers_of_their_own():
+def test_samples_of_mixed_batch_sizes_have_their_own_seeds():
     batches = [[5, 1, 2, 7], [3, 4], [0, 6, 8, 9], [2, 1]]
     sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
     numbers = [draw.number for batch in sampler for draw in batch]
@@ -155,7 +155,7 @@ def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
     assert random.getstate() == state
 
 
-def test_data_too_few_for_a_batch_are_an_error_and_no_endless_search():
+def test_too_little_data_for_a_batch_raises():
     sampler = ResumableBatchSampler(SequentialSampler(range(3)), 4, drop_last=True)
     assert sampler.skip(0) == 0
     with pytest.raises(ValueError, match=r'3 samples give no batch of 4'):
@@ -167,7 +167,7 @@ def validations(runner):
 
 
 @pytest.mark.parametrize('by_epoch', [True, False])
-def test_a_validation_after_the_checkpoint_is_done_again_and_one_before_it_is_not(tmp_path, by_epoch):
+def test_only_validation_after_the_checkpoint_is_repeated(tmp_path, by_epoch):
     """There are two, after epochs 2 and 4. What is saved as the best is saved after its validation."""
     settings = dict(train_cfg=EPOCHS, by_epoch=by_epoch, interval=1 if by_epoch else 4)
     train(tmp_path / 'cut off', validation=16, **settings)
@@ -213,7 +213,7 @@ def test_a_schedule_that_follows_the_metric_goes_on(tmp_path):
         ),
     ],
 )
-def test_what_cannot_go_on_after_a_change_starts_anew_and_says_so(tmp_path, monkeypatch, changed, message):
+def test_changed_run_restarts_the_epoch_and_warns(tmp_path, monkeypatch, changed, message):
     settings = dict(train_cfg=EPOCHS, interval=3, by_epoch=False)
     ToyData.drawn.clear()
     train(tmp_path, iteration=7, **settings)

@@ -47,7 +47,7 @@ def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
 @pytest.mark.parametrize('schedule', [ONE_X, COSINE, IMAGENET, POLY], ids=['1x', 'cosine', 'imagenet', 'poly'])
 @pytest.mark.parametrize('epochs', [1, 4, 20, 50])
 @pytest.mark.parametrize('epoch_length', [13, 300])
-def test_the_learning_rate_falls_to_a_tenth_by_the_last_iteration(schedule, epochs, epoch_length):
+def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
     iterations = epochs * epoch_length
     fitted = fit_to(schedule, iterations, epoch_length)
     assert mismatch(fitted, iterations, epoch_length) == ''

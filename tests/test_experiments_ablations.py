@@ -36,14 +36,14 @@ def test_a_fixed_lambda_is_exactly_that_and_not_learned(value):
     assert all(p.grad.isfinite().all() for p in norm.parameters())
 
 
-def test_the_papers_table_5_is_layer_norm_and_instance_norm_at_its_ends():
+def test_table_5_ends_are_layer_norm_and_instance_norm():
     x = torch.randn(2, 5, 6, 8)
     assert_near('(a)', AblatedDTN(8, 2, fixed_lambda=1)(x), F.layer_norm(x, (8,)))
     expected = F.instance_norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     assert_near('(b)', AblatedDTN(8, 2, fixed_lambda=0, position_weights='uniform')(x), expected)
 
 
-def test_position_weights_are_initialized_and_learned_as_their_name_says():
+def test_position_weights_are_initialized_and_learned():
     kinds = {
         kind: AblatedDTN(8, 4, position_weights=kind).position for kind in ('eq7', 'trunc_normal', 'frozen', 'uniform')
     }
@@ -96,7 +96,7 @@ def test_each_placement_is_its_formula(of_attention, of_mlp):
     assert_near('tokens', block(x), expected)
 
 
-def test_every_norm_of_every_placement_is_the_token_norm_and_gets_a_gradient():
+def test_placements_use_the_token_norm_with_gradients():
     model = vit(norm_placement='pre+post', token_norm_cfg=dict(type='DTN'), l_dtn=1)
     kinds = [
         type(norm).__name__ for block in model.blocks for norm in block.children() if 'Norm' in type(norm).__name__
@@ -113,7 +113,7 @@ def test_other_placements_are_named(wrong):
         vit(norm_placement=wrong)
 
 
-def test_positions_of_eq_6_are_in_the_attention_of_the_first_l_dtn_blocks():
+def test_eq_6_positions_are_in_the_first_l_dtn_blocks():
     model = vit(rel_pos='eq6', l_dtn=1, out_type='cls_token')
     positions = {name: p for name, p in model.named_parameters() if name.endswith('attn.position')}
     assert list(positions) == ['blocks.0.attn.position']

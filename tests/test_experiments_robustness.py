@@ -490,7 +490,7 @@ def test_images_are_taken_evenly_from_those_of_the_subset(classifier):
         (2, None, [0, 1]),
     ],
 )
-def test_of_a_dataset_with_indices_the_images_that_they_name_are_taken(classifier, indices, subset, expected):
+def test_dataset_indices_select_the_images(classifier, indices, subset, expected):
     cfg = Config.fromfile(classifier[0])
     cfg.test_dataloader.dataset.indices = indices
     choose_images(cfg, 3, subset)
@@ -558,9 +558,7 @@ def test_the_real_corruptions_twice(classifier, tmp_path):
     assert sheet.shape == (4 * (240 + 20 + 6), 4 * (240 + 6), 3)
 
 
-def test_classifiers_are_corrupted_at_their_size_and_detectors_as_they_are_read(
-    classifier, detector, tmp_path, monkeypatch
-):
+def test_classifiers_are_corrupted_after_resizing(classifier, detector, tmp_path, monkeypatch):
     sizes = []
     monkeypatch.setattr(corruptions_module, 'corrupt', lambda image, *_, **__: sizes.append(image.shape[:2]) or image)
     run([*classifier, '--corruptions', 'fog', '--severities', 1, '--images', 1], tmp_path / 'c')

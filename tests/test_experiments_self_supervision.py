@@ -78,7 +78,7 @@ def test_loss_is_the_cross_entropy_of_the_paper(at_iteration):
     assert_near('center', model.criterion.center[0, 0], 0.9 * center[0, 0] + 0.1 * torch.cat(taught).mean(dim=0))
 
 
-def test_one_step_has_grids_of_two_sizes_each_with_its_own_statistics(at_iteration):
+def test_grids_of_two_sizes_have_separate_statistics(at_iteration):
     model, inputs, grids = dino(), views(), []
     model.student_backbone.blocks[0].register_forward_hook(lambda module, args, out: grids.append(out.shape))
     model(inputs, mode='loss')
@@ -146,7 +146,7 @@ def test_a_detector_takes_the_weights_of_the_teacher(tmp_path):
     assert torch.equal(detector.patch_embed.proj.weight, model.backbone.patch_embed.proj.weight)
 
 
-def test_the_documented_detector_has_the_norms_of_the_pretraining():
+def test_documented_detector_has_the_pretraining_norms():
     page = (ROOT / 'docs' / 'research' / 'self_supervision.md').read_text()
     (snippet,) = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
     exec(snippet, values := {})

@@ -28,7 +28,7 @@ def test_five_pairs():
     assert half_width(difference) == pytest.approx(2.776445 * 2.5**0.5 / 5**0.5, rel=1e-6)
 
 
-def test_one_pair_has_no_interval_and_unequal_lengths_are_refused():
+def test_one_pair_has_no_interval_and_unequal_lengths_raise():
     one = paired_difference([2.0], [1.0])
     assert (one.mean, one.interval, one.is_shown) == (1.0, None, False)
     for values, baseline in (([1.0], [1.0, 2.0]), ([], [])):

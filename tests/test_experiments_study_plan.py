@@ -35,7 +35,7 @@ def test_arms_differ_in_their_own_fields_and_the_folder_only(name, stage):
         assert different or arm == 'LN'
 
 
-def test_arms_set_the_norm_the_stem_and_the_learning_rate_of_lambda():
+def test_arms_set_norm_stem_and_lambda_learning_rate():
     study = STUDIES['real']
     cfg = study.run_config(Run('bccd', 'DTN from LN, lambda 50x', 1))
     assert cfg.model.backbone.token_norm_cfg == dict(type='DTN', init='layer_norm')
@@ -85,7 +85,7 @@ def test_heads_count_the_classes_of_the_data(name, stage):
         assert cfg.data_preprocessor.num_classes == classes
 
 
-def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining():
+def test_detector_runs_use_their_own_pretraining():
     study = STUDIES['cpu']
     runs = list(study.runs())
     assert len(set(runs)) == len(runs) == 2 * 4 * 3
@@ -98,7 +98,7 @@ def test_runs_are_the_whole_grid_and_detectors_start_from_their_own_pretraining(
     assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
 
 
-def test_a_stage_may_have_arms_of_its_own_that_all_begin_with_the_weights_of_one():
+def test_stage_arms_share_the_initial_weights_of_one_arm():
     study = STUDIES['real']
     assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {
         'LN',

@@ -71,7 +71,7 @@ def test_interrupted_run_equals_uncut_run(uncut, monkeypatch):
     assert (cut.folder(run) / 'record.json').read_text() == before, 'a finished run was repeated'
 
 
-def test_detector_starts_from_its_own_pretraining_and_is_scored_and_kept(uncut, monkeypatch, tmp_path):
+def test_detector_uses_its_pretraining_and_is_scored(uncut, monkeypatch, tmp_path):
     run = Run('retinanet', 'DTN+DPN', 0)
     started = {}
     before_train = SharedInitHook.before_train

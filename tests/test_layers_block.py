@@ -14,7 +14,7 @@ def vit(**kwargs):
     return ViT(**dict(arch=ARCH, patch_size=8, pretrain_img_size=32, drop_path_rate=0.0) | kwargs)
 
 
-def test_a_block_without_further_norms_has_the_parameters_of_the_published_ones():
+def test_default_block_has_the_published_parameters():
     names = {name.split('.')[0] for name, _ in vit().blocks[0].named_parameters()}
     assert names == {'norm1', 'attn', 'norm2', 'mlp'}
     block = Block(LayerNorm(8), nn.Identity(), LayerNorm(8), nn.Identity(), drop_path=0.0)

@@ -70,7 +70,7 @@ def test_contradictory_options_are_named():
         DualPatchEmbed(3, 8, 4, norms='post', patch_norm_cfg=dict(type='LN', eps=1.0))
 
 
-def test_vit_normalizes_after_it_has_added_the_position_embedding():
+def test_vit_normalizes_after_adding_position_embeddings():
     arch = dict(embed_dims=8, depths=1, num_heads=2, mlp_ratios=2)
     kwargs = dict(arch=arch, patch_size=4, pretrain_img_size=8, stem_cfg=dict(type='DualPatchEmbed'))
     kwargs['stem_cfg']['norms'] = 'post_pos_embed'

@@ -56,7 +56,7 @@ def test_overlapping_windows_are_the_padded_convolutions(kernel_size, stride, si
         assert_near(type(stem).__name__, stem(image), rearrange(expected, 'b d h w -> b h w d'))
 
 
-def test_overlapping_windows_are_normalized_with_the_zeros_around_the_image():
+def test_overlapping_patches_are_normalized_with_zero_padding():
     """A corner window of 7 x 7 holds 4 x 4 pixels: its mean is over 147 values, of which 48 are the image's."""
     stem = DualPatchEmbed(3, 8, patch_size=4, kernel_size=7)
     stem.proj, stem.norm = nn.Identity(), nn.Identity()

@@ -113,7 +113,7 @@ def test_lambda_of_zero_with_uniform_weights_is_instance_norm():
     assert_near('y', norm(x), expected.permute(0, 2, 3, 1))
 
 
-def test_lambda_of_zero_with_banded_weights_is_local_instance_norm():
+def test_zero_lambda_with_banded_weights_is_local_instance_norm():
     """The transcription takes any P; with Fig. 5's band its statistics are those of the k nearest tokens of a row."""
     tokens, k = 9, 3
     band = (relative_positions(1, tokens)[..., 1].abs() <= k // 2).double()
@@ -310,7 +310,7 @@ def test_traces_for_flop_counters_and_export():
     assert_near('y', traced(x), norm(x))
 
 
-def test_valid_reaches_the_arithmetic_and_means_nothing_to_layer_norm():
+def test_valid_reaches_dtn_and_layer_norm_ignores_it():
     norm = randomise(DTN(12, 4))
     x = torch.randn(2, 6, 8, 12)
     valid = torch.tensor([[6, 8], [3, 5]])

@@ -8,7 +8,7 @@ from tests.reference import power_norm_step
 from tokennorm.norms import PowerNorm
 
 
-def test_equals_the_transcription_through_the_warmup_and_after_it():
+def test_equals_the_reference_during_and_after_warmup():
     norm = PowerNorm(6, eps=0.01, warmup_iters=3).double()
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
@@ -29,7 +29,7 @@ def test_equals_the_transcription_through_the_warmup_and_after_it():
     assert norm.iters == 6
 
 
-def test_eval_mode_uses_the_running_quadratic_mean_and_leaves_it_alone():
+def test_eval_mode_uses_the_running_quadratic_mean_unchanged():
     norm = PowerNorm(6, eps=0.01)
     for _ in range(3):
         norm(torch.randn(2, 3, 4, 6))

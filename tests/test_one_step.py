@@ -21,7 +21,7 @@ VARIANTS = {'LN': {}, 'DTN': DTN, 'DPN': DPN, 'DTN-DPN': DTN | DPN}
 @pytest.mark.parametrize('variant', VARIANTS)
 @pytest.mark.parametrize('backbone', BACKBONES)
 @pytest.mark.parametrize('detector', DETECTORS)
-def test_a_step_has_a_finite_loss_and_a_gradient_for_every_parameter(detector, backbone, variant):
+def test_one_step_has_finite_loss_and_all_gradients(detector, backbone, variant):
     """Distributed training then needs no `find_unused_parameters`."""
     cfg = deepcopy(resolve(ROOT / f'{backbone.format(detector)}_1x_coco.py'))
     cfg.model.backbone.update(VARIANTS[variant])

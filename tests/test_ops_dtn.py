@@ -135,7 +135,7 @@ def test_random_cases_under_sanitizers(tmp_path):
 
 @pytest.mark.parametrize('pool', [1, 4])
 @pytest.mark.parametrize('a1', [-1, 0.02])
-def test_a_second_backward_pass_over_the_same_graph_gives_the_same(pool, a1):
+def test_second_backward_over_the_same_graph_is_equal(pool, a1):
     """Nothing that the first one needs is overwritten by it."""
     args = [t.float().requires_grad_() for t in arguments(2, 24, 20, 8, 2, a1)]
     y = dtn(*args, pool=pool)
@@ -226,7 +226,7 @@ def test_finite_tokens_give_finite_results(height, width, shape, pool, a1, linea
         torch.testing.assert_close(y, bias, rtol=0, atol=2e-2 if dtype == torch.bfloat16 else 3e-3)
 
 
-def test_a_channel_constant_over_the_grid_has_no_variance_across_it():
+def test_constant_channel_has_no_inter_token_variance():
     x, *rest = (t.float() for t in arguments(1, 12, 12, 4, 2, a1=-1))
     x = x[:, :1, :1].expand(1, 12, 12, 4).contiguous()
     rest[2][:], rest[3][:] = -100, -100  # lambda = 0: statistics across tokens alone

@@ -120,7 +120,7 @@ def test_activation_checkpointing(use_reentrant, kernel_calls):
 
 
 @pytest.mark.parametrize('index', range(6))
-def test_a_change_of_an_argument_before_the_backward_pass_is_noticed(index):
+def test_in_place_change_before_backward_raises(index):
     args = arguments()
     changed = args[index] = args[index].detach().clone().requires_grad_() * 1
     y = dtn(*args)
@@ -221,9 +221,7 @@ def test_a_named_cache_directory_needs_no_home_directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('variable', ['CXX', 'TOKENNORM_CACHE', 'PATH'])
-def test_without_a_compiler_or_a_cache_the_eager_form_runs_and_says_so_once(
-    variable, fresh_library, kernel_calls, monkeypatch, tmp_path
-):
+def test_eager_form_runs_without_compiler_or_cache(variable, fresh_library, kernel_calls, monkeypatch, tmp_path):
     broken_compiler = tmp_path / 'broken'
     broken_compiler.write_text('#!/bin/sh\necho "internal compiler error" >&2\nexit 1\n')
     broken_compiler.chmod(0o755)
@@ -270,7 +268,7 @@ def test_processes_that_start_together_compile_once(monkeypatch, tmp_path):
     assert sorted(p.suffix for p in (tmp_path / 'cache' / 'kernels').iterdir()) == ['', '.sha256', '.so']
 
 
-def test_the_name_of_the_library_depends_on_what_it_is_compiled_from(monkeypatch, tmp_path):
+def test_library_name_depends_on_its_sources(monkeypatch, tmp_path):
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
     monkeypatch.setattr(dtn_cpu, '_compile', lambda compiler, target: target.touch())
     before = dtn_cpu.build()

@@ -396,7 +396,7 @@ def no_child(*args):
     pytest.fail('compared again')
 
 
-def test_kernels_that_pass_the_comparison_are_used_and_remembered(first_use, monkeypatch):
+def test_verified_kernels_are_used_and_cached(first_use, monkeypatch):
     tensors, _ = inputs(1, 2, 2, 4, 1)
     tensors = [t.to(DEVICE) for t in tensors]
     with warnings.catch_warnings():

@@ -108,7 +108,7 @@ def test_custom_keys_multiply_the_rate_and_say_the_decay():
     assert found['cls_token'] == pytest.approx((2e-3 * 0.125, 0.1))
 
 
-def test_frozen_parameters_are_left_out_and_every_other_one_is_in():
+def test_all_parameters_except_frozen_ones_are_in_a_group():
     model = ViT(VIT_ARCH, pretrain_img_size=32, frozen_stages=2)
     found = wrapper(model).optimizer.param_groups
     assert sum(len(group['params']) for group in found) == len([p for p in model.parameters() if p.requires_grad])

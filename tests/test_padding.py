@@ -86,7 +86,7 @@ def test_tokens_that_the_backbone_pads_are_left_out():
 
 
 @pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
-def test_an_image_of_any_size_gives_the_same_alone_and_noted_in_a_batch(kind):
+def test_image_of_any_size_is_the_same_alone_and_in_a_batch(kind):
     """Whoever pads 126 x 127 pixels to the 128 x 128 of whole tokens: the backbone or the data preprocessor."""
     model = backbone(kind, pretrain_img_size=128) if kind in (PVT, ViT) else backbone(kind)
     image = torch.randn(1, 3, 126, 127)
@@ -115,7 +115,7 @@ def test_without_attention_an_image_is_as_alone(kind, pool):
 
 
 @pytest.mark.parametrize('kind', [Swin, ViT])
-def test_windows_that_do_not_cross_the_edge_keep_an_image_as_alone(kind):
+def test_windows_inside_the_image_are_unchanged_by_padding(kind):
     """Attention included. Shifted windows, windows across the edge and attention to all tokens let padding in."""
     kwargs = dict(global_indices=()) if kind is ViT else {}
     model = backbone(kind, out_indices=(0, 1, 2), **kwargs)
@@ -161,7 +161,7 @@ def test_recomputed_blocks_see_it_too(kind):
     assert torch.equal(model(padded)[-1], expected)
 
 
-def test_a_lost_note_is_told_apart_from_no_padding_and_reported_once(monkeypatch):
+def test_lost_image_sizes_are_reported_once(monkeypatch):
     monkeypatch.setattr(padding._LastNote, 'warned', False)
     monkeypatch.setattr(padding._LastNote, 'batch_shape', None)
 

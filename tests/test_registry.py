@@ -60,7 +60,7 @@ def test_inner_types_resolve_bare_and_prefixed_in_every_scope(scope, name):
         assert type(build_stem(None, patch_size=4)) is PatchEmbed
 
 
-def test_build_norm_injects_heads_and_only_the_options_a_norm_has():
+def test_build_norm_passes_heads_and_supported_options():
     norm = build_norm(dict(type=DTN, eps=1e-3), 12, 3, pool=2)
     assert (norm.num_heads, norm.eps, norm.pool) == (3, 1e-3, 2)
     assert build_norm(dict(type='DTN', pool=4), 12, 3, pool=2).pool == 4

@@ -75,7 +75,7 @@ def seen_by(model, names, *args):
 
 
 @pytest.mark.parametrize('kind', ['DTN', 'GN', 'BN', 'IN', 'SN', 'PowerNorm', 'RMSNorm', 'ScaleNorm', 'DyT', 'LN'])
-def test_prefix_tokens_are_layer_norms_and_the_grid_the_normalizers(kind):
+def test_prefix_tokens_use_layer_norm_and_the_grid_the_new_norm(kind):
     model = with_random_norms(vit(reg_tokens=2))
     layer_norm = model.blocks[0].norm1
     cfg = dict(type=kind, num_groups=4) if kind == 'GN' else dict(type=kind)
@@ -98,7 +98,7 @@ def test_a_class_token_may_join_later():
     assert {tuple(x.shape) for x, _ in seen.values()} == {(2, 2, 2, 64)}
 
 
-def test_the_pixels_of_a_patch_are_not_taken_for_the_patches_of_an_image():
+def test_pixels_of_a_patch_are_not_taken_for_the_grid():
     model = timm.create_model('tnt_s_patch16_224', img_size=(48, 80), depth=1)  # 15 patches of 16 pixels
     names = replace_norms(model, dict(type='DTN'))
     seen = seen_by(model, names, torch.randn(2, 3, 48, 80))
@@ -111,7 +111,7 @@ def test_the_pixels_of_a_patch_are_not_taken_for_the_patches_of_an_image():
     }
 
 
-def test_grids_follow_the_images_of_each_pass_and_copies_are_apart():
+def test_grids_follow_each_forward_and_copies_are_independent():
     model = vit(dynamic_img_size=True)
     names = replace_norms(model, dict(type='DTN'))
     other = copy.deepcopy(model)
@@ -125,7 +125,7 @@ def test_grids_follow_the_images_of_each_pass_and_copies_are_apart():
     assert torch.equal(other.eval()(x), model.eval()(x))
 
 
-def test_grids_of_passes_without_the_forward_of_the_model_do_not_pile_up():
+def test_grids_do_not_accumulate_without_model_forward():
     """`forward_features` skips the hook that forgets the last pass. Of two sizes with equal counts the later counts."""
     model = vit(dynamic_img_size=True)
     names = replace_norms(model, dict(type='DTN'))
@@ -179,14 +179,14 @@ def test_a_grid_that_is_given_goes_before_those_that_are_seen():
     ],
     ids=['pooling by attention', 'a list of class attentions'],
 )
-def test_the_last_norm_stays_beside_attentions_that_are_no_blocks(build):
+def test_last_norm_stays_with_attention_outside_blocks(build):
     model = build()
     names = replace_norms(model, dict(type='DTN'))
     assert {'blocks.0.norm1', 'blocks.1.norm1'} <= set(names)
     assert isinstance(model.norm, nn.LayerNorm)
 
 
-def test_normalizers_have_the_mode_and_the_precision_of_the_model():
+def test_normalizers_have_the_mode_and_dtype_of_the_model():
     model = vit().double().eval()
     replace_norms(model, dict(type='BN'))
     bn = model.blocks[0].norm1.norm.bn
@@ -337,7 +337,7 @@ def padded_sequences():
 
 
 @pytest.mark.parametrize('by_name', [True, False], ids=['keyword', 'positional'])
-def test_attention_masks_limit_sequences_as_in_the_dense_transcription(by_name):
+def test_attention_masks_limit_sequences_as_in_the_reference(by_name):
     """Forward and backward: tokens inside as if alone, the class token and the tokens outside as by LayerNorm."""
     model, x, mask = padded_sequences()
     x.requires_grad_()

@@ -72,7 +72,7 @@ def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
     assert 'layer norm (1)' in (tmp_path / 'a.html').read_text()
 
 
-def test_a_report_of_testing_has_the_curves_of_its_work_directory(runs, tmp_path, monkeypatch):
+def test_test_report_has_the_curves_of_its_work_dir(runs, tmp_path, monkeypatch):
     folder = tmp_path / 'work'
     shutil.copytree(runs[0], folder)
     (folder / 'test').mkdir()

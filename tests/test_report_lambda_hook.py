@@ -95,7 +95,7 @@ def test_a_resumed_training_goes_on_in_the_same_curves(trained, tmp_path):
     assert read_ratio_curves(tmp_path) == {'a.var.min': {0: 0.5, 5: 0.4, 10: 0.2, 15: 0.1}}
 
 
-def test_log_lines_and_the_curves_of_the_report_are_as_without_it(trained):
+def test_lambda_hook_keeps_log_lines_and_report_curves(trained):
     work_dir, _ = trained
     (log,) = work_dir.glob('*/*.log')
     assert 'lambda/' not in log.read_text()

@@ -121,7 +121,7 @@ def test_an_index_of_mmcv_may_be_a_page_of_links(machine):
     assert '--index https://wheels.example/mmcv --find-links https://wheels.example/mmcv' in install
 
 
-def test_a_failure_of_uv_is_one_of_the_script_and_indexes_are_not_remembered(machine):
+def test_failing_uv_fails_the_script(machine):
     stub(machine.venv / 'bin' / 'uv', 'exit 2')
     assert machine(MMCV_INDEX='/wheels')[0].returncode == 2
     assert not (machine.venv / 'tokennorm_indexes').exists()

@@ -282,7 +282,7 @@ def test_analysis_counts_operations(data, capsys, monkeypatch):
     assert re.search(r'Flops: 0\.15\dG', capsys.readouterr().out)
 
 
-def test_a_whole_detector_is_gone_on_from_without_the_weights_of_its_backbone(data, trained, tmp_path, without_report):
+def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, without_report):
     """With heads for other classes as well; a backbone that does not fit stops."""
     (checkpoint,) = trained.glob('epoch_*.pth')
     start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}

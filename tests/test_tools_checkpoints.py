@@ -149,7 +149,7 @@ def test_what_cannot_be_published_is_said(tmp_path):
     assert not list(tmp_path.glob('out*'))
 
 
-def test_converted_checkpoints_have_our_keys_and_the_models_sizes(tmp_path, capsys):
+def test_converted_checkpoints_have_tokennorm_keys_and_sizes(tmp_path, capsys):
     config = tmp_path / 'swin.py'
     backbone = dict(type='tokennorm.Swin', arch=swin.ARCH, window_size=5, drop_path_rate=0.0)
     config.write_text(f'model = dict(backbone={backbone})')

@@ -62,7 +62,7 @@ def test_resume_as_for_detectors(data, trained, tmp_path):
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 6
 
 
-def test_testing_prints_what_is_there_and_what_the_predictions_say(data, trained, tmp_path, capsys):
+def test_testing_prints_metrics_of_the_predictions(data, trained, tmp_path, capsys):
     out = tmp_path / 'predictions.pkl'
     arguments = [CONFIG, str(trained / 'epoch_1.pth'), '--data', str(data), '--work-dir', str(tmp_path)]
     tool('test')([*arguments, '--out', str(out), '--show-dir', 'drawn'])
