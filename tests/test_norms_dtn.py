@@ -1,5 +1,8 @@
 """DTN against the dense float64 transcription, the paper's limits, and the published code's numbers."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -347,3 +350,15 @@ def test_tokens_that_share_the_largest_weight_of_a_head(num_heads, tokens):
     assert largest.sum((1, 2)).tolist() == [tokens] * num_heads
     if num_heads == 4:
         assert largest[:, 3, 3].all()  # the token itself
+
+
+def test_the_documented_bounds_of_lambda():
+    """docs/concepts/dtn.md: logits that move by the sum of the learning rates, from 8 and from the logit of 0.9."""
+    page = (Path(__file__).resolve().parents[1] / 'docs' / 'concepts' / 'dtn.md').read_text()
+    rows = re.findall(r'^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|', page, re.MULTILINE)
+    assert len(rows) == 5
+    for total, *documented in rows:
+        for init, text in zip(('layer_norm', 0.9), documented, strict=True):
+            least = (DTN(4, 2, init=init).mean_logit - float(total)).sigmoid()[0].item()
+            digits = len(text.partition('.')[2])
+            assert round(least, digits) == float(text)
