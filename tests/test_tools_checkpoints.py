@@ -237,7 +237,7 @@ def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, cap
     expected = read_scalars(trained)['coco/bbox_mAP'][read_checkpoint(trained)['meta']['epoch']]
     assert result['metrics'] == [dict(type='box AP', value=expected)]
     assert result['dataset']['name'] == 'my shapes'
-    for part in ('| Training data | my shapes |', '| Licence of the weights | apache-2.0 |', '4: disk, square'):
+    for part in ('| Training data | my shapes |', '| License of the weights | apache-2.0 |', '4: disk, square'):
         assert part in text
     with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
         tool('publish')([str(trained), '--hf', str(folder)])

@@ -45,8 +45,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         '--classes',
         type=Path,
         metavar='PATH',
-        help='names of some classes of a classifier, as folders or lines of a file; images of other classes are left '
-        'out, and the classifier cannot answer with them',
+        help='names of some classes of a classifier, as folders or lines of a file; other classes are excluded from images '
+        'and predictions',
     )
     parser.add_argument(
         '--corruptions',
@@ -68,7 +68,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         '--baseline',
         metavar=f'{ALEXNET}|FILE',
-        help="errors that mCE divides by: AlexNet's on ImageNet-C, or the errors in another model's file of results",
+        help="baseline errors for mCE: AlexNet's on ImageNet-C, or the errors in another model's file of results",
     )
     parser.add_argument(
         '--published',

@@ -80,7 +80,7 @@ def main(argv: list[str]) -> None:
         return
     if argv and argv[0].endswith('.pt2'):
         raise SystemExit(
-            f'error: {argv[0]}: only .onnx and .xml files can be run here; docs/guides/export.md shows how to run .pt2'
+            f'error: {argv[0]}: only .onnx and .xml files can be run here; load a .pt2 file with torch.export.load'
         )
     args = parse_args(argv)
     check_arguments(args)

@@ -63,14 +63,20 @@ def model_card(
     table = {
         'Training data': dataset or _UNKNOWN,
         'Metrics on the validation data': measured or _UNKNOWN,
-        'Licence of the weights': _UNKNOWN if license_id == 'unknown' else license_id,
+        'License of the weights': _UNKNOWN if license_id == 'unknown' else license_id,
         'Classes': f'{len(classes)}: {", ".join(classes)}' if classes else _UNKNOWN,
         'Epochs': meta.get('epoch', _UNKNOWN),
         'Parameters and buffers': f'{sum(value.numel() for value in published["state_dict"].values()):,}',
         'TokenNorm': meta.get('tokennorm_version', _UNKNOWN),
     }
     rows = [f'| {key} | {str(value).replace("|", "/")} |' for key, value in table.items()]
-    usage = ['```bash', 'tokennorm predict config.py model.safetensors IMAGES', '```']
+    usage = [
+        'Install TokenNorm with its extra `mm`, then:',
+        '',
+        '```bash',
+        'tokennorm predict config.py model.safetensors IMAGES',
+        '```',
+    ]
     return '\n'.join(
         ['---', *fields, '---', '', f'# {name}', '', '| | |', '|---|---|', *rows, '', '## Use', '', *usage, '']
     )

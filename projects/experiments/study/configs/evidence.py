@@ -7,7 +7,7 @@ classifiers from 10 to 4, detectors from 24 to 12. Data in `data`:
 - `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
 - `raccoon/images/` and `raccoon/annotations/{train,val}.json`: https://github.com/datitran/raccoon_dataset, 150 and 49
-  images, in COCO format. MIT licence.
+  images, in COCO format. MIT license.
 
     python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2
 

