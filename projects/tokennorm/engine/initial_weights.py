@@ -1,5 +1,6 @@
 """Initial weights of a training run: `--init`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from mmengine.config import Config
@@ -22,25 +23,28 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool) ->
         FileNotFoundError, ConnectionError: if a file cannot be found or fetched.
     """
     backbone = cfg.model.get('backbone') or {}
+    init_cfg = backbone.get('init_cfg')
+    weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
     published = published_detector(Path(cfg.filename).stem)
     if init is None:
         if not own_data or cfg.get('load_from'):
             return []
-        init = 'coco' if published else 'imagenet' if backbone.get('init_cfg') else 'none'
+        init = 'coco' if published else 'imagenet' if weights else 'none'
     if init == 'coco':
         if published is None:
             raise ValueError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
         cfg.load_from = published.url
         return [f'Initial weights: the COCO detector {published.name}, {published.url}']
     if init == 'imagenet':
-        weights = (backbone.get('init_cfg') or {}).get('checkpoint')
         if not weights:
             raise ValueError('--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg)')
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         cfg.load_from = None
         return [f'Initial weights: the backbone, {weights}{terms}']
     if init == 'none':
-        backbone['init_cfg'], cfg.load_from = None, None
+        cfg.load_from = None
+        if weights:
+            backbone['init_cfg'] = None
         return ['Initial weights: none, random initialization']
     if any(key.startswith('backbone.') for key in read_state_dict(init)):
         cfg.load_from = str(init)

@@ -1,10 +1,11 @@
 """Config of a training run that names none: by its model, the hardware and the annotations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints.packaged import packaged_file
+from tokennorm.config_paths import config_files
 from tokennorm.datasets.finding import find_splits
 from tokennorm.messages import UserError, user_errors
 
@@ -26,18 +27,24 @@ def choose_config(
         has_gpu: Whether training will use a GPU.
 
     Raises:
-        UserError: for a folder that is not a dataset, and for DTN or DPN in the trial model, a CNN.
+        UserError: for a folder that is not a dataset, for DTN or DPN in the trial model, a CNN, and for a variant
+            without a config.
     """
     with user_errors(FileNotFoundError, ValueError, OSError):
-        masks = has_masks(next(iter(find_splits(data, ('train',)).values())).content)
+        masks = has_masks(split.content for split in find_splits(data, ('train',)).values())
     objects = 'masks' if masks else 'boxes'
     reason = f'the data has {objects}'
     if model is None:
         model, why = _by_hardware(masks, norm != 'ln' or stem != 'plain', has_gpu)
         reason += f', and {why}'
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
-        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm or --stem')
-    name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
+        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm dtn')
+    known = {path.stem for path in config_files()}
+    names = {key: names[masks].format(_SUFFIX[norm, stem]) for key, names in MODEL_NAMES.items() if key != 'trial'}
+    name = MODEL_NAMES['trial'][masks] if model == 'trial' else names[model]
+    if name not in known:
+        others = ', '.join(key for key, other in names.items() if other in known)
+        raise UserError(f'--norm {norm} --stem {stem}: there is no {name}; --model has this variant of {others}')
     return name, f'{name}: {reason}'
 
 
@@ -53,7 +60,7 @@ def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, st
     return 'trial', 'there is no GPU'
 
 
-def has_masks(content: Mapping[str, Any]) -> bool:
-    """Returns whether every object of a COCO file that is not a crowd has a mask."""
-    objects = [annotation for annotation in content['annotations'] if not annotation.get('iscrowd')]
-    return bool(objects) and all(annotation.get('segmentation') for annotation in objects)
+def has_masks(contents: Iterable[Mapping[str, Any]]) -> bool:
+    """Returns whether every object of COCO files that is not a crowd has a mask."""
+    objects = [one for content in contents for one in content['annotations'] if not one.get('iscrowd')]
+    return bool(objects) and all(one.get('segmentation') for one in objects)

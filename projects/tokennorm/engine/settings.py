@@ -83,8 +83,9 @@ def use_mixed_precision(cfg: Config, kind: bool | str = True) -> None:
         kind = 'bf16' if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else 'fp16'
     if kind not in PRECISIONS:
         raise ValueError(f'--amp {kind}: expected one of {", ".join(PRECISIONS)}')
-    # Gradients of bfloat16 have the range of float32, and need no scaling.
-    scale = 'dynamic' if kind == 'fp16' else 1.0
+    # Gradients of bfloat16 have the range of float32, and need no scaling. A scaler would silently skip steps with
+    # gradients that are not finite, which NonFiniteHook reports.
+    scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
     cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=PRECISIONS[kind], loss_scale=scale)
 
 

@@ -117,6 +117,7 @@ def train(
         config, reason = choose_config(str(data), model, norm or 'ln', stem or 'plain', torch.cuda.is_available())
         print_once(f'Config: {reason}')
     base_batch = 0  # total batch that the config's learning rate is for
+    initial_weights: list[str] = []
 
     def adjust(cfg: Config) -> None:
         nonlocal base_batch
@@ -136,8 +137,8 @@ def train(
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
-        if not resume:
-            print_once(*use_initial_weights(cfg, init, own_data))
+        with user_errors(CheckpointError, OSError):
+            initial_weights.extend(use_initial_weights(cfg, init, own_data))
 
     cfg = load_config(
         config,
@@ -157,12 +158,18 @@ def train(
         print_once(*settings.validate_often(cfg))
     settings.keep_the_best(cfg)
     if amp:
-        settings.use_mixed_precision(cfg, amp)
+        with user_errors(ValueError):
+            settings.use_mixed_precision(cfg, amp)
     if auto_scale_lr:
         cfg.auto_scale_lr.enable = True
+    if resume is True and newest_checkpoint(Path(cfg.work_dir)) is None:
+        print_once(f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning')
+        resume = False
     if resume:
         cfg.resume = True
         cfg.load_from = None if resume is True else str(resume)
+    else:
+        print_once(*initial_weights)
     with locked_work_dir(cfg.work_dir):
         runner = build_runner(cfg, splits=('train', 'val'))
         _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
