@@ -45,8 +45,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         '--classes',
         type=Path,
         metavar='PATH',
-        help='names of some classes of a classifier, as folders or lines of a file; other classes are excluded from images '
-        'and predictions',
+        help='names of some classes of a classifier, as folders or lines of a file; other classes are excluded from '
+        'images and predictions',
     )
     parser.add_argument(
         '--corruptions',
