@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.registry import MODELS
 
 from tests.helpers.coco_files import edit
 from tests.helpers.selections import few
 from tokennorm.argument_checks import MODEL_NAMES, check_training
 from tokennorm.checkpoints import packaged
 from tokennorm.checkpoints.packaged import PackagedWeights, packaged_file
-from tokennorm.checkpoints.reading import find_checkpoint
+from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import check_gpus, ranks_command
 from tokennorm.config_paths import config
 from tokennorm.datasets import make_shapes_dataset
@@ -231,3 +232,18 @@ def test_mixed_precision_by_name():
     assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', dict(enabled=False))
     with pytest.raises(ValueError, match='bf16, fp16'):
         settings.use_mixed_precision(cfg, 'fp8')
+
+
+@pytest.mark.parametrize(('name', 'config_name'), [('pvt-mini', 'pvt-mini'), ('pvt-mini-dtn', 'pvt-mini-dtn')])
+def test_small_weights_fill_their_backbone(name, config_name):
+    cfg = read(f'retinanet_{config_name}_fpn')
+    assert cfg.model.backbone.init_cfg.checkpoint == f'tokennorm:{name}'
+    content = read_checkpoint(f'tokennorm:{name}')
+    assert content['meta']['top1'] == dict([('pvt-mini', 20.52), ('pvt-mini-dtn', 22.18)])[name]
+    assert 'non-commercial research' in content['meta']['terms']
+    backbone = MODELS.build(cfg.model.backbone)
+    backbone.init_weights()
+    key = 'stages.0.blocks.0.attn.proj.weight'
+    stored = content['state_dict'][f'backbone.{key}']
+    assert stored.dtype == torch.float16
+    assert torch.equal(backbone.state_dict()[key], stored.float())

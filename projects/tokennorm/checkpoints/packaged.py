@@ -35,8 +35,12 @@ PACKAGED = {
         sha256='579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
         terms='trained on ImageNet, from https://github.com/tensorflow/tpu, Apache-2.0',
     ),
-    'tokennorm:pvt-mini': PackagedWeights('', 'pvt-mini.safetensors', '@LN@', _RESEARCH),
-    'tokennorm:pvt-mini-dtn': PackagedWeights('', 'pvt-mini-dtn.safetensors', '@DTN@', _RESEARCH),
+    'tokennorm:pvt-mini': PackagedWeights(
+        '', 'pvt-mini.safetensors', '5021ead071d953a6955d4deeca762394bd6b63529c182166d9f83e60fed02114', _RESEARCH
+    ),
+    'tokennorm:pvt-mini-dtn': PackagedWeights(
+        '', 'pvt-mini-dtn.safetensors', 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9', _RESEARCH
+    ),
 }
 
 
