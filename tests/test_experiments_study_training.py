@@ -94,6 +94,7 @@ def test_detector_uses_its_pretraining_and_is_scored(uncut, monkeypatch, tmp_pat
         record, metric = read_record(uncut.folder(run)), uncut.stages[stage].metric
         value = final_values({(run.arm, 0): record}, metric)[run.arm, 0]
         assert scores[stage]['value'] * (100 if stage == 'retinanet' else 1) == pytest.approx(value, abs=0.051)
+    assert score_run(uncut, run) == scores['retinanet'], 'a second detector in the same process'
     assert [path.name for path in keep_results(uncut, tmp_path)] == ['pretrain.json', 'retinanet.json']
     found = read_results(uncut, tmp_path)
     assert {stage: records['DTN+DPN', 0]['scores'] for stage, records in found.items()} == scores
