@@ -120,8 +120,8 @@ def count(folder: str, name: str) -> dict[str, int]:
 
 HEADING = """# Model zoo
 
-`python tools/write_metafiles.py` writes this page from the config files and `configs/results.yml`. It shows what can be
-trained. This project has not trained on COCO or ImageNet, so it reports no results of its own here.
+All configs of COCO and ImageNet. This project has not trained on either, so it reports no results of its own here; trial
+and demo configs are in [choose a config](guides/configs.md).
 
 ## Support matrix
 
@@ -131,7 +131,7 @@ PatchNorm in the stem. `star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32
 combinations are options:
 
 ```bash
-# another normalizer or stem, from random weights
+# another normalizer or stem, random initialization
 --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed \\
     model.backbone.init_cfg=None
 # Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
