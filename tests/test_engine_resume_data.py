@@ -132,9 +132,6 @@ CASES = {
     ),
     'class-aware': dict(dataset=images(), sampler=dict(type='mmdet.ClassAwareSampler')),
     'sources': dict(dataset=CONCATENATED, train_cfg=ITERATIONS, sampler=SOURCES),
-    'groups of sources': dict(
-        dataset=CONCATENATED, train_cfg=ITERATIONS, sampler=SOURCES | dict(type='mmdet.GroupMultiSourceSampler')
-    ),
 }
 
 

@@ -1,14 +1,12 @@
 """A resumed training run ends bit for bit like an uninterrupted one, wherever it was stopped; a toy model for speed."""
 
-import random
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
-from torch.utils.data import Sampler, SequentialSampler
+from torch.utils.data import SequentialSampler
 
 from tests.helpers.cases import fast_first
 from tests.helpers.toy_training import (
@@ -129,30 +127,6 @@ def test_samples_of_mixed_batch_sizes_have_their_own_seeds():
     sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
     numbers = [draw.number for batch in sampler for draw in batch]
     assert len(set(numbers)) == len(numbers) == 12
-
-
-class Drawing(Sampler):
-    """Draws from the generators of the process, as mmdet's `GroupMultiSourceSampler` does."""
-
-    def __len__(self):
-        return 6
-
-    def __iter__(self):
-        for _ in range(6):
-            yield 10**6 * random.randrange(1000) + np.random.randint(10**6)  # noqa: NPY002
-
-
-def test_what_a_sampler_draws_is_drawn_again_whatever_else_draws():
-    sampler = ResumableBatchSampler(Drawing(), 2)
-    epochs = [list(sampler) for _ in range(3)]
-    assert len({index for epoch in epochs for batch in epoch for index in batch}) == 3 * 6
-    resumed = ResumableBatchSampler(Drawing(), 2)
-    random.seed(5)
-    state = random.getstate()
-    assert resumed.skip(1, epoch=2, first=6) == 0
-    assert list(resumed) == epochs[2][1:]
-    assert list(ResumableBatchSampler(Drawing(), 2)) == epochs[0]
-    assert random.getstate() == state
 
 
 def test_too_little_data_for_a_batch_raises():

@@ -9,12 +9,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
-from tokennorm.engine.resume.training_state import (
-    continue_data,
-    restore_training_state,
-    seed_training_samples,
-    training_state,
-)
+from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
 from tokennorm.files import TEMPORARY
 from tokennorm.registry import HOOKS
 
@@ -48,14 +43,11 @@ class CheckpointHook(compat.CheckpointHook):
             self.backend_args = dict(backend='tokennorm.atomic')
         super().before_train(runner)
         self.file_backend = _RemovesLater(self.file_backend, self.out_dir)
+        if on_disk and is_main_process():
+            for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
+                path.unlink(missing_ok=True)
         state, self._state = self._state, None
-        trained = 0
-        if runner.iter > 0 and state is not None:
-            trained = restore_training_state(runner, state)
-            if on_disk and is_main_process():
-                self._remove_left_over(Path(compat.loaded_checkpoint(runner)), state['outdated'])
-        elif runner.iter > 0:
-            continue_data(runner)
+        trained = restore_training_state(runner, state) if runner.iter > 0 else 0
         self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
         if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
@@ -71,8 +63,7 @@ class CheckpointHook(compat.CheckpointHook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Adds the state to a checkpoint with an optimizer."""
         if 'optimizer' in checkpoint and self._state is not None:
-            outdated = [Path(path).name for path in self.file_backend.outdated]
-            checkpoint['training_state'] = self._state | dict(outdated=outdated)
+            checkpoint['training_state'] = self._state
 
     def before_val(self, runner: Runner) -> None:
         self._random_state = random_state()
@@ -97,15 +88,6 @@ class CheckpointHook(compat.CheckpointHook):
         super().save_best_of(runner, metrics)
         self.file_backend.remove_outdated()
 
-    def _remove_left_over(self, checkpoint: Path, names: list[str]) -> None:
-        """Removes outdated checkpoints that a kill left in the directory of `checkpoint`, and temporary files."""
-        if checkpoint.resolve().parent == Path(self.out_dir).resolve():
-            for name in names:
-                if Path(name).name == name and name.endswith('.pth'):
-                    Path(self.out_dir, name).unlink(missing_ok=True)
-        for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):
-            path.unlink(missing_ok=True)
-
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     """Returns whether a validation is due now. At the end of an unfinished epoch the loop validates by itself."""
@@ -125,9 +107,7 @@ class _RemovesLater:
     """
 
     def __init__(self, backend: Any, folder: str) -> None:
-        self.backend = backend
-        self.folder = folder
-        self.outdated = []
+        self.backend, self.folder, self.outdated = backend, folder, []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
@@ -138,7 +118,6 @@ class _RemovesLater:
     rmtree = remove  # this hook writes no folders
 
     def remove_outdated(self) -> None:
-        for path in self.outdated:
-            if self.backend.isfile(path):
+        while self.outdated:
+            if self.backend.isfile(path := self.outdated.pop()):
                 self.backend.remove(path)
-        self.outdated.clear()

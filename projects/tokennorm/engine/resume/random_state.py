@@ -13,7 +13,7 @@ import torch
 RandomState = dict[str, Any]
 
 
-def random_state() -> RandomState:
+def random_state(cuda: bool = True) -> RandomState:
     """Returns tensors, numbers, strings and tuples only, so that reading a checkpoint with it runs no code."""
     name, keys, *rest = np.random.get_state()
     state = dict(
@@ -21,7 +21,7 @@ def random_state() -> RandomState:
         numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),
         torch=torch.get_rng_state(),
     )
-    if torch.cuda.is_available():
+    if cuda and torch.cuda.is_available():
         state['cuda'] = torch.cuda.get_rng_state()
     return state
 
@@ -36,25 +36,6 @@ def set_random_state(state: RandomState) -> None:
         torch.cuda.set_rng_state(state['cuda'].cpu())
 
 
-class Generators:
-    """CPU generators of their own inside `with`, seeded with numbers; each `with` continues the one before.
-
-    Outside, the generators continue as if nothing had been drawn.
-    """
-
-    def __init__(self, *numbers: int) -> None:
-        with seeded(*numbers):
-            self._inside = _cpu_state()
-
-    def __enter__(self) -> None:
-        self._outside = _cpu_state()
-        _set_cpu_state(self._inside)
-
-    def __exit__(self, *error: object) -> None:
-        self._inside = _cpu_state()
-        _set_cpu_state(self._outside)
-
-
 @contextmanager
 def seeded(*numbers: int) -> Iterator[None]:
     """Inside, the CPU generators are seeded with the numbers. Afterwards they continue as if nothing had been drawn."""
@@ -66,11 +47,11 @@ def seeded(*numbers: int) -> Iterator[None]:
 @contextmanager
 def preserved_generators() -> Iterator[None]:
     """Afterwards the CPU generators continue as if nothing had been drawn inside."""
-    before = _cpu_state()
+    before = random_state(cuda=False)
     try:
         yield
     finally:
-        _set_cpu_state(before)
+        set_random_state(before)
 
 
 def seed_generators(*numbers: int) -> None:
@@ -79,13 +60,3 @@ def seed_generators(*numbers: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
-
-
-def _cpu_state() -> tuple[Any, ...]:
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-
-def _set_cpu_state(state: tuple[Any, ...]) -> None:
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    torch.set_rng_state(state[2])

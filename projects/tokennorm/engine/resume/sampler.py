@@ -6,7 +6,7 @@ number seeds the sample's augmentation. Augmentation is therefore the same for a
 is the same for any number of ranks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from tokennorm.engine.resume.random_state import Generators, preserved_generators, seed_generators
+from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import DATA_SAMPLERS
 
 
@@ -85,35 +85,21 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             passes += 1
             if hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch + passes)
-            self._rest = self._start_pass()
-            left_out = self._rest(first + num_batches - self.drawn)
+            self._rest = iter(self.batch_sampler)
+            with preserved_generators():
+                left_out = sum(1 for _ in islice(self._rest, first + num_batches - self.drawn))
             if num_batches and not left_out:
                 raise ValueError(f'{len(self.sampler)} samples give no batch of {self.batch_size}: use a smaller batch')
-            self.drawn += len(left_out)
+            self.drawn += left_out
         return passes
 
     def __iter__(self) -> Iterator[list[Draw]]:
         rank, world_size = get_dist_info()
-        draw, self._rest = self._rest or self._start_pass(), None
-        while drawn := draw(1):
+        batches, self._rest = self._rest or iter(self.batch_sampler), None
+        for batch in batches:
             first = self.drawn * self.batch_size
             self.drawn += 1
-            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(drawn[0])]
-
-    def _start_pass(self) -> Callable[[int], list[list[int]]]:
-        """Returns a function that draws the next batches of a pass over the data; fewer at its end.
-
-        Some samplers, such as mmdet's `GroupMultiSourceSampler`, draw from the global generators. With generators of
-        its own, a resumed pass skips exactly the batches that were drawn before.
-        """
-        batches = iter(self.batch_sampler)
-        generators = Generators(getattr(self.sampler, 'seed', None) or 0, self.drawn, 1)
-
-        def draw(count: int) -> list[list[int]]:
-            with generators:
-                return list(islice(batches, count))
-
-        return draw
+            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
 
 
 class SeededSamples:

@@ -32,7 +32,7 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
     return dict(
         random_states=all_gather_object(randomness),
         gradients=_gradients(unwrapped(runner.model)),
-        sampler_seed=_sampler_seed(runner),
+        sampler_seed=getattr(_sampler(runner), 'seed', None),
         data=_data(runner),
         batches_of_epoch=batches_of_epoch,
         validated=validated,
@@ -40,61 +40,49 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
     )
 
 
-def restore_training_state(runner: Runner, state: TrainingState) -> int:
+def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
     """Restores a `training_state`, in a runner that has resumed from the checkpoint with it.
 
     Changing the world size restarts the random streams. Changing the dataset size or batch size restarts the epoch.
-    Both print a warning.
+    Both print a warning. None, of a checkpoint by mmengine's hook, only skips the epochs and iterations done.
 
     Returns:
-        The number of batches of the epoch that are skipped, since they were trained on.
+        The number of batches of the epoch that are skipped, without loading them, since they were trained on.
     """
-    sampler = _sampler(runner)
-    if state['sampler_seed'] is not None and hasattr(sampler, 'seed'):
-        sampler.seed = state['sampler_seed']
-    if len(state['random_states']) == get_world_size():
-        set_random_state(state['random_states'][get_rank()])
+    by_epoch, batches = isinstance(runner.train_loop, EpochBasedTrainLoop), 0
+    if state is not None:
+        model, sampler = unwrapped(runner.model), _sampler(runner)
+        if state['sampler_seed'] is not None and hasattr(sampler, 'seed'):
+            sampler.seed = state['sampler_seed']
+        if len(state['random_states']) == get_world_size():
+            set_random_state(state['random_states'][get_rank()])
+        else:
+            _warn(f'world size {get_world_size()} instead of {len(state["random_states"])}: random numbers restart')
+        for name, gradient in state['gradients'].items():
+            parameter = model.get_parameter(name)
+            parameter.grad = gradient.to(parameter)
+        set_input_sizes(model, state['input_sizes'])
+        if _data(runner) == state['data']:
+            batches = state['batches_of_epoch'] if by_epoch else 0
+        else:
+            result = 'the epoch restarts' if by_epoch else 'some images repeat and some are left out'
+            _warn(f'{_data(runner)} instead of {state["data"]}: {result}')
+    batch_sampler = runner.train_dataloader.batch_sampler
+    if not isinstance(batch_sampler, ResumableBatchSampler):
+        return 0
+    if by_epoch:
+        batch_sampler.skip(batches, runner.epoch, first=runner.iter - batches)
     else:
-        _warn(f'world size {get_world_size()} instead of {len(state["random_states"])}: random numbers restart')
-    parameters = dict(unwrapped(runner.model).named_parameters())
-    for name, gradient in state['gradients'].items():
-        parameters[name].grad = gradient.to(parameters[name])
-    set_input_sizes(unwrapped(runner.model), state['input_sizes'])
-    skipped = _batches_to_skip(runner, state)
-    continue_data(runner, skipped)
-    return skipped
+        runner.train_loop.fast_forward_on_resume = True  # mmengine would load the batches that it skips
+        set_passes(runner.train_loop, batch_sampler.skip(runner.iter))
+    return batches
 
 
 def seed_training_samples(runner: Runner) -> None:
     """Makes augmentation depend on the seed of the run and the number of the sample only."""
     if isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
-        seed = _sampler_seed(runner)
+        seed = getattr(_sampler(runner), 'seed', None)
         seed_samples(runner.train_dataloader, runner.seed if seed is None else seed)
-
-
-def continue_data(runner: Runner, batches_of_epoch: int = 0) -> None:
-    """Has a resumed run skip the batches that were trained on, without loading them."""
-    loop, batch_sampler = runner.train_loop, runner.train_dataloader.batch_sampler
-    if not isinstance(batch_sampler, ResumableBatchSampler):
-        return
-    if isinstance(loop, EpochBasedTrainLoop):
-        batch_sampler.skip(batches_of_epoch, runner.epoch, first=runner.iter - batches_of_epoch)
-        return
-    loop.fast_forward_on_resume = True  # mmengine would load the batches that it skips
-    set_passes(loop, batch_sampler.skip(runner.iter))
-    print_log(f'The data continues at batch {runner.iter}; earlier batches are not loaded', logger='current')
-
-
-def _batches_to_skip(runner: Runner, state: TrainingState) -> int:
-    """Batches of the epoch; 0 if training counts iterations."""
-    by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
-    if not isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
-        return 0
-    if _data(runner) != state['data']:
-        result = 'the epoch restarts' if by_epoch else 'some images repeat and some are left out'
-        _warn(f'{_data(runner)} instead of {state["data"]}: {result}')
-        return 0
-    return state['batches_of_epoch'] if by_epoch else 0
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -120,10 +108,6 @@ def _data(runner: Runner) -> str:
 
 def _sampler(runner: Runner) -> Any:
     return getattr(runner.train_dataloader.batch_sampler, 'sampler', None)
-
-
-def _sampler_seed(runner: Runner) -> int | None:
-    return getattr(_sampler(runner), 'seed', None)
 
 
 def _warn(message: str) -> None:
