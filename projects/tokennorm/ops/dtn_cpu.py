@@ -265,7 +265,7 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _compile(compiler: list[str], target: Path) -> None:
     """Compiles in a temporary folder, notes the hash, and renames, so that no process sees half a file."""
-    print('TokenNorm compiles the CPU kernel of DTN, once: about 10 seconds', file=sys.stderr, flush=True)
+    print('TokenNorm compiles the CPU kernel of DTN, once: about 20 seconds', file=sys.stderr, flush=True)
     for left in target.parent.glob('tmp*'):  # of processes that were killed
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
