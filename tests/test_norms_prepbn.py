@@ -3,15 +3,16 @@
 import copy
 
 import pytest
+import timm
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.compare import assert_near
-from tokennorm.backbones import PVT, Swin, ViT
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.norms import PRepBN
 from tokennorm.registry import MODELS
-from tokennorm.replace import fold_norms
+from tokennorm.replace import fold_norms, replace_norms
 
 STAGES = dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
 
@@ -138,9 +139,14 @@ def test_activation_checkpointing_counts_a_step_once():
     assert plain.step == recomputed.step == 3
 
 
-@pytest.mark.parametrize('name', BACKBONES)
+FOLDED = BACKBONES | {
+    'PVTv2 with linear attention': lambda cfg: pyramid(PVTv2, STAGES | dict(sr_ratios=[2, 1], linear=True), cfg)
+}
+
+
+@pytest.mark.parametrize('name', FOLDED)
 def test_folding_keeps_the_outputs(name):
-    model = BACKBONES[name](dict(type='PRepBN'))
+    model = FOLDED[name](dict(type='PRepBN'))
     randomise(model)
     model.eval()
     folded = fold_norms(model)
@@ -154,6 +160,15 @@ def test_folding_keeps_the_outputs(name):
     assert not any(name.endswith('norm2') for name in kept)  # before the MLP
     if name == 'ViT':
         assert kept == {'norm'}
+
+
+def test_folding_leaves_replaced_norms_of_other_models():
+    model = timm.create_model('vit_tiny_patch16_224', img_size=32, embed_dim=12, depth=2, num_heads=2)
+    names = replace_norms(model, dict(type='PRepBN'))
+    randomise(model)
+    folded, x = fold_norms(model), torch.randn(2, 3, 32, 32)
+    assert all(isinstance(folded.get_submodule(name).norm, PRepBN) for name in names)
+    assert_near('logits', folded(x), model.eval()(x))
 
 
 def with_authors_names(name, state_dict):

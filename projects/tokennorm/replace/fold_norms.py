@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tokennorm.layers.block import Block, NoNorm
 from tokennorm.norms.prepbn import PRepBN
+from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 Model = TypeVar('Model', bound=nn.Module)
 
@@ -36,7 +37,8 @@ def fold_norms(model: Model) -> Model:
 
     In TokenNorm's blocks these layers are merged into the next linear layer: the MLP's first one, and queries, keys and
     values if nothing is between. Where zeros are padded to windows, or a convolution reduces keys and values, one scale
-    and shift per channel stays; so it does for every other `PRepBN`.
+    and shift per channel stays; so it does for every other `PRepBN`. Those that `replace_norms` put into a third-party
+    model are not changed.
     """
     model = copy.deepcopy(model).eval()
     for block in [module for module in model.modules() if isinstance(module, Block)]:
@@ -48,15 +50,16 @@ def fold_norms(model: Model) -> Model:
             for linear in linears:
                 _merge(block.norm1, linear)
             block.norm1 = NoNorm()
+    adapted = [module.norm for module in model.modules() if isinstance(module, GridNormAdapter)]
     for name, module in list(model.named_modules()):
-        if isinstance(module, PRepBN):
+        if isinstance(module, PRepBN) and module not in adapted:  # prefix tokens need its LayerNorm
             model.set_submodule(name, ChannelAffine(*module.scale_and_shift()))
     return model
 
 
 def _readers(attn: nn.Module) -> list[nn.Linear]:
     """The linear layers of an attention that read all of its input, and nothing but it; none if others read it too."""
-    if hasattr(attn, 'window') or getattr(attn, 'sr_ratio', 1) > 1:
+    if hasattr(attn, 'window') or hasattr(attn, 'sr'):
         return []
     return [module for name in ('qkv', 'q', 'kv') if isinstance(module := getattr(attn, name, None), nn.Linear)]
 

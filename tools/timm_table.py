@@ -1,0 +1,120 @@
+"""Tries `TimmBackbone` with one model of each family of timm, and writes the table of docs/guides/timm.md.
+
+    python tools/timm_table.py            # all families, some minutes
+    python tools/timm_table.py resnet18   # prints the rows of these models
+
+Everything runs on the meta device, which computes shapes only: no weights, no download.
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from tokennorm.backbones import TimmBackbone
+
+PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'timm.md'
+BEGIN, END = '<!-- Written by tools/timm_table.py -->', '<!-- end of the table -->'
+# fmt: off
+MODELS = (
+    'vit_small_patch16_dinov3', 'vit_small_patch14_dinov2', 'vit_tiny_patch16_224', 'deit_tiny_patch16_224',
+    'deit3_small_patch16_224', 'eva02_tiny_patch14_224', 'vit_small_patch16_rope_ape_224', 'beit_base_patch16_224',
+    'vit_relpos_small_patch16_224', 'vitamin_small_224', 'samvit_base_patch16', 'pvt_v2_b0',
+    'swin_tiny_patch4_window7_224', 'swinv2_tiny_window8_256', 'swinv2_cr_tiny_224', 'sam2_hiera_tiny',
+    'hiera_tiny_224', 'mvitv2_tiny', 'twins_pcpvt_small', 'davit_tiny', 'focalnet_tiny_srf', 'gcvit_xxtiny',
+    'nextvit_small', 'coat_tiny', 'xcit_nano_12_p16_224', 'tiny_vit_5m_224', 'efficientvit_b0', 'efficientvit_m0',
+    'maxvit_nano_rw_256', 'mobilevit_s', 'edgenext_xx_small', 'caformer_s18', 'poolformer_s12', 'fastvit_t8',
+    'repvit_m1', 'mambaout_femto', 'convnext_atto', 'convnextv2_atto', 'inception_next_atto', 'rdnet_tiny',
+    'hgnetv2_b0', 'starnet_s1', 'shvit_s1', 'fasternet_t0', 'mobilenetv4_conv_small', 'tf_efficientnet_lite0',
+    'regnetx_002', 'resnet18', 'hrnet_w18_small', 'cspdarknet53', 'vgg11',
+)
+# fmt: on
+SIZES = {'any': (150, 203), 'multiples of 32': (160, 224)}
+ARGUMENTS = (
+    {},
+    dict(dynamic_img_size=True),
+    dict(dynamic_img_size=True, dynamic_img_pad=True),
+    dict(strict_img_size=False),
+    dict(img_size=(160, 224)),
+)
+
+
+def build(name: str, **kwargs: object) -> TimmBackbone:
+    """The backbone on the meta device, in eval mode."""
+    with torch.device('meta'):
+        return TimmBackbone(name, **kwargs).eval()
+
+
+def runs(model: TimmBackbone, size: tuple[int, int]) -> bool:
+    """Whether an image of this size gives feature maps of the stated strides, up to rounding."""
+    try:
+        with torch.no_grad():
+            maps = model(torch.zeros(2, 3, *size, device='meta'))
+    except Exception:  # timm's models raise errors of any kind here
+        return False
+    sides = [entry['reduction'] for entry in model.feature_info]
+    return all(abs(out.shape[-2] - size[0] / side) < 1.01 for out, side in zip(maps, sides, strict=True))
+
+
+def sizes_of(name: str) -> tuple[str, dict[str, object], TimmBackbone | None]:
+    """The sizes of images that a model takes, the arguments that it needs for them, and the model with them."""
+    best: tuple[str, dict[str, object], TimmBackbone | None] = ('not supported', {}, None)
+    for args in ARGUMENTS:
+        try:
+            model = build(name, timm_args=args)
+        except Exception:  # most models lack most of these arguments
+            continue
+        if args.get('img_size') is None and runs(model, SIZES['any']):
+            return 'any', args, model
+        if best[2] is None and runs(model, SIZES['multiples of 32']):
+            best = ('fixed' if 'img_size' in args else 'multiples of 32', args, model)
+    return best
+
+
+def dtn_of(name: str, args: dict[str, object]) -> str:
+    """Whether DTN replaces the norms of a model."""
+    try:
+        model = build(name, token_norm_cfg=dict(type='DTN'), timm_args=args)
+    except ValueError as error:
+        words = {'reorders its tokens': 'refused', 'name them in include': 'by `include`', 'has no LayerNorm': 'no'}
+        return next((word for text, word in words.items() if text in str(error)), 'no')
+    return 'yes' if runs(model, SIZES['multiples of 32']) else 'no'
+
+
+def row_of(name: str) -> str:
+    """A row of the table."""
+    sizes, args, model = sizes_of(name)
+    shown = ', '.join(f'{key}={"(H, W)" if key == "img_size" else value}' for key, value in args.items())
+    if model is None:
+        return f'| `{name}` | | | {sizes} | | |'
+    info = model.feature_info
+    strides = ', '.join(str(entry['reduction']) for entry in info)
+    channels = ', '.join(str(entry['num_chs']) for entry in info)
+    needs = f'`{shown}` |' if shown else '|'
+    return f'| `{name}` | {strides} | {channels} | {sizes} | {needs} {dtn_of(name, args)} |'
+
+
+def table(rows: Iterable[str]) -> str:
+    """The table of docs/guides/timm.md."""
+    head = '| model | strides | channels | image sizes | `timm_args` | DTN |\n|---|---|---|---|---|---|\n'
+    return head + '\n'.join(rows) + '\n'
+
+
+def main() -> None:
+    """Prints the rows of the named models, or writes the table of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('models', nargs='*', help='names in timm')
+    args = parser.parse_args()
+    warnings.simplefilter('ignore')
+    if args.models:
+        print(table(map(row_of, args.models)))
+        return
+    text = PAGE.read_text()
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    PAGE.write_text(f'{text[:start]}\n\n{table(map(row_of, MODELS))}\n{text[end:]}')
+
+
+if __name__ == '__main__':
+    main()
