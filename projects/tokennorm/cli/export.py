@@ -28,6 +28,21 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
     )
     parser.group('file').add_argument(
+        '--int8',
+        action='store_true',
+        help='quantize convolutions and linear layers to INT8 with the images of --calibrate; for .onnx',
+    )
+    parser.group('file').add_argument(
+        '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
+    )
+    parser.group('verification').add_argument(
+        '--most-lost',
+        type=float,
+        default=1.0,
+        metavar='AP',
+        help='box or mask AP, from 0 to 100, that --int8 may lose in --verify; default: %(default)s',
+    )
+    parser.group('file').add_argument(
         '--license', default='', help='license of the weights, for the metadata of the file'
     )
     parser.group('verification').add_argument(
@@ -56,6 +71,7 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     split = _check(args)
     from tokennorm.checkpoints.reading import describe_checkpoint
+    from tokennorm.datasets.image_files import list_images
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.metadata import describe
     from tokennorm.export.writing import check_packages, export_detector
@@ -74,12 +90,18 @@ def main(argv: list[str]) -> None:
             thresholds = read_thresholds(args.thresholds or 'best', checkpoint, meta['classes'])
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license, thresholds)
         export_detector(detector, metadata, args.out)
+        if args.int8:
+            from tokennorm.export.int8 import calibration_inputs, quantize
+            from tokennorm.files import write_atomically
+
+            print(f'Quantizing with images of {args.calibrate}', flush=True)
+            write_atomically(args.out, quantize(args.out, calibration_inputs(args.out, list_images(args.calibrate))))
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
         from tokennorm.export.verify import compare
 
         with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
-            results = compare(inferencer, args.out, split)
+            results = compare(inferencer, args.out, split, args.most_lost / 100 if args.int8 else None)
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
             raise SystemExit(1)
@@ -95,6 +117,20 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
 
     if args.out.suffix not in SUFFIXES:
         raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
+    if args.int8 != (args.calibrate is not None):
+        raise SystemExit('error: --int8 and --calibrate DIR need each other')
+    if args.int8:
+        from tokennorm.datasets.image_files import list_images
+        from tokennorm.export.int8 import check_packages
+
+        if args.out.suffix != '.onnx' or args.fp16:
+            raise SystemExit('error: --int8 writes .onnx files, without --fp16')
+        with user_errors(ImportError):
+            check_packages()
+        if not list_images(args.calibrate):
+            raise SystemExit(
+                f'error: --calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png'
+            )
     if args.verify is not None and args.out.suffix == '.pt2':
         raise SystemExit('error: --verify needs an .onnx or .xml file')
     use_detector(args)

@@ -100,13 +100,19 @@ class Detector:
             return []
         pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
         thresholds = self.thresholds(score_threshold)
+        inputs = self.inputs_of(pixels)
+        found, sizes = self.run(inputs), inputs['sizes']
+        return [self._detections(found, i, sizes[i], image.shape[:2], thresholds) for i, image in enumerate(pixels)]
+
+    def inputs_of(self, images: Sequence[str | Path | np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the inputs of `run`, `images` and `sizes`, for a batch of images as `__call__` takes them."""
+        pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
         prepared = [self._prepare(image) for image in pixels]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
         batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=SMALLEST_SIDE)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
-        found = self.run({'images': batch, 'sizes': sizes})
-        return [self._detections(found, i, sizes[i], image.shape[:2], thresholds) for i, image in enumerate(pixels)]
+        return {'images': batch, 'sizes': sizes}
 
     def thresholds(self, chosen: float | str | Path | None) -> np.ndarray:
         """Returns the lowest score of each class, as `__call__` takes them."""

@@ -26,19 +26,28 @@ class Comparison:
     exported: float
     pytorch: float
     images: int
+    most_lost: float | None = None  # AP that the exported file may lose; None is none, nor gain any
 
     @property
     def equal(self) -> bool:
-        """Whether the two differ by less than 0.0005."""
+        """Whether the two differ by less than 0.0005, or the exported file loses at most `most_lost`."""
+        if self.most_lost is not None:
+            return self.pytorch - self.exported <= self.most_lost
         return abs(self.exported - self.pytorch) < 5e-4
 
     def __str__(self) -> str:
         verdict = 'equal' if self.equal else 'different'
+        if self.most_lost is not None:
+            lost = 100 * (self.pytorch - self.exported)
+            bound = f'{100 * self.most_lost:.1f} AP'
+            verdict = f'INT8 loses {lost:.1f} AP, ' + (f'at most {bound}' if self.equal else f'more than {bound}')
         aps = f'exported {self.exported:.4f}, PyTorch {self.pytorch:.4f}'
         return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
 
 
-def compare(inferencer: DetInferencer, path: Path, split: CocoSplit) -> list[Comparison]:
+def compare(
+    inferencer: DetInferencer, path: Path, split: CocoSplit, most_lost: float | None = None
+) -> list[Comparison]:
     """Evaluates an exported file and the PyTorch model that it was made from, each from the image files on.
 
     Returns:
@@ -61,7 +70,7 @@ def compare(inferencer: DetInferencer, path: Path, split: CocoSplit) -> list[Com
     print()
     kinds = ['bbox', 'segm'] if detector.metadata['mask_threshold'] is not None else ['bbox']
     aps = {kind: [average_precision(truth, found, kind) for found in (exported, pytorch)] for kind in kinds}
-    return [Comparison(kind, *pair, len(truth.imgs)) for kind, pair in aps.items()]
+    return [Comparison(kind, *pair, len(truth.imgs), most_lost) for kind, pair in aps.items()]
 
 
 def average_precision(truth: COCO, annotations: list[dict[str, Any]], kind: str) -> float:

@@ -1,0 +1,76 @@
+"""Static INT8 quantization of exported ONNX files, with onnxruntime's tools and images for calibration."""
+
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tokennorm.export.runtime import Detector
+
+QUANTIZED = ('Conv', 'MatMul', 'Gemm')
+MOST_IMAGES = 100
+
+
+def check_packages() -> None:
+    """Raises an ImportError with the pip line if onnxruntime's quantization is not installed."""
+    try:
+        import onnxruntime.quantization  # noqa: F401
+    except ImportError as error:
+        raise ImportError('--int8 needs onnx and onnxruntime: pip install onnx onnxruntime') from error
+
+
+def calibration_inputs(path: Path, images: Sequence[Path]) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the inputs of an exported file for at most 100 of these image files, evenly spaced.
+
+    Raises:
+        OSError: for a file that is not a readable image.
+    """
+    detector = Detector(path)
+    for i in np.unique(np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int)):
+        yield detector.inputs_of([images[i]])
+
+
+def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
+    """Returns the content of an ONNX file of `tokennorm export` with convolutions and linear layers in INT8.
+
+    Weights have one scale per output channel, activations one per tensor: the range between their extremes in the
+    calibration images. Products of two activations, as in attention and DTN, and everything after the heads stay
+    float32.
+
+    Args:
+        path: The float32 file.
+        inputs: Its inputs for calibration; at least one.
+    """
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        """Gives one batch after another to onnxruntime."""
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(inputs, None)
+
+    logging.getLogger().setLevel(max(logging.getLogger().level, logging.ERROR))  # it advises what is done here
+    with tempfile.TemporaryDirectory() as folder:
+        prepared, out = Path(folder) / 'prepared.onnx', Path(folder) / 'int8.onnx'
+        quant_pre_process(path, prepared, skip_symbolic_shape=True)
+        graph = onnx.load(prepared).graph
+        weights = {tensor.name for tensor in graph.initializer}
+        quantize_static(
+            prepared,
+            out,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(QUANTIZED),
+            nodes_to_exclude=[node.name for node in graph.node if not weights & set(node.input[1:2])],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+        quantized = onnx.load(out)
+    del quantized.metadata_props[:]
+    quantized.metadata_props.extend(onnx.load(path, load_external_data=False).metadata_props)
+    return quantized.SerializeToString()

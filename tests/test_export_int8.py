@@ -1,0 +1,94 @@
+"""INT8 files: what is quantized, how far detections move, and bad input in one line."""
+
+import logging
+import re
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+
+from tests.helpers.exporting import build, config, write
+from tokennorm.cli.export import main
+from tokennorm.export.int8 import calibration_inputs, quantize
+from tokennorm.export.runtime import Detector
+from tokennorm.export.verify import Comparison
+
+
+def batch_of_two(inputs):
+    """As the graph is fixed to: 2 images of 300 x 420 pixels."""
+    images = np.zeros((2, 3, 300, 420), np.float32)
+    height, width = inputs['images'].shape[2:]
+    images[:, :, :height, :width] = inputs['images']
+    return dict(images=images, sizes=np.repeat(inputs['sizes'], 2, axis=0))
+
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory):
+    """A float32 file, its INT8 file, and inputs. A graph for any size would take ten times as long."""
+    logging.getLogger('torch.__trace').setLevel(logging.WARNING)
+    folder = tmp_path_factory.mktemp('int8')
+    torch.manual_seed(0)
+    cfg = config(strides=(4,))
+    cfg.model.neck = None
+    path = write(cfg, build(cfg), folder / 'float32.onnx', dynamic=False)
+    images = []
+    for i in range(3):
+        images.append(folder / f'{i}.png')
+        pixels = np.random.default_rng(i).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(images[-1])
+    inputs = [batch_of_two(entry) for entry in calibration_inputs(path, images)]
+    assert len(inputs) == 3
+    (folder / 'int8.onnx').write_bytes(quantize(path, iter(inputs)))
+    return path, folder / 'int8.onnx', inputs[0]
+
+
+def test_weights_are_int8_and_products_of_activations_are_not(files):
+    path, quantized, _ = files
+    graph = onnx.load(quantized).graph
+    producers = {name: node for node in graph.node for name in node.output}
+    kinds = {'Conv': 0, 'MatMul': 0, 'Gemm': 0}
+    for node in graph.node:
+        if node.op_type in kinds and node.input[1] in producers:
+            source = producers[node.input[1]]
+            kinds[node.op_type] += source.op_type == 'DequantizeLinear' and source.input[0] not in producers
+    before = [node for node in onnx.load(path).graph.node if node.op_type == 'Conv']
+    assert kinds['Conv'] == len(before) > 0
+    assert kinds['MatMul'] + kinds['Gemm'] >= 4
+    products = {producers[node.input[1]].op_type for node in graph.node if node.op_type == 'MatMul'}
+    assert products
+    assert 'DequantizeLinear' not in products  # attention, DTN: the linear layers are Gemm here
+
+
+def test_detections_stay_near_and_metadata_stay(files):
+    path, quantized, inputs = files
+    exact, fast = Detector(path, threads=1), Detector(quantized, threads=1)
+    assert fast.metadata == exact.metadata
+    want, got = exact.run(inputs)['scores'][:, :10], fast.run(inputs)['scores'][:, :10]
+    assert 0 < np.abs(got - want).max() < 0.1
+
+
+def test_the_bound_on_the_loss():
+    within, beyond = Comparison('bbox', 0.495, 0.5, 8, 0.01), Comparison('bbox', 0.48, 0.5, 8, 0.01)
+    assert (within.equal, beyond.equal) == (True, False)
+    assert str(within).endswith('INT8 loses 0.5 AP, at most 1.0 AP')
+    assert str(beyond).endswith('INT8 loses 2.0 AP, more than 1.0 AP')
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
+        (['o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx files'),
+        (['o.onnx', '--int8', '--calibrate', '.', '--fp16'], 'without --fp16'),
+        (['o.onnx', '--int8', '--calibrate', '.'], r'\. has no images'),
+    ],
+)
+def test_bad_arguments_end_in_one_line(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        main(['retinanet_pvt-mini_fpn_bccd', 'x.pth', *words])
+    text = str(error.value) + capsys.readouterr().err
+    assert text.count('\n') <= 2
+    assert re.search(message, text), text
