@@ -100,12 +100,24 @@ def test_primary_comparisons_with_holms_correction(tmp_path):
         for seed, value in enumerate(own)
     ]
     keep(tmp_path / 'results' / 'evidence', records)
-    table = Pages({'evidence': study}, tmp_path / 'results').primary('evidence')
+    pages = Pages({'evidence': study}, tmp_path / 'results')
+    table = pages.primary('evidence')
     cells = row(table, 'DTN - LN, PVT-mini, 200 classes')
     assert cells[1] == '+5.03'
     # t = 5.0333 / (0.057735 / sqrt(3)) = 151 with 2 degrees of freedom; the two missing ones count: times 5
     assert float(cells[5]) == pytest.approx(5 * 4.386e-5, abs=5.1e-4)
     assert row(table, 'DTN - LN, Nuclei, from weights of the same norm')[1] == 'not measured'
+    advice = pages.advice('evidence')
+    assert 'Not decided: the rule needs at least two seeds' in advice[0]
+    assert 'No gain was shown.' in advice[1]
+    for stage, gain in (('bccd_own', -0.01), ('nuclei_own', 0.05)):
+        more = [
+            (Run(stage, arm, seed + 10), study.stages[stage].metric, 0.3 + 0.001 * seed * value + value * gain, {})
+            for arm, value in (('LN', 0), ('DTN', 1))
+            for seed in range(3)
+        ]
+        keep(tmp_path / 'results' / 'evidence', more)
+    assert 'Pretrain with DTN and keep it' in Pages({'evidence': study}, tmp_path / 'results').advice('evidence')[0]
 
 
 def test_lambda_and_corrupted_images(study, tmp_path):

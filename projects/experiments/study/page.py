@@ -36,6 +36,7 @@ SUMMARY = {
     'ViT, 8 x 8, 40 classes, 10 epochs': 'real/vit_p8',
     'Blood cells, box AP, pretrained with the same norm': 'evidence/bccd_own',
     'Nuclei, mask AP, pretrained with the same norm': 'evidence/nuclei_own',
+    'Raccoons, box AP, pretrained with the same norm': 'evidence/raccoon_own',
 }
 
 
@@ -158,42 +159,49 @@ class Pages:
             rows.append(_row(cells))
         return rows
 
+    def planned(self, study: str) -> dict[tuple[str, str, str], tuple[Difference | None, float | None]]:
+        """The difference of each primary comparison of a study, and its p value with Holm's correction over all.
+
+        There is no p value with fewer than two seeds. What is missing counts as a comparison.
+        """
+        comparisons = self.studies[study].primary
+        found = [self.difference(f'{study}/{stage}', arm, other) for stage, arm, other in comparisons]
+        tested = [d is not None and d.p is not None and len(d.values) > 1 for d in found]
+        corrected = holm([d.p if is_tested else 1.0 for d, is_tested in zip(found, tested, strict=True)])
+        ps = [p if is_tested else None for p, is_tested in zip(corrected, tested, strict=True)]
+        return dict(zip(comparisons, zip(found, ps, strict=True), strict=True))
+
     def primary(self, study: str) -> list[str]:
-        """The comparisons that a study planned as primary, with Holm's correction over all of them."""
-        planned = self.studies[study].primary
-        found = [self.difference(f'{study}/{stage}', arm, other) for stage, arm, other in planned]
-        tested = [i for i, d in enumerate(found) if d is not None and d.p is not None and len(d.values) > 1]
-        ones = [found[i].p if i in tested else 1.0 for i in range(len(found))]  # what is missing counts as a test
-        corrected = holm(ones)
+        """The comparisons that a study planned as primary."""
         rows = _head(['planned comparison', 'mean', '95% interval', 'of', 'per seed', "p, Holm's correction"])
-        for i, ((stage, arm, other), difference) in enumerate(zip(planned, found, strict=True)):
+        for (stage, arm, other), (difference, p) in self.planned(study).items():
             title = f'{arm} - {other}, {self.studies[study].stages[stage].title}'
             if difference is None:
                 rows.append(_row([title, MISSING, '', '', '', '']))
                 continue
-            each = ', '.join(f'{value:+.2f}' for value in difference.values)
-            p = f'{corrected[i]:.3f}' if i in tested else 'no test with one seed'
-            interval = self._interval(difference)
-            rows.append(_row([title, f'{difference.mean:+.2f}', interval, _covers(difference), each, p]))
+            cells = [title, f'{difference.mean:+.2f}', self._interval(difference), _covers(difference)]
+            cells += [', '.join(f'{value:+.2f}' for value in difference.values)]
+            rows.append(_row([*cells, 'no test with one seed' if p is None else f'{p:.3f}']))
         return rows
 
     def advice(self, study: str) -> list[str]:
-        """What follows from the planned comparisons, by the rule that the plan fixed before the first run."""
-        shown = {}
-        for stage, arm, other in self.studies[study].primary:
-            difference = self.difference(f'{study}/{stage}', arm, other)
-            one_seed = difference is None or len(difference.values) < 2
-            shown[stage, arm, other] = None if one_seed else difference.is_shown and difference.mean > 0
-        own = [shown[stage, 'DTN', BASELINE] for stage in ('bccd_own', 'nuclei_own')]
+        """What follows from the primary comparisons, by the rule that the plan fixed before the first run."""
+        holds = {
+            key: None if p is None else p < 0.05 and difference.mean > 0
+            for key, (difference, p) in self.planned(study).items()
+        }
+        own = [holds[stage, 'DTN', BASELINE] for stage in ('bccd_own', 'nuclei_own')]
         if any(own):
-            text = 'Pretrain with DTN and keep it in the detector: there it beat LayerNorm in both steps.'
+            text = 'Pretrain with DTN and keep it: AP was higher than with LayerNorm in pretraining and detector.'
         elif None in own:
-            text = 'Not decided yet: the comparison needs at least two seeds on both detection tasks.'
+            text = 'Not decided: the rule needs at least two seeds of both detectors.'
         else:
             text = 'Use LayerNorm: pretraining and detecting with DTN was not shown to be better.'
-        local = shown['pvt_mini', 'local', BASELINE]
-        verdict = 'not decided yet' if local is None else 'it beat LayerNorm' if local else 'no gain was shown'
-        return [f'- **DTN in detectors.** {text}', f'- **Local norm, in classification.** {verdict.capitalize()}.']
+        local = holds['pvt_mini', 'local', BASELINE]
+        verdict = (
+            'Not decided.' if local is None else 'More accurate than LayerNorm.' if local else 'No gain was shown.'
+        )
+        return [f'- **DTN in detectors.** {text}', f'- **Local norm, in classification.** {verdict}']
 
     def corrupted(self, name: str) -> list[str]:
         """Accuracy on corrupted images, over the seeds for which every evaluated arm has it."""
