@@ -53,7 +53,6 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe, trained_meta
     from tokennorm.config_tree import is_classifier
     from tokennorm.engine.build import build_runner
-    from tokennorm.engine.checks import check_classes
     from tokennorm.engine.config import load_config
     from tokennorm.engine.summary import describe_data
     from tokennorm.engine.training import test
@@ -74,16 +73,13 @@ def main(argv: list[str]) -> None:
         content = read_checkpoint(args.checkpoint)
         meta = trained_meta(content)
         use_trained_size(cfg, meta)
-    cfg.load_from = args.checkpoint
+    cfg.load_from, cfg.resume = args.checkpoint, False  # the config of a resumed run has True
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         cfg = _show_predictions(cfg, args, classifier)
     print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
     runner = build_runner(cfg, splits=('test',))
-    with user_errors(RuntimeError, OSError, ValueError):
-        if meta.get('classes'):
-            check_classes(meta['classes'], runner.test_dataloader.dataset.metainfo['classes'], args.checkpoint)
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))

@@ -105,29 +105,31 @@ def _warn_of_an_earlier_training(work_dir: str) -> None:
 def _load_from(runner: Runner, cfg: Config, training: bool) -> None:
     """Checks that the checkpoint of `load_from` fits, since mmengine silently skips tensors that do not.
 
-    To resume, all tensors must fit and the classes must be the same. Otherwise a checkpoint of another layout is
-    converted. A training run may have other heads than the checkpoint; they are reported.
+    To resume or to test, all tensors must fit and the classes must be the same. Unless it is resumed, a checkpoint of
+    another layout is converted. A new training run may have other heads than the checkpoint; they are reported.
     """
     if not (checkpoint := cfg.get('load_from')):
         return
     model = unwrapped(runner.model)
     content = read_checkpoint(checkpoint)
     state_dict = state_dict_in(content, checkpoint)
+    if cfg.get('resume') and 'optimizer' not in content:
+        raise CheckpointError(
+            f'--resume: {checkpoint} has only weights, not the state of a training run. '
+            f'To start a new run from them: --init {checkpoint}'
+        )
+    if cfg.get('resume') or not training:
+        loader = runner.train_dataloader if training else runner.test_dataloader
+        classes = common_meta(getattr(loader.dataset, 'metainfo', None)).get('classes')
+        trained = trained_meta(content).get('classes')
+        if classes and trained:
+            check_classes(trained, classes, checkpoint)
     if not cfg.get('resume'):
         converted, report = convert_detector(model, state_dict, checkpoint, new_heads=training)
         if training:
             runner.logger.info(str(report))
         runner.register_hook(_ConvertedWeights(converted), priority='VERY_HIGH')  # before EMAHook copies them
         return
-    if 'optimizer' not in content:
-        raise CheckpointError(
-            f'--resume: {checkpoint} has only weights, not the state of a training run. '
-            f'To start a new run from them: --cfg-options load_from={checkpoint}'
-        )
-    metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None)
-    classes, trained = common_meta(metainfo).get('classes'), trained_meta(content).get('classes')
-    if classes and trained:
-        check_classes(trained, classes, checkpoint)
     check_fit(model, state_dict, checkpoint)
 
 
