@@ -120,8 +120,8 @@ def count(folder: str, name: str) -> dict[str, int]:
 
 HEADING = """# Model zoo
 
-All configs of COCO and ImageNet. This project has not trained on either, so it reports no results of its own here; trial
-and demo configs are in [choose a config](guides/configs.md).
+All configs of COCO and ImageNet. This project has not trained on either, so it reports no results of its own here;
+trial and demo configs are in [choose a config](guides/configs.md).
 
 ## Support matrix
 
