@@ -8,7 +8,7 @@ from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
-from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.backbones import PYRAMIDS, build
 from tests.helpers.cases import slow
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.vit import small_vit
@@ -54,7 +54,7 @@ def test_layer_norm_counts_as_in_torch():
 
 
 @pytest.mark.parametrize('norm', ['LN', slow('DTN')])
-@pytest.mark.parametrize('cls', [slow(cls) if cls is PVT else cls for cls in BACKBONES] + ['ViT'])
+@pytest.mark.parametrize('cls', [slow(cls) if cls is PVT else cls for cls in PYRAMIDS] + ['ViT'])
 def test_counting_from_shapes_is_counting_a_forward_pass(cls, norm):
     """At 64 x 64, where PVT's positions are not resized: mmengine counts that."""
     options = dict(token_norm_cfg=dict(type=norm), stem_cfg=dict(type='DualPatchEmbed'))

@@ -12,10 +12,7 @@ from tests.helpers.compare import assert_near
 from tests.helpers.pvt_v2 import ARCH, mmdets_model, published_layout, small_pvt_v2, timms_model
 from tests.helpers.weights import randomise
 from tokennorm.backbones import PVTv2
-from tokennorm.backbones.pvt_v2 import ARCHS
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
-from tokennorm.layers import DualPatchEmbed, PatchEmbed
-from tokennorm.norms import DTN
 
 SIZES = [(224, 224), (161, 223)]
 
@@ -70,55 +67,13 @@ def test_maps_smaller_than_the_reduction_give_one_key():
     assert [tuple(out.shape[2:]) for out in model(torch.randn(1, 3, 20, 40))] == [(5, 10), (3, 5), (2, 3), (1, 2)]
 
 
-@pytest.mark.parametrize('linear', [False, True])
-@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
-@pytest.mark.parametrize('norm', ['LN', 'DTN'])
-def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem, linear):
-    model = small_pvt_v2(
-        arch=ARCH | dict(linear=linear), token_norm_cfg=dict(type=norm), stem_cfg=dict(type=stem), in_channels=4
-    )
-    outs = model(torch.randn(2, 4, 75, 101))
-    shapes = [(2, 8, 19, 26), (2, 16, 10, 13), (2, 40, 5, 7), (2, 64, 3, 4)]
-    assert [tuple(out.shape) for out in outs] == shapes
-    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
-
-
-def test_token_norms_in_all_blocks_and_overlapping_dual_stem():
-    model = small_pvt_v2(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
-    kinds = [[type(block.norm1), type(block.norm2)] for stage in model.stages for block in stage.blocks]
-    assert kinds == [[DTN, DTN]] * 5
-    assert [stage.blocks[0].norm1.pool for stage in model.stages] == [4, 2, 1, 1]
-    stem = model.stages[0].patch_embed
-    assert type(stem) is DualPatchEmbed
-    assert stem.patch_norm.normalized_shape == (147,)
-    assert {type(stage.patch_embed) for stage in model.stages[1:]} == {PatchEmbed}
-
-
-def test_arch_table_is_the_published_one():
-    """Parameters of the authors' classifiers, heads of 1000 classes included, in millions (their model zoo)."""
-    published = {'b0': 3.7, 'b1': 14.0, 'b2': 25.4, 'b2-li': 22.6, 'b3': 45.2, 'b4': 62.6, 'b5': 82.0}
-    assert list(ARCHS) == list(published)
-    for arch, expected in published.items():
-        with torch.device('meta'):
-            model = PVTv2(arch)
-        head = 1000 * (model.embed_dims[-1] + 1)
-        assert round((sum(p.numel() for p in model.parameters()) + head) / 1e6, 1) == expected, arch
-
-
-def test_start_is_the_published_one():
+def test_initial_convolutions_are_the_published_ones():
     model = PVTv2(dict(ARCH, embed_dims=[32, 64, 80, 128], linear=True))
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            assert 0.017 < module.weight.std() < 0.023, name
-            assert (module.bias == 0).all(), name
-        elif isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d):
             fan_out = module.kernel_size[0] ** 2 * module.out_channels / module.groups
             assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.15), name
             assert (module.bias == 0).all(), name
-    eps = {name: m.eps for name, m in model.named_modules() if isinstance(m, nn.LayerNorm)}
-    assert {e for name, e in eps.items() if 'attn.norm' in name or 'patch_embed' in name} == {1e-5}
-    assert {e for name, e in eps.items() if 'attn.norm' not in name and 'patch_embed' not in name} == {1e-6}
 
 
 @pytest.mark.parametrize('layout', ['published', 'timm', 'mmdet', 'ours'])

@@ -7,17 +7,14 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from mmdet.models.backbones.swin import swin_converter
-from torch import nn
 
 from tests.helpers.compare import assert_near
 from tests.helpers.swin import ARCH, mmdets_model, published_layout, small_swin, timms_model
 from tests.helpers.weights import randomise
 from tokennorm.backbones import Swin
-from tokennorm.backbones.swin import ARCHS, relative_positions, shift_mask
+from tokennorm.backbones.swin import relative_positions, shift_mask
 from tokennorm.checkpoints import from_published_swin, load_pretrained
-from tokennorm.layers import DualPatchEmbed
 from tokennorm.layers.attention import attend_with_bias
-from tokennorm.norms import DTN
 
 
 def test_equals_the_published_backbone(published_case):
@@ -123,60 +120,9 @@ def test_shift_mask_connects_original_neighbors():
     assert (shift_mask((height, width), window, (0, 0), mask) == 0).all()
 
 
-@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
-@pytest.mark.parametrize('norm', ['LN', 'DTN'])
-def test_every_parameter_gets_a_gradient_at_an_odd_size(norm, stem):
-    model = small_swin(token_norm_cfg=dict(type=norm), stem_cfg=dict(type=stem), window_size=3, in_channels=4)
-    outs = model(torch.randn(2, 4, 75, 101))
-    shapes = [(2, 8, 19, 26), (2, 16, 10, 13), (2, 32, 5, 7), (2, 64, 3, 4)]
-    assert [tuple(out.shape) for out in outs] == shapes
-    sum((out * torch.randn_like(out)).sum() for out in outs).backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
-
-
-def test_images_of_a_batch_do_not_see_each_other():
-    model = randomise(small_swin())
-    images = torch.randn(3, 3, 75, 101)
-    for needs_grad in (False, True):
-        with torch.set_grad_enabled(needs_grad):
-            alone = torch.cat([model(image[None])[1] for image in images])
-            assert_near('stage 1', model(images)[1], alone)
-
-
-def test_token_norms_stand_in_all_blocks():
-    model = small_swin(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
-    kinds = [[type(block.norm1), type(block.norm2)] for stage in model.stages for block in stage.blocks]
-    assert kinds == [[DTN, DTN]] * 7
-    assert [stage.blocks[0].norm1.pool for stage in model.stages] == [4, 2, 1, 1]
-    assert type(model.stages[0].patch_embed) is DualPatchEmbed
-    assert sum(type(module) is DTN for module in model.modules()) == 14
-    assert {m.eps for m in small_swin().modules() if isinstance(m, nn.LayerNorm)} == {1e-5}
-
-
-def test_arch_table_is_the_published_one():
-    """Parameters of the authors' classifiers, heads of 1000 classes included, in millions (Swin, Table 1)."""
-    published = {'tiny': 28.3, 'small': 49.6, 'base': 87.8, 'large': 196.5}
-    assert list(ARCHS) == list(published)
-    for arch, expected in published.items():
-        with torch.device('meta'):
-            model = Swin(arch, out_type='avg_featmap')
-        head = 1000 * (model.embed_dims[-1] + 1)
-        assert round((sum(p.numel() for p in model.parameters()) + head) / 1e6, 1) == expected, arch
-
-
-def test_start_is_the_published_one():
+def test_initial_bias_tables():
     model = small_swin(arch=dict(ARCH, embed_dims=[16, 32, 64, 128]))
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            assert 0.017 < module.weight.std() < 0.023, name
-            assert module.bias is None or (module.bias == 0).all(), name
     assert 0.015 < model.stages[3].blocks[0].attn.relative_position_bias_table.std() < 0.025
-
-
-@pytest.mark.parametrize('window_size', [1, 0])
-def test_a_window_is_at_least_two_tokens(window_size):
-    with pytest.raises(ValueError, match=r'Swin: window_size='):
-        small_swin(window_size=window_size)
 
 
 def test_checkpoint_conversion_agrees_with_mmdet():

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from torch import distributed as torch_dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.backbones import PYRAMIDS, build
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 from tests.helpers.timm_models import CASES as TIMM_CASES
@@ -185,7 +185,7 @@ def check_no_parameter_is_unused(model, *size):
 
 
 @pytest.mark.parametrize('out_indices', [(0,), (0, 2), *map(slow, [(1,), (2,), (0, 1, 2)])])
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', PYRAMIDS)
 def test_no_backbone_needs_find_unused_parameters(cls, out_indices, group_of_one):
     for kwargs in (dict(), dict(frozen_stages=1), dict(with_cp=True), dict(token_norm_stages=3)):
         model = build(
@@ -211,7 +211,7 @@ def test_nor_do_timms(name, group_of_one):
 
 
 def test_a_parameter_that_is_unused_would_be_found(group_of_one):
-    model = build(next(iter(BACKBONES)))
+    model = build(next(iter(PYRAMIDS)))
     model.spare = torch.nn.Parameter(torch.zeros(1))
     with pytest.raises(RuntimeError, match='find_unused_parameters'):
         check_no_parameter_is_unused(model, 52, 36)

@@ -6,7 +6,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.backbones import PYRAMIDS, build
 from tests.helpers.compare import assert_near
 from tests.helpers.norms import NORMS, cfg_of
 from tokennorm import norms
@@ -109,7 +109,7 @@ def test_statistics_across_tokens_need_a_grid(name):
 
 
 @of_every_norm
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', PYRAMIDS)
 def test_backbones_run_with_it_everywhere(cls, name):
     """In blocks and out of them, at an odd size, with padding in the batch, recomputed or not."""
     model = build(cls, token_norm_cfg=cfg_of(name), norm_cfg=cfg_of(name), token_norm_stages=3)
@@ -133,7 +133,7 @@ def test_backbones_run_with_it_everywhere(cls, name):
 
 
 @pytest.mark.parametrize('name', RUNNING)
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', PYRAMIDS)
 def test_norm_eval_keeps_running_statistics(cls, name):
     for norm_eval in (True, False):
         model = build(cls, token_norm_cfg=cfg_of(name), norm_cfg=cfg_of(name), norm_eval=norm_eval).train()
@@ -144,7 +144,7 @@ def test_norm_eval_keeps_running_statistics(cls, name):
             assert torch.equal(value, before[key]) is norm_eval, key
 
 
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', PYRAMIDS)
 def test_frozen_stages_keep_running_statistics(cls):
     model = build(cls, token_norm_cfg=dict(type='BN'), norm_cfg=dict(type='BN'), frozen_stages=1).train()
     before = statistics_of(model)
@@ -153,7 +153,7 @@ def test_frozen_stages_keep_running_statistics(cls):
         assert torch.equal(value, before[key]) is key.startswith('stages.0.'), key
 
 
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', PYRAMIDS)
 def test_batch_norms_of_a_backbone_synchronize(cls):
     model = build(cls, token_norm_cfg=dict(type='BN'), norm_cfg=dict(type='BN'))
     image = torch.randn(2, 3, 64, 64)
