@@ -132,7 +132,7 @@ def test_other_classes_get_new_heads(tmp_path):
         convert_detector(model, theirs.state_dict(), 'mmdet.pth')
     converted, report = convert_detector(model, theirs.state_dict(), 'mmdet.pth', new_heads=True)
     assert report.missing == report.unexpected == heads
-    assert '2 missing, initialized anew: bbox_head.retina_cls.weight, bbox_head.retina_cls.bias' in str(report)
+    assert '2 missing, newly initialized: bbox_head.retina_cls.weight, bbox_head.retina_cls.bias' in str(report)
     assert set(model.state_dict()) - set(converted) == set(heads)
     assert torch.equal(converted['neck.fpn_convs.0.conv.weight'], theirs.neck.fpn_convs[0].conv.weight)
     incomplete = theirs.state_dict()

@@ -161,7 +161,7 @@ def test_converted_checkpoints_have_tokennorm_keys_and_sizes(tmp_path, capsys):
     for part in (
         'names of timm',
         '7 resized: stages.0.blocks.0.attn.relative',
-        '8 missing, initialized anew: stages.0.norm',
+        '8 missing, newly initialized: stages.0.norm',
         'head.fc.bias',
     ):
         assert part in printed

@@ -32,7 +32,7 @@ class LoadReport:
     note: str = ''
 
     def __str__(self) -> str:
-        kinds = dict(resized='resized', missing='missing, initialized anew', unexpected='unexpected')
+        kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='unexpected')
         counts = [
             f'{len(keys)} {text}: {shorten(keys)}' for kind, text in kinds.items() if (keys := getattr(self, kind))
         ]

@@ -114,7 +114,7 @@ def convert_detector(
         model: The detector.
         state_dict: Its parameters and buffers. It is not changed.
         source: File or URL, for messages.
-        new_heads: Initialize parameters outside the backbone anew if the file has none of their name and shape, and
+        new_heads: Newly initialize parameters outside the backbone if the file has none of their name and shape, and
             leave out those that the model does not have: other classes, or another detector. False is an error.
 
     Returns:
