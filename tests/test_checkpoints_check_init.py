@@ -24,8 +24,8 @@ def test_missing_weights_stop_it_with_what_makes_them(tmp_path, monkeypatch):
     for part in (
         'work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth not found',
         'tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py',
-        'model.backbone.init_cfg.checkpoint=FILE',
-        'model.backbone.init_cfg=None',
+        '--init FILE',
+        '--init none',
     ):
         assert part in str(error.value)
 

@@ -145,7 +145,7 @@ def test_initialization_without_a_checkpoint_stays():
     assert cfg.model.backbone.init_cfg == dict(type='Normal', layer='Linear')
 
 
-def test_resume_without_a_checkpoint_keeps_the_initial_weights(boxes, tmp_path, monkeypatch, capsys):
+def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeypatch, capsys):
     seen = []
 
     def build(cfg, splits):
@@ -157,7 +157,10 @@ def test_resume_without_a_checkpoint_keeps_the_initial_weights(boxes, tmp_path, 
         with pytest.raises(UserError, match='enough'):
             training.train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
         torch.save(dict(state_dict={}, optimizer={}), tmp_path / 'epoch_1.pth')
-    assert seen == [(False, PUBLISHED['retinanet_pvt-t'].url), (True, None)]
+    options = {'model.backbone.init_cfg': None}
+    with pytest.raises(UserError, match='enough'):
+        training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
+    assert seen == [(False, PUBLISHED['retinanet_pvt-t'].url), (True, None), (False, None)]
     assert capsys.readouterr().out.count('Initial weights: ') == 1
 
 

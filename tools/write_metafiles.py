@@ -137,8 +137,8 @@ combinations are options:
 # Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
 --cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
 # random initialization, or other weights
---cfg-options model.backbone.init_cfg=None
---cfg-options model.backbone.init_cfg.checkpoint=FILE
+--init none
+--init FILE
 ```
 
 PVT with DTN has the heads (4, 4, 5, 8) of the DTN authors' code, PVT with LayerNorm its own (1, 2, 5, 8), for which

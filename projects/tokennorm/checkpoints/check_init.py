@@ -56,8 +56,8 @@ def how_to_start(checkpoint: str) -> str:
     ways = ', or '.join(
         [
             *make,
-            'use a file with `--cfg-options model.backbone.init_cfg.checkpoint=FILE`',
-            'begin with random weights with `--cfg-options model.backbone.init_cfg=None`.',
+            'use a file with `--init FILE`',
+            'choose a random initialization with `--init none`.',
         ]
     )
     return ways[0].upper() + ways[1:]

@@ -35,7 +35,8 @@ def choose_config(
     objects = 'masks' if masks else 'boxes'
     reason = f'the data has {objects}'
     if model is None:
-        model, why = _by_hardware(masks, norm != 'ln' or stem != 'plain', has_gpu)
+        with user_errors(ValueError):
+            model, why = _by_hardware(masks, norm != 'ln' or stem != 'plain', has_gpu)
         reason += f', and {why}'
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
         raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm dtn')

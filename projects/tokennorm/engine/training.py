@@ -29,6 +29,8 @@ from tokennorm.engine.work_dir import locked_work_dir
 from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
 
+WEIGHT_OPTIONS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -87,7 +89,7 @@ def train(
         stem: 'plain' (default) or 'dpn', where no config is named.
         init: Initial weights: 'coco' is mmdet's published detector, 'imagenet' the backbone that the config names,
             'none' a random initialization; or a file, a URL or a work directory, of a detector or of a backbone. With
-            `data`, None is 'coco' where such a detector exists; otherwise it is what the config names.
+            `data`, None is 'coco' where such a detector exists; otherwise it is what the config or `cfg_options` name.
         work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
         epochs: Length of training; every schedule follows it.
         lr: Learning rate.
@@ -137,8 +139,9 @@ def train(
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
-        with user_errors(CheckpointError, OSError):
-            initial_weights.extend(use_initial_weights(cfg, init, own_data))
+        if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
+            with user_errors(CheckpointError, OSError):
+                initial_weights.extend(use_initial_weights(cfg, init, own_data))
 
     cfg = load_config(
         config,
