@@ -80,13 +80,15 @@ def test_masks_must_be_in_every_split(tmp_path):
     assert choose_config(str(tmp_path), 'mini')[0] == 'retinanet_pvt-mini_fpn'
 
 
-def test_norm_and_stem_choose_a_variant(boxes, package):
+def test_norm_and_stem_choose_a_variant(boxes, masks, package):
     package(True)
     assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
-    with pytest.raises(UserError, match=r'no retinanet_pvt-mini-dpn_fpn; .* of pvt-t, pvt-s, pvtv2-b2'):
+    with pytest.raises(UserError, match=r'masks --model vit-s has --norm ln --stem plain; .*: pvt-t, pvt-s, '):
+        choose_config(masks, 'vit-s', 'dtn')
+    with pytest.raises(UserError, match=r'no retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')
 
 

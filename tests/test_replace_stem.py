@@ -11,7 +11,7 @@ from tests.helpers.third_party import MODELS, maps, timm_swin, vit, with_random_
 from tokennorm import replace_norms, replace_stem
 from tokennorm.layers import DualPatchEmbed
 
-WITHOUT = ('t2t',)
+WITHOUT = ('t2t', 'edgenext, attention named xca', 'maxvit, block named attn_block')  # convolutions as stems
 
 
 @pytest.mark.parametrize('name', [name for name in MODELS if name not in WITHOUT])
@@ -65,8 +65,9 @@ def test_both_options_in_either_order(stem_first):
 
 
 def test_what_has_no_such_patch_embedding_raises():
-    with pytest.raises(ValueError, match='T2T_ViT has none'):
-        replace_stem(MODELS['t2t'][0](), dict(type='DualPatchEmbed'))
+    for name, kind in zip(WITHOUT, ('T2T_ViT', 'EdgeNeXt', 'MaxxVit'), strict=True):
+        with pytest.raises(ValueError, match=f'{kind} has none'):
+            replace_stem(MODELS[name][0](), dict(type='DualPatchEmbed'))
     with pytest.raises(ValueError, match=r"name='blocks\.0' must be a patch embedding .* has patch_embed"):
         replace_stem(vit(), dict(type='DualPatchEmbed'), name='blocks.0')
     with pytest.raises(ValueError, match="no type 'DualPatch'"):

@@ -1,5 +1,6 @@
 """Compares a config with its annotation files, and the parts of a detector with each other, before training begins."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def check_strides(model: nn.Module) -> None:
     if info is None or neck is None or strides is None:
         return
     strides = [stride[0] for stride in strides]
-    side = 4 * max(*strides, *(entry['reduction'] for entry in info))
+    side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))
     was_training, device = neck.training, next(model.parameters()).device
     neck.eval()  # keeps the statistics of batch norms
     with FakeTensorMode(allow_non_fake_inputs=True):  # shapes only
@@ -210,7 +211,10 @@ def check_strides(model: nn.Module) -> None:
 
 def _strides_from(model: nn.Module) -> str:
     """The settings that decide on the strides of the feature maps."""
-    if len(model.backbone.feature_info) == 1:
+    reductions = [entry['reduction'] for entry in model.backbone.feature_info]
+    if len(reductions) == 1 and reductions[0] not in (4, 8, 16, 32):
+        return f'the stride {reductions[0]} of the backbone to 16, in timm with timm_args=dict(patch_size=16)'
+    if len(reductions) == 1:
         return "the neck to dict(type='tokennorm.SimpleFeaturePyramid', start_level=...), for one feature map"
     return 'out_indices of the backbone, start_level and num_outs of the neck'
 

@@ -41,11 +41,16 @@ def choose_config(
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
         raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm dtn')
     known = {path.stem for path in config_files()}
-    names = {key: names[masks].format(_SUFFIX[norm, stem]) for key, names in MODEL_NAMES.items() if key != 'trial'}
-    name = MODEL_NAMES['trial'][masks] if model == 'trial' else names[model]
+    name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
     if name not in known:
-        others = ', '.join(key for key, other in names.items() if other in known)
-        raise UserError(f'--norm {norm} --stem {stem}: there is no {name}; --model has this variant of {others}')
+        suffixes = {variant: MODEL_NAMES[model][masks].format(suffix) for variant, suffix in _SUFFIX.items()}
+        has = ', '.join(f'--norm {n} --stem {s}' for (n, s), other in suffixes.items() if other in known)
+        same = {key: names[masks].format(_SUFFIX[norm, stem]) for key, names in MODEL_NAMES.items() if key != 'trial'}
+        others = ', '.join(key for key, other in same.items() if other in known) or 'none'
+        raise UserError(
+            f'--norm {norm} --stem {stem}: there is no {name}. For {objects} --model {model} has {has}; '
+            f'models with --norm {norm} --stem {stem}: {others}'
+        )
     return name, f'{name}: {reason}'
 
 
