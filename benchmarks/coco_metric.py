@@ -2,7 +2,7 @@
 
     python benchmarks/coco_metric.py [--images 2000] [--detections 100]
 
-Both metrics get the same random boxes: ten objects per image of eight classes, 85 % of them detected with jitter, and
+Both metrics get the same random boxes: ten objects per image of eight classes, 85% of them detected with jitter, and
 random boxes up to the given number of detections. The time is that of `evaluate`, loading of the detections included.
 CPU time is that of all threads of the process; other programs disturb it less than wall time.
 """

@@ -35,7 +35,7 @@ BACKBONES = {
 }
 
 
-def randomised(backbone):
+def randomized(backbone):
     """Weights that make attention anything but uniform."""
     torch.manual_seed(0)
     for parameter in backbone.parameters():
@@ -101,7 +101,7 @@ def test_weights_are_those_of_torch(mask):
 @pytest.mark.parametrize('name', BACKBONES)
 def test_a_look_sees_what_the_blocks_compute(name):
     """The captured weights times values, projected, are the attention's output; the backbone's own is not changed."""
-    backbone = randomised(BACKBONES[name]()).eval()
+    backbone = randomized(BACKBONES[name]()).eval()
     images = torch.randn(1, 3, 80, 56)
     outputs = {}
     blocks = find_blocks(backbone)
@@ -166,7 +166,7 @@ def test_places_are_those_of_the_tokens_that_attention_gets(name, monkeypatch):
 
 
 def test_mean_attention_distance_is_over_the_tokens_of_the_image(monkeypatch):
-    backbone = randomised(BACKBONES['swin']())
+    backbone = randomized(BACKBONES['swin']())
     layer = look(backbone, torch.randn(1, 3, 80, 56))[-1]
     whole = layer.attention.mean_distances()
     monkeypatch.setattr('tokennorm.analysis.probe._CHUNK', 1)
@@ -196,7 +196,7 @@ def test_uniform_attention_distance_excludes_shifted_windows():
 
 def test_padding_has_no_place():
     """An image of 40 x 32 pixels in a batch of 64 x 64: what is measured is inside."""
-    backbone = randomised(BACKBONES['vit']())
+    backbone = randomized(BACKBONES['vit']())
     images = note_image_sizes(F.pad(torch.randn(1, 3, 40, 32), (0, 32, 0, 24)), [(40, 32)])
     layers = look(backbone, images)
     for layer in layers:

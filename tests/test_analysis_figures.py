@@ -81,10 +81,10 @@ def classifiers(tmp_path_factory, images):
     return folder
 
 
-def check_picture(path, min_colours=50):
+def check_picture(path, min_colors=50):
     picture = cv2.imread(str(path))
     assert min(picture.shape[:2]) > 250
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > min_colours
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > min_colors
 
 
 FIGURES = ('magnitude', 'attention-distance', 'variation', 'directions')
@@ -125,7 +125,7 @@ def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
 def test_what_needs_no_images(figure, checkpoints, tmp_path):
     few = ['--layers', 1, 5] if figure == 'positions' else []
     analyze(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')
-    check_picture(tmp_path / 'a.png', min_colours=20)
+    check_picture(tmp_path / 'a.png', min_colors=20)
 
 
 def test_lambda_of_a_training(tmp_path):

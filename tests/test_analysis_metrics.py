@@ -90,8 +90,8 @@ def test_norms_without_a_known_mean_are_refused():
 def test_principal_components_are_those_of_numpy():
     rng = np.random.default_rng(0)
     tokens = rng.normal(size=(40, 6)) @ rng.normal(size=(6, 6)) + 5
-    centred = tokens - tokens.mean(0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = tokens - tokens.mean(0)
+    left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
     points, shares = principal_components(torch.from_numpy(tokens))
     assert points.shape == (40, 2)
     np.testing.assert_allclose(points.abs().numpy(), np.abs(left * sizes)[:, :2], rtol=1e-9)

@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.helpers.backbones import ARCH, BACKBONES, PYRAMIDS, SR_RATIOS, VIT_ARCH, blocks, build, parts
 from tests.helpers.compare import assert_near
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT, pvt, pvt_v2, swin, vit
 from tokennorm.layers import DualPatchEmbed
 from tokennorm.layers import block as layers
@@ -66,7 +66,7 @@ def test_every_parameter_gets_a_gradient_at_an_odd_size(cls, kwargs, norm, stem)
 @of_every_form
 def test_images_of_a_batch_do_not_see_each_other(cls, kwargs):
     """With and without gradients, which Swin's attention computes by different kernels."""
-    model = randomise(build(cls, token_norm_cfg=dict(type='DTN'), **kwargs))
+    model = randomize(build(cls, token_norm_cfg=dict(type='DTN'), **kwargs))
     images = torch.randn(3, 3, 75, 101)
     for needs_grad in (False, True):
         with torch.set_grad_enabled(needs_grad):

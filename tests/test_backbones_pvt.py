@@ -15,13 +15,13 @@ from torch import nn
 
 from tests.helpers.compare import assert_near
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
 
 
 def test_dtn_variants_have_more_heads_and_the_same_parameters():
-    """Eq. 7 of the DTN paper then centres the heads of every stage on different neighbours of a token."""
+    """Eq. 7 of the DTN paper then centers the heads of every stage on different neighbors of a token."""
     with torch.device('meta'):
         plain, dtn = (PVT(arch, token_norm_cfg=dict(type='DTN')) for arch in ('small', 'small-dtn'))
     for model, num_heads in ((plain, [1, 2, 5, 8]), (dtn, [4, 4, 5, 8])):
@@ -30,11 +30,11 @@ def test_dtn_variants_have_more_heads_and_the_same_parameters():
     of_norms = ('mean_logit', 'var_logit', 'position')
     shapes = [{n: p.shape for n, p in m.named_parameters() if not n.endswith(of_norms)} for m in (plain, dtn)]
     assert shapes[0] == shapes[1]
-    centred = PVT('tiny-dtn', token_norm_cfg=dict(type='DTN')).stages[0].blocks[0].norm1.position
-    assert centred.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
+    centered = PVT('tiny-dtn', token_norm_cfg=dict(type='DTN')).stages[0].blocks[0].norm1.position
+    assert centered.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
 
 
-def mmdets_twin(ours):
+def mmdets_pvt(ours):
     """mmdet's PVT with the weights of ours."""
     theirs = PyramidVisionTransformer(
         embed_dims=8,
@@ -63,17 +63,17 @@ def test_equals_the_published_backbone(published_case):
 
 @pytest.mark.parametrize('size', [(224, 224), (64, 96)])
 def test_equals_mmdets_pvt_with_the_same_weights(size):
-    ours = randomise(small_pvt(norm_cfg=dict(type='LN', eps=1e-6)))
+    ours = randomize(small_pvt(norm_cfg=dict(type='LN', eps=1e-6)))
     image = torch.randn(2, 3, *size)
-    for stage, (actual, expected) in enumerate(zip(ours(image), mmdets_twin(ours)(image), strict=True)):
+    for stage, (actual, expected) in enumerate(zip(ours(image), mmdets_pvt(ours)(image), strict=True)):
         assert_near(f'stage {stage}', actual, expected)
 
 
 def test_keys_are_reduced_by_whole_cells_as_in_mmdets():
     """100 x 68: the first stage's 25 x 17 tokens give 3 x 2 keys, and what is left over none."""
-    ours = randomise(small_pvt(norm_cfg=dict(type='LN', eps=1e-6)))
+    ours = randomize(small_pvt(norm_cfg=dict(type='LN', eps=1e-6)))
     image = torch.randn(1, 3, 100, 68)
-    assert_near('stage 0', ours(image)[0], mmdets_twin(ours)(image)[0])
+    assert_near('stage 0', ours(image)[0], mmdets_pvt(ours)(image)[0])
 
 
 def test_retinanet_on_ours_and_on_mmdets_gives_the_same_boxes():
@@ -85,13 +85,13 @@ def test_retinanet_on_ours_and_on_mmdets_gives_the_same_boxes():
     with DefaultScope.overwrite_default_scope('mmdet'):
         detector = MODELS.build(cfg).eval()
         detector.init_weights()
-    randomise(detector.backbone)
+    randomize(detector.backbone)
     nn.init.normal_(detector.bbox_head.retina_cls.weight, std=1)  # scores so far apart that rounding changes no order
     image = torch.randn(1, 3, 128, 160)
     sample = DetDataSample(metainfo=dict(img_shape=(128, 160), ori_shape=(128, 160), scale_factor=(1.0, 1.0)))
     with torch.no_grad():
         ours = detector.predict(image, [sample])[0].pred_instances.clone()
-        detector.backbone = mmdets_twin(detector.backbone)
+        detector.backbone = mmdets_pvt(detector.backbone)
         theirs = detector.predict(image, [sample])[0].pred_instances
     assert len(ours) == len(theirs) == 100
     assert torch.equal(ours.labels, theirs.labels)
@@ -102,7 +102,7 @@ def test_retinanet_on_ours_and_on_mmdets_gives_the_same_boxes():
 def test_published_classifier_gives_its_class_token():
     """Against a transcription of the published forward pass, written on the published names."""
     ours = PVT(ARCH, pretrain_img_size=64, out_type='cls_token', drop_path_rate=0.0)
-    randomise(ours)
+    randomize(ours)
     state = {k: v for k, v in ours.state_dict().items() if k not in ('norm.weight', 'norm.bias', 'stages.3.cls_token')}
     featmap = small_pvt(pretrain_img_size=64)
     featmap.load_state_dict({**state, 'stages.3.pos_embed': state['stages.3.pos_embed'][:, 1:]})

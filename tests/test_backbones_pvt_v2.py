@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.helpers.compare import assert_near
 from tests.helpers.pvt_v2 import ARCH, mmdets_model, published_layout, small_pvt_v2, timms_model
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVTv2
 from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
 
@@ -58,7 +58,7 @@ def test_equals_mmdets_with_the_same_weights():
 
 def test_maps_smaller_than_the_reduction_give_one_key():
     """20 x 40 pixels: 5 x 10 tokens in the first stage, of which 8 x 8 make a key."""
-    model = randomise(small_pvt_v2())
+    model = randomize(small_pvt_v2())
     attn = model.stages[0].blocks[0].attn
     tokens = torch.randn(1, 5, 10, 8)
     assert attn.reduce(tokens).shape == (1, 1, 1, 8)
@@ -83,7 +83,7 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
     elif layout == 'mmdet':
         content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
     else:
-        source = randomise(small_pvt_v2())
+        source = randomize(small_pvt_v2())
         content = source.state_dict() if layout == 'ours' else published_layout(source)
     torch.save({'state_dict': content}, tmp_path / 'pvt_v2.pth')
     model = small_pvt_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt_v2.pth')))

@@ -10,7 +10,7 @@ from mmdet.models.backbones.swin import swin_converter
 
 from tests.helpers.compare import assert_near
 from tests.helpers.swin import ARCH, mmdets_model, published_layout, small_swin, timms_model
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import Swin
 from tokennorm.backbones.swin import relative_positions, shift_mask
 from tokennorm.checkpoints import from_published_swin, load_pretrained
@@ -126,7 +126,7 @@ def test_initial_bias_tables():
 
 
 def test_checkpoint_conversion_agrees_with_mmdet():
-    ours = randomise(small_swin())
+    ours = randomize(small_swin())
     published = published_layout(ours, classifier=False)
     theirs = mmdets_model()
     converted = {key.removeprefix('backbone.'): value for key, value in swin_converter(published).items()}
@@ -143,7 +143,7 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
     elif layout == 'mmdet':
         content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
     else:
-        source = randomise(small_swin())
+        source = randomize(small_swin())
         content = source.state_dict() if layout == 'ours' else published_layout(source, layout == 'classifier')
     torch.save({'model': content}, tmp_path / 'swin.pth')
     model = small_swin(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'swin.pth')), out_indices=(1, 3))
@@ -157,7 +157,7 @@ def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
 
 
 def test_last_norm_of_classifier_or_last_output_norm(tmp_path):
-    source = randomise(small_swin())
+    source = randomize(small_swin())
     for classifier, norm in ((True, 'norm.weight'), (False, 'norm3.weight')):
         published = published_layout(source, classifier)
         model = small_swin(out_type='avg_featmap')
@@ -174,7 +174,7 @@ def test_last_norm_of_classifier_or_last_output_norm(tmp_path):
 
 
 def test_classifier_and_detection_checkpoints_convert_both_ways():
-    classifier, detection = randomise(small_swin(out_type='avg_featmap')), randomise(small_swin())
+    classifier, detection = randomize(small_swin(out_type='avg_featmap')), randomize(small_swin())
     converted = from_published_swin(classifier.state_dict())
     detection_norms = {f'stages.{i}.norm.{key}' for i in range(4) for key in ('weight', 'bias')}
     assert set(converted) == set(detection.state_dict())

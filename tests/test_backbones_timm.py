@@ -209,7 +209,7 @@ def small(name, out_indices=(0, 1), **kwargs):
 
 @pytest.mark.parametrize('name', CASES)
 @pytest.mark.parametrize('out_indices', [(0,), (1,), (-1,)])
-def test_what_no_output_needs_is_not_there(name, out_indices):
+def test_what_no_output_needs_is_removed(name, out_indices):
     backbone = small(name, out_indices, token_norm_cfg=dict(type='DTN'))
     outs = backbone(torch.randn(1, 3, 64, 64))
     sum(out.square().mean() for out in outs).backward()

@@ -12,7 +12,7 @@ from torch import nn
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 from tests.helpers.vit import ARCH, classifier, dtn_authors_layout, mmpretrains_model, small_vit, timms_model
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tests.reference import attention_written_out
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
@@ -59,7 +59,7 @@ def test_equals_timms_published_sizes(arch, name, size):
     timm = pytest.importorskip('timm')
     theirs = timm.create_model(f'{name}_{arch}_patch16_224', dynamic_img_size=True)
     ours = ViT(arch, out_type='cls_token', drop_path_rate=0.0)
-    assert_equals_timm(ours.eval(), randomise(theirs, 0.02), size)
+    assert_equals_timm(ours.eval(), randomize(theirs, 0.02), size)
 
 
 def test_equals_timms_without_a_position_for_the_class_token():
@@ -124,16 +124,16 @@ def test_checkpoint_with_and_without_relative_positions(tmp_path):
     model = small_vit(rel_pos=4)
     names = [name for name, _ in model.named_parameters() if name.endswith(('rel_pos_h', 'rel_pos_w'))]
     torch.save(timms_model().state_dict(), tmp_path / 'timm.pth')
-    assert load_pretrained(randomise(model), tmp_path / 'timm.pth').missing == names
+    assert load_pretrained(randomize(model), tmp_path / 'timm.pth').missing == names
     assert all((model.get_parameter(name) == 0).all() for name in names)
-    torch.save(randomise(small_vit(rel_pos=4)).state_dict(), tmp_path / 'ours.pth')
+    torch.save(randomize(small_vit(rel_pos=4)).state_dict(), tmp_path / 'ours.pth')
     load_pretrained(model, tmp_path / 'ours.pth')
     assert all((model.get_parameter(name) != 0).any() for name in names)
     some = {key: value for key, value in model.state_dict().items() if key != names[0]}
     torch.save(some, tmp_path / 'some.pth')
     with pytest.raises(CheckpointError, match=f'1 missing: {names[0]}'):
         load_pretrained(model, tmp_path / 'some.pth')
-    torch.save(randomise(small_vit(rel_pos=5)).state_dict(), tmp_path / 'other.pth')
+    torch.save(randomize(small_vit(rel_pos=5)).state_dict(), tmp_path / 'other.pth')
     with pytest.raises(CheckpointError, match=r'rel_pos_h \(\(9, 8\) in the file, \(7, 8\) in the model\)'):
         load_pretrained(model, tmp_path / 'other.pth')
 
@@ -154,7 +154,7 @@ def test_global_blocks_end_each_quarter(depth, expected):
 @pytest.mark.parametrize('norm', ['LN', 'DTN'])
 def test_dtn_looks_across_windows_before_they_are_cut(norm):
     """With LayerNorm a token in another window changes nothing, with DTN's statistics of the whole grid it does."""
-    model = randomise(small_vit(token_norm_cfg=dict(type=norm), global_indices=()))
+    model = randomize(small_vit(token_norm_cfg=dict(type=norm), global_indices=()))
     block = model.blocks[0]
     x = torch.randn(1, 6, 6, 24)
     after = x + attention_written_out(block.attn, block.norm1(x), 3)
@@ -166,7 +166,7 @@ def test_dtn_looks_across_windows_before_they_are_cut(norm):
 
 
 def test_the_class_token_joins_behind_the_blocks_of_dtn():
-    model = randomise(classifier(token_norm_cfg=dict(type='DTN'), l_dtn=3))
+    model = randomize(classifier(token_norm_cfg=dict(type='DTN'), l_dtn=3))
     kinds = [(type(block.norm1), type(block.norm2)) for block in model.blocks]
     assert kinds == [(DTN, DTN)] * 3 + [(LayerNorm, LayerNorm)]
     assert model.pos_embed.shape == (1, 16, 24)
@@ -218,7 +218,7 @@ def test_initial_positions_and_class_token():
 @pytest.mark.parametrize('layout', ['timm', 'mmpretrain', 'dtn', 'ours'])
 def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout, out_type):
     dtn = dict(token_norm_cfg=dict(type='DTN', form='published'), l_dtn=3) if layout == 'dtn' else {}
-    source = randomise(classifier(**dtn))
+    source = randomize(classifier(**dtn))
     contents = {
         'timm': lambda: timms_model().state_dict(),
         'mmpretrain': lambda: {f'backbone.{key}': v for key, v in mmpretrains_model().state_dict().items()},

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from tests.helpers.compare import assert_near
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tests.reference import attention_written_out
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
 
 
 @pytest.mark.parametrize(('height', 'width'), [(6, 3), (3, 3), (5, 7), (1, 2), (4, 9)])
 def test_attention_within_windows_is_that_of_each_window_alone(height, width):
-    attn = randomise(WindowAttention(12, num_heads=3, window=3)).double()
+    attn = randomize(WindowAttention(12, num_heads=3, window=3)).double()
     x = torch.randn(2, height, width, 12, dtype=torch.float64)
     assert_near('out', attn(x), attention_written_out(attn, x, 3), dtype=torch.float64)
     if height == width == 3:
@@ -20,13 +20,13 @@ def test_attention_within_windows_is_that_of_each_window_alone(height, width):
 
 
 def test_attention_to_the_whole_grid_is_that_of_one_window():
-    attn = randomise(Attention(12, num_heads=3)).double()
+    attn = randomize(Attention(12, num_heads=3)).double()
     x = torch.randn(2, 5, 5, 12, dtype=torch.float64)
     assert_near('out', attn(x), attention_written_out(attn, x, 5), dtype=torch.float64)
 
 
 def resized_by_hand(table, size):
-    """Linear, the rows' centres spread evenly over the same length, one entry at a time."""
+    """Linear, the rows' centers spread evenly over the same length, one entry at a time."""
     length = 2 * size - 1
     rows = []
     for i in range(length):
@@ -62,7 +62,7 @@ def attention_with_positions_written_out(attn, x, tables):
 @pytest.mark.parametrize('grid', [(3, 4), (2, 2), (5, 3), (2, 6)])
 def test_relative_positions_are_those_written_out(grid):
     """Forward and the gradients of the tables, at the grid of the tables and at others."""
-    attn = randomise(Attention(8, num_heads=2, rel_pos=(3, 4)), 0.5).double()
+    attn = randomize(Attention(8, num_heads=2, rel_pos=(3, 4)), 0.5).double()
     x = torch.randn(2, *grid, 8, dtype=torch.float64)
     tables = [attn.rel_pos_h, attn.rel_pos_w]
     assert [tuple(table.shape) for table in tables] == [(5, 4), (7, 4)]
@@ -79,7 +79,7 @@ def test_relative_positions_are_those_written_out(grid):
 
 
 def test_relative_positions_in_windows_are_those_of_each_window():
-    attn = randomise(WindowAttention(8, num_heads=2, window=3, rel_pos=True), 0.5).double()
+    attn = randomize(WindowAttention(8, num_heads=2, window=3, rel_pos=True), 0.5).double()
     x = torch.randn(1, 6, 5, 8, dtype=torch.float64)
     padded = F.pad(x, (0, 0, 0, 1))
     tables = [attn.rel_pos_h, attn.rel_pos_w]

@@ -54,7 +54,7 @@ def test_sequences_prints_a_row_for_each_length(monkeypatch, capsys):
 
 
 def test_soak_finds_growth_and_a_steady_saw():
-    """Nor is it growth when the lower of two levels is left for good; a slope of 4.5 % over the time is."""
+    """Nor is it growth when the lower of two levels is left for good; a slope of 4.5% over the time is."""
     growth = runpy.run_path(str(BENCHMARKS / 'soak.py'))['growth']
     saw = [(float(i), 1000 + 100 * (i % 7 == 0 or i > 400) + (i < 100) * (i - 100)) for i in range(600)]
     assert abs(growth(saw, 100)) < 0.001

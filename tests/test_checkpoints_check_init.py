@@ -1,4 +1,4 @@
-"""No training begins from weights that are not there, or from random ones in silence."""
+"""No training begins from missing weights, or silently from random ones."""
 
 import logging
 
@@ -9,18 +9,18 @@ from mmengine.runner import save_checkpoint
 
 from tests.helpers.configs import ROOT
 from tests.helpers.pvt import ARCH
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import check_start
 
-TWIN = ROOT / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'
+CONFIG = ROOT / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'
 
 
 def test_missing_weights_stop_it_with_what_makes_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError) as error:
-        check_start(Config.fromfile(TWIN))
+        check_start(Config.fromfile(CONFIG))
     for part in (
         'work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth not found',
         'tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py',
@@ -30,9 +30,9 @@ def test_missing_weights_stop_it_with_what_makes_them(tmp_path, monkeypatch):
         assert part in str(error.value)
 
 
-def test_a_work_folder_is_named_like_its_checkpoints(tmp_path, monkeypatch):
+def test_a_work_dir_is_named_like_its_checkpoints(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cfg = Config.fromfile(TWIN)
+    cfg = Config.fromfile(CONFIG)
     folder = tmp_path / 'work_dirs' / 'pvt-tiny-dtn_8xb128_in1k'
     cfg.model.backbone.init_cfg.checkpoint = str(folder)
     for made, problem in (
@@ -64,7 +64,7 @@ def test_pretraining_work_dir_initializes_a_detector_backbone(backbone, tmp_path
     """As mmengine leaves it; a class token, its position, and the norm at the output have no place in a detector."""
     kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), **HAND_OVERS[backbone])
     vector = 'cls_token' if backbone in (PVT, ViT) else 'avg_featmap'
-    classifier = randomise(backbone(out_type=vector, **kwargs))
+    classifier = randomize(backbone(out_type=vector, **kwargs))
     state_dict = {f'backbone.{key}': value for key, value in classifier.state_dict().items()}
     save_checkpoint(dict(state_dict=state_dict | {'head.fc.weight': torch.ones(1)}), str(tmp_path / 'epoch_300.pth'))
     (tmp_path / 'epoch_299.pth').touch()
@@ -84,7 +84,7 @@ def test_pretraining_work_dir_initializes_a_detector_backbone(backbone, tmp_path
 def test_a_random_start_is_said(caplog, monkeypatch):
     said = []
     monkeypatch.setattr('tokennorm.checkpoints.check_init.print_log', lambda text, level: said.append((text, level)))
-    cfg = Config.fromfile(TWIN)
+    cfg = Config.fromfile(CONFIG)
     cfg.model.backbone.init_cfg = None
     check_start(cfg)
     ((text, level),) = said
@@ -93,7 +93,7 @@ def test_a_random_start_is_said(caplog, monkeypatch):
 
 
 def test_weights_of_the_whole_detector_need_none_of_the_backbone():
-    cfg = Config.fromfile(TWIN)
+    cfg = Config.fromfile(CONFIG)
     cfg.load_from = 'detector.pth'
     check_start(cfg)
     assert cfg.model.backbone.init_cfg is None

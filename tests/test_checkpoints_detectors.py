@@ -15,7 +15,7 @@ from torch import nn
 
 import tokennorm
 from tests.helpers.configs import build_model
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.reading import state_dict_in, trained_meta
 from tokennorm.cli.main import main
@@ -59,7 +59,7 @@ def detectors(family):
         model.test_cfg.get('rcnn', model.test_cfg).update(score_thr=0.0, max_per_img=10)
         model.test_cfg.get('rpn', model.test_cfg).update(nms_pre=100, max_per_img=50)
         models.append(model.eval())
-    randomise(models[1].backbone, 0.02)
+    randomize(models[1].backbone, 0.02)
     for name, p in models[1].named_parameters():
         p.data *= 0.1 if 'retina_cls' in name else 1  # scores of less than 1
     return models
@@ -168,7 +168,7 @@ def test_published_detector_by_name(cached, tmp_path, monkeypatch):
     cfg = Config.fromfile(config('mmdet::pvt/retinanet_pvt-t_fpn_1x_coco'))
     cfg.model.backbone.init_cfg = None
     model = build_model(cfg)
-    randomise(model, 0.02)
+    randomize(model, 0.02)
     published(cached, model)
     detector = tokennorm.Detector('retinanet_pvt-t', device='cpu')
     assert detector.classes == tuple(CLASSES)

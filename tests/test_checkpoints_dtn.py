@@ -5,7 +5,7 @@ import torch
 
 from tests.helpers.padded_models import SWIN, VIT
 from tests.helpers.pvt import ARCH, published_layout
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN
@@ -40,7 +40,7 @@ def test_dtn_from_layer_norm_weights_has_their_eps(kind, arch, eps):
 
 
 def test_a_published_checkpoint_does(tmp_path):
-    source = randomise(PVT(ARCH)).eval()
+    source = randomize(PVT(ARCH)).eval()
     torch.save(published_layout(source), tmp_path / 'pvt.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt.pth'))
     model = PVT(ARCH, token_norm_cfg=LN_START, init_cfg=init_cfg).eval()
@@ -86,7 +86,7 @@ def test_trained_lambdas_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['RMSNorm', 'LN'])
-def test_what_is_no_layer_norm_is_not_taken_for_one(tmp_path, kind):
+def test_other_norms_are_not_taken_for_layer_norm(tmp_path, kind):
     """RMSNorm has no bias; nor has a LayerNorm's file that lost one."""
     state_dict = PVT(ARCH, token_norm_cfg=dict(type=kind)).state_dict()
     state_dict.pop('stages.0.blocks.0.norm1.bias', None)

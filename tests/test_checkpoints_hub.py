@@ -5,7 +5,7 @@ import torch
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.checkpoints import find_checkpoint, read_state_dict
 from tokennorm.checkpoints.writing import to_bytes
 
@@ -32,7 +32,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_a_cached_model_fills_the_backbone(cache):
-    source = randomise(small_pvt())
+    source = randomize(small_pvt())
     content = dict(state_dict=source.state_dict())
     path = cache('owner/name', 'model.safetensors', to_bytes(content, '.safetensors'))
     assert find_checkpoint('hf-hub:owner/name') == str(path)

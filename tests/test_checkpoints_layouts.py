@@ -1,4 +1,4 @@
-"""Checkpoints of every layout: recognised, loaded with equal outputs, and each key accounted for."""
+"""Checkpoints of every layout: recognized, loaded with equal outputs, and each key accounted for."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.helpers import pvt_v2 as pvt_v2
 from tests.helpers import swin as swin
 from tests.helpers import vit as vit
 from tests.helpers.compare import assert_near
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.checkpoints import CheckpointError, load_pretrained
 
@@ -22,7 +22,7 @@ def run(model, image):
 
 
 def pvt_of_its_authors():
-    source = randomise(pvt.small_pvt(pretrain_img_size=64))
+    source = randomize(pvt.small_pvt(pretrain_img_size=64))
     unexpected = ['cls_token', 'norm.weight', 'norm.bias', 'head.weight', 'head.bias']
     model = pvt.small_pvt(pretrain_img_size=64)
     return pvt.published_layout(source), model, lambda x: run(source, x), unexpected
@@ -30,14 +30,14 @@ def pvt_of_its_authors():
 
 def pvt_of_mmdet():
     row = dict(num_layers=pvt.ARCH['depths'], num_heads=[1, 2, 5, 8], mlp_ratios=pvt.ARCH['mlp_ratios'])
-    theirs = randomise(MMDetPVT(embed_dims=8, pretrain_img_size=64, drop_path_rate=0.0, **row))
+    theirs = randomize(MMDetPVT(embed_dims=8, pretrain_img_size=64, drop_path_rate=0.0, **row))
     ours = pvt.small_pvt(pretrain_img_size=64, norm_cfg=dict(type='LN', eps=1e-6))
     return theirs.state_dict(), ours, lambda x: run(theirs, x), []
 
 
 def pvt_of_ours():
     kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), pretrain_img_size=64)
-    source = randomise(pvt.small_pvt(out_type='cls_token', **kwargs))
+    source = randomize(pvt.small_pvt(out_type='cls_token', **kwargs))
     featmap = pvt.small_pvt(**kwargs)
     kept = {key: v for key, v in source.state_dict().items() if key in featmap.state_dict()}
     featmap.load_state_dict(kept | {'stages.3.pos_embed': source.stages[3].pos_embed[:, 1:]})
@@ -46,7 +46,7 @@ def pvt_of_ours():
 
 
 def pvt_v2_of_its_authors():
-    source = randomise(pvt_v2.small_pvt_v2())
+    source = randomize(pvt_v2.small_pvt_v2())
     content = pvt_v2.published_layout(source)
     return content, pvt_v2.small_pvt_v2(), lambda x: run(source, x), ['head.weight', 'head.bias']
 
@@ -67,13 +67,13 @@ def pvt_v2_of_mmdet():
 
 
 def pvt_v2_of_ours():
-    source = randomise(pvt_v2.small_pvt_v2(token_norm_cfg=dict(type='DTN')))
+    source = randomize(pvt_v2.small_pvt_v2(token_norm_cfg=dict(type='DTN')))
     model = pvt_v2.small_pvt_v2(token_norm_cfg=dict(type='DTN'))
     return source.state_dict(), model, lambda x: run(source, x), []
 
 
 def swin_of_its_authors():
-    source = randomise(swin.small_swin())
+    source = randomize(swin.small_swin())
     content = swin.published_layout(source, classifier=False)
     unexpected = ['layers.0.blocks.0.attn.relative_position_index']
     return content, swin.small_swin(), lambda x: run(source, x), unexpected
@@ -108,7 +108,7 @@ def swin_of_mmpretrain():
 
 
 def swin_of_ours():
-    source = randomise(swin.small_swin(token_norm_cfg=dict(type='DTN')))
+    source = randomize(swin.small_swin(token_norm_cfg=dict(type='DTN')))
     model = swin.small_swin(token_norm_cfg=dict(type='DTN'))
     return source.state_dict(), model, lambda x: run(source, x), []
 
@@ -127,7 +127,7 @@ def vit_of_mmpretrain():
 
 def vit_of_the_dtn_authors():
     kwargs = dict(token_norm_cfg=dict(type='DTN', form='published'), l_dtn=3)
-    source = vit.randomise(vit.classifier(**kwargs))
+    source = vit.randomize(vit.classifier(**kwargs))
     for block in source.blocks:
         nn.init.zeros_(block.attn.qkv.bias)
     content = vit.dtn_authors_layout(source)
@@ -137,7 +137,7 @@ def vit_of_the_dtn_authors():
 
 def vit_of_ours():
     kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), l_dtn=3)
-    source = vit.randomise(vit.classifier(**kwargs))
+    source = vit.randomize(vit.classifier(**kwargs))
     return source.state_dict(), vit.classifier(**kwargs), lambda x: run(source, x), []
 
 
@@ -159,7 +159,7 @@ EVERY = pytest.mark.parametrize(
 
 
 @EVERY
-def test_it_is_recognised_and_gives_equal_outputs(tmp_path, layout, case):
+def test_it_is_recognized_and_gives_equal_outputs(tmp_path, layout, case):
     """In a checkpoint of a runner; the next test loads the same without its prefix."""
     content, model, theirs, unexpected = case()
     path = tmp_path / 'epoch_1.pth'

@@ -7,14 +7,14 @@ from mmengine.logging import HistoryBuffer
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt, load_pretrained, read_state_dict
 
 
 @pytest.mark.parametrize('wrapper', [None, 'state_dict', 'model'])
 def test_a_published_checkpoint_fills_the_backbone(tmp_path, wrapper):
-    source = randomise(small_pvt())
+    source = randomize(small_pvt())
     content = published_layout(source)
     torch.save({wrapper: content} if wrapper else content, tmp_path / 'pvt.pth')
     assert_same_weights(pretrained(tmp_path / 'pvt.pth'), source)
@@ -29,7 +29,7 @@ def test_what_is_left_out_of_a_classifier_is_reported(tmp_path):
 
 
 def test_a_runner_checkpoint_of_a_detector_fills_the_backbone(tmp_path):
-    source = randomise(small_pvt(token_norm_cfg=dict(type='DTN')))
+    source = randomize(small_pvt(token_norm_cfg=dict(type='DTN')))
     state_dict = {f'backbone.{k}': v for k, v in source.state_dict().items()} | {'neck.conv.weight': torch.ones(1)}
     history = HistoryBuffer([1.0, 2.0], [1, 1])
     content = dict(
@@ -96,8 +96,8 @@ def test_other_forms_of_init_cfg_are_refused_not_half_loaded(init_cfg):
 
 
 def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
-    """Parameters that are not there or of another shape; all others must be filled."""
-    source = randomise(small_pvt())
+    """Missing parameters and those of another shape; all others must be filled."""
+    source = randomize(small_pvt())
     torch.save(source.state_dict(), tmp_path / 'ln.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'ln.pth'))
     kwargs = dict(token_norm_cfg=dict(type='DTN'), in_channels=4)
@@ -125,14 +125,14 @@ def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
 
 
 def test_a_distributed_wrapper_prefix_is_taken_off(tmp_path):
-    source = randomise(small_pvt())
+    source = randomize(small_pvt())
     torch.save({f'module.backbone.{k}': v for k, v in source.state_dict().items()}, tmp_path / 'ddp.pth')
     assert_same_weights(pretrained(tmp_path / 'ddp.pth'), source)
 
 
 def test_published_pvt_with_published_dtn_fills_the_backbone(tmp_path):
     kwargs = dict(token_norm_cfg=dict(type='DTN', form='published'))
-    source = randomise(small_pvt(**kwargs))
+    source = randomize(small_pvt(**kwargs))
     published = {}
     for key, value in published_layout(source).items():
         if key.endswith('.position'):

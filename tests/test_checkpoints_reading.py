@@ -16,7 +16,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from tests.helpers.checkpoints import assert_same, assert_same_weights, pretrained
 from tests.helpers.pvt import published_layout, small_pvt
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe_checkpoint
@@ -79,7 +79,7 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
     with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f'http://127.0.0.1:{server.server_port}'
-        source = randomise(small_pvt())
+        source = randomize(small_pvt())
         torch.save({'state_dict': published_layout(source)}, tmp_path / 'pvt.pth')
         assert_same_weights(pretrained(f'{address}/pvt.pth'), source)
         global planted_path
@@ -96,7 +96,7 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
 
 
 def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):
-    """Histories that go on, numbers and arrays of numpy in every order of bytes and of axes, and a dict's metadata."""
+    """Growing histories, numbers and arrays of numpy in every order of bytes and of axes, and a dict's metadata."""
     arrays = [np.arange(6, dtype=dtype).reshape(2, 3) for dtype in ('<f8', '>f4', 'f2', '<i8', '>u2', 'u4', 'i1', 'u1')]
     state_dict = OrderedDict(weight=torch.randn(2, 3))
     state_dict._metadata = OrderedDict({'': dict(version=2)})

@@ -11,7 +11,7 @@ from timm.layers.pos_embed_rel import resize_rel_pos_bias_table_simple
 from tests.helpers.compare import assert_near
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.swin import mmdets_model, small_swin
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, load_pretrained, resize_bias_table
 from tokennorm.layers.positions import resize_positions
 
@@ -29,12 +29,12 @@ def linear(distance):
 
 
 def weights(kernel, size, new_size):
-    """(new_size, size): centres of cells on centres of cells, what lies outside is the nearest cell's."""
+    """(new_size, size): centers of cells on centers of cells, what lies outside is the nearest cell's."""
     matrix = torch.zeros(new_size, size, dtype=torch.float64)
     for i in range(new_size):
-        centre = (i + 0.5) * size / new_size - 0.5
-        for j in range(math.floor(centre) - 2, math.floor(centre) + 4):
-            matrix[i, min(max(j, 0), size - 1)] += kernel(centre - j)
+        center = (i + 0.5) * size / new_size - 0.5
+        for j in range(math.floor(center) - 2, math.floor(center) + 4):
+            matrix[i, min(max(j, 0), size - 1)] += kernel(center - j)
     return matrix
 
 
@@ -93,7 +93,7 @@ def test_positions_of_pvt_are_bilinear():
 
 @pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])
 def test_a_pvt_for_another_image_size_takes_resized_positions(tmp_path, out_type):
-    source = randomise(small_pvt(pretrain_img_size=64))
+    source = randomize(small_pvt(pretrain_img_size=64))
     published = published_layout(source)
     torch.save(published, tmp_path / 'pvt.pth')
     model = small_pvt(pretrain_img_size=(96, 160), out_type=out_type)

@@ -13,7 +13,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict, trained_classes
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes
@@ -68,7 +68,7 @@ def test_a_file_of_another_program_is_read_without_its_metadata(tmp_path):
 
 
 def test_init_cfg_and_mmengine_read_it(tmp_path, monkeypatch):
-    source = randomise(small_pvt(token_norm_cfg=dict(type='DTN')))
+    source = randomize(small_pvt(token_norm_cfg=dict(type='DTN')))
     state_dict = {f'backbone.{key}': value for key, value in source.state_dict().items()}
     path = tmp_path / 'detector.safetensors'
     path.write_bytes(to_bytes(dict(state_dict=state_dict, meta=META), '.safetensors'))

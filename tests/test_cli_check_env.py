@@ -69,7 +69,7 @@ def test_ops_that_cannot_be_tested(imports, name):
     assert check.fix == environment.MAKE_ENV
 
 
-def test_kernel_without_compiler_is_no_failure(monkeypatch):
+def test_kernel_without_compiler_does_not_fail(monkeypatch):
     def build():
         raise RuntimeError('no C++ compiler was found (c++)')
 

@@ -156,7 +156,7 @@ def test_images_to_train_on_without_labels(folder):
 
 
 @pytest.mark.parametrize('content', ['', '{', '[]', '{"images": []}', '{"categories": [{"id": 1}]}'])
-def test_a_file_that_is_no_coco_json_is_named(folder, content):
+def test_a_file_that_is_not_coco_json_is_named(folder, content):
     (folder / 'train.json').write_text(content)
     with pytest.raises(ValueError, match=r'train.json is not a COCO annotation file'):
         check_config_data(config(folder), ('train',))

@@ -40,7 +40,7 @@ def test_layouts(tmp_path, layout):
         assert len(split.content['images']) == 2
 
 
-def test_valid_is_val_and_no_test_is_no_error(tmp_path):
+def test_valid_is_val_and_test_is_optional(tmp_path):
     write(tmp_path, 'train/_annotations.coco.json', ['a.jpg'], 'train')
     write(tmp_path, 'valid/_annotations.coco.json', ['a.jpg'], 'valid')
     splits = find_coco_splits(tmp_path)
@@ -61,7 +61,7 @@ def test_of_several_files_the_plainest_name_is_taken(tmp_path):
     }
 
 
-def test_a_test_file_that_cannot_be_read_is_no_missing_one(tmp_path):
+def test_an_unreadable_test_file_is_not_a_missing_one(tmp_path):
     for split in ('train', 'val', 'test'):
         write(tmp_path, f'{split}.json', ['a.jpg'], '.')
     (tmp_path / 'test.json').write_text('{"images": [')
@@ -82,14 +82,14 @@ def test_two_files_that_fit_alike_are_an_error(tmp_path):
         find_coco_splits(tmp_path)
 
 
-def test_files_that_are_not_coco_are_no_rivals(tmp_path):
+def test_files_that_are_not_coco_are_ignored(tmp_path):
     for split in ('train', 'val'):
         write(tmp_path, f'{split}_v2.json', ['a.jpg'], 'images')
         (tmp_path / f'{split}_meta.json').write_text('{"written": "by a tool"}')
     assert find_coco_splits(tmp_path)['train'].ann_file.name == 'train_v2.json'
 
 
-def test_what_is_not_there_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
         find_coco_splits(tmp_path / 'nowhere')
     write(tmp_path, 'annotations/train.json', ['a.jpg'], 'images')

@@ -248,7 +248,7 @@ def encoded(image, kind, **more):
 
 
 def test_images_of_other_kinds(data):
-    """Grey, CMYK and transparent ones are read in colour, without a word; of 16 bits half are lost."""
+    """Grey, CMYK and transparent ones are read in color, without a word; of 16 bits half are lost."""
     replace_image(data, 0, encoded(Image.new('L', (64, 64)), 'JPEG'))
     replace_image(data, 1, encoded(Image.new('CMYK', (64, 64)), 'JPEG'))
     replace_image(data, 2, encoded(Image.new('RGBA', (64, 64)), 'PNG'))

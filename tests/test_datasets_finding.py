@@ -98,7 +98,7 @@ def test_voc_gives_the_same_objects_with_sorted_classes(coco, tmp_path, image_se
 
 
 def test_voc_details(tmp_path, coco):
-    """Corners count from 1 and include the last pixel; `difficult` is a crowd; parts of objects are no objects."""
+    """Corners count from 1 and include the last pixel; `difficult` is a crowd; parts of objects are not objects."""
     root = write_voc(coco, tmp_path / 'voc')
     path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
     box = '<bndbox><xmin>1</xmin><ymin>11</ymin><xmax>64</xmax><ymax>20</ymax></bndbox>'

@@ -154,22 +154,22 @@ def test_objects_stand_out_where_their_masks_say(dataset):
     assert np.quantile(distances, 0.02) > 10
 
 
-def test_random_colour_keeps_its_distance():
+def test_random_color_keeps_its_distance():
     rng = np.random.default_rng(0)
     for index, surroundings in enumerate(rng.uniform(0, 1, (300, 3))):
-        pair = np.float32([[surroundings, painting.random_colour(rng, index % 4, surroundings)]])
+        pair = np.float32([[surroundings, painting.random_color(rng, index % 4, surroundings)]])
         lab = cv2.cvtColor(pair, cv2.COLOR_BGR2LAB)[0]
-        assert np.linalg.norm(lab[0] - lab[1]) >= painting.MIN_COLOUR_DISTANCE - 1e-3
+        assert np.linalg.norm(lab[0] - lab[1]) >= painting.MIN_COLOR_DISTANCE - 1e-3
 
 
 def test_hue_leans_to_the_class_without_deciding_it(dataset):
-    colours = np.float32([image[mask].mean(0) / 255 for image, _, mask in objects(dataset)])
+    colors = np.float32([image[mask].mean(0) / 255 for image, _, mask in objects(dataset)])
     labels = np.array([annotation['category_id'] - 1 for _, annotation, _ in objects(dataset)])
-    hue = cv2.cvtColor(colours[None], cv2.COLOR_BGR2HSV)[0, :, 0]
+    hue = cv2.cvtColor(colors[None], cv2.COLOR_BGR2HSV)[0, :, 0]
     distance = np.abs((hue[:, None] - painting.HUES + 180) % 360 - 180)
     guessed_right = (distance.argmin(1) == labels).mean()
     assert 0.8 < guessed_right < 0.97, guessed_right
-    assert (colours.std(0) > 0.14).all()
+    assert (colors.std(0) > 0.14).all()
 
 
 def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys):
@@ -192,7 +192,7 @@ def test_overwrite_replaces_datasets_only(tmp_path):
 
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'thesis.txt').write_text('years of work')
-    with pytest.raises(FileExistsError, match='no shapes dataset'):
+    with pytest.raises(FileExistsError, match='not a shapes dataset'):
         make_shapes_dataset(tmp_path / 'mine', **tiny, overwrite=True)
     assert contents(tmp_path / 'mine') == {'thesis.txt': b'years of work'}
 

@@ -68,7 +68,7 @@ def _train_with_messages(folder):
             def train(self):
                 original(runner)
 
-        train_with_messages(Inner(), '--resume goes on')
+        train_with_messages(Inner(), '--resume continues')
 
     return train
 
@@ -174,7 +174,7 @@ def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
     assert latest_checkpoint(three) == three / 'epoch_3.pth'
 
 
-def test_a_copied_work_folder_goes_on_from_its_own_checkpoint(three, tmp_path_factory):
+def test_a_copied_work_dir_resumes_from_its_own_checkpoint(three, tmp_path_factory):
     copy = shutil.copytree(three, tmp_path_factory.mktemp('copies') / 'copy')
     assert latest_checkpoint(copy) == copy / 'epoch_3.pth'
 

@@ -111,7 +111,7 @@ def test_run_lengths_that_do_not_fit_are_named(folder):
 
 
 def image_of(kind):
-    """What a file of 24 x 32 grey or coloured pixels is read as, (H, W, 3) in BGR."""
+    """What a file of 24 x 32 grey or colored pixels is read as, (H, W, 3) in BGR."""
     return {
         'grey.png': Image.new('L', (WIDTH, HEIGHT), 100),
         'grey16.png': Image.fromarray(np.full((HEIGHT, WIDTH), 100 * 256 + 77, np.uint16)),

@@ -173,7 +173,7 @@ def test_overflow_handled_by_the_loss_scaler(tmp_path):
     runner, error = run(tmp_path, [2.0] * 5, max_occurrences=1, optim_wrapper=wrapper)
     assert error is None
     assert runner.optim_wrapper.loss_scaler.get_scale() < 2.0**127
-    assert of(runner)[0] < 0.5, 'it went on once the scale was right'
+    assert of(runner)[0] < 0.5, 'it continued once the scale was right'
 
 
 def test_image_paths_in_nested_batches():

@@ -168,7 +168,7 @@ def batches(
 
 
 @pytest.mark.parametrize('name', fast_first(CASES, 'mixed', 'aspect ratios', 'sources'))
-def test_the_images_go_on_byte_for_byte(tmp_path, folder, name):
+def test_resumed_images_are_equal_byte_for_byte(tmp_path, folder, name):
     """Stopped in the middle of an epoch of four batches or more, and at its end; each part with other workers."""
     whole = batches(tmp_path / 'whole', folder, **CASES[name])
     parts = batches(tmp_path / 'stopped', folder, iteration=5, **CASES[name])

@@ -55,7 +55,7 @@ def check_accumulated_gradients(rank, model):
     assert gradients[second].unique().tolist() == [1.5]
 
 
-def test_each_process_goes_on_with_its_own_random_numbers(tmp_path):
+def test_each_rank_resumes_its_own_random_numbers(tmp_path):
     in_two_processes(train_and_resume, tmp_path)
 
 

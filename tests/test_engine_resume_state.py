@@ -52,7 +52,7 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
             assert torch.equal(value, resumed[part][key]), key
 
 
-def test_mixed_precision_goes_on_with_its_loss_scale(tmp_path, monkeypatch):
+def test_mixed_precision_resumes_its_loss_scale(tmp_path, monkeypatch):
     """mmengine's wrapper with a scaler for CPUs. The scale doubles every two steps, and gradients that are accumulated
     when the training stops have that of then in them."""
     module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
@@ -158,8 +158,8 @@ def test_iterations_are_validated_again_too(tmp_path):
     assert validations(train(tmp_path, resume=True, **settings)) == 3, 'after 8, 12 and 14'
 
 
-def test_a_schedule_that_follows_the_metric_goes_on(tmp_path):
-    """The learning rate falls after a validation that is no better; the checkpoint is of before it."""
+def test_reduce_on_plateau_schedule_resumes(tmp_path):
+    """The learning rate falls after a validation without improvement; the checkpoint is of before it."""
 
     def plateau(cfg):
         cfg.param_scheduler = dict(type='ReduceOnPlateauLR', monitor='acc', rule='less', patience=1, by_epoch=True)

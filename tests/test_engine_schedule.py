@@ -62,7 +62,7 @@ def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
 
 def test_whole_epochs_stay_epochs():
     first, second = fit_to(ONE_X, 24 * 1000, 1000)
-    assert first == ONE_X[0]  # 500 iterations are less than an epoch, and than 5 %
+    assert first == ONE_X[0]  # 500 iterations are less than an epoch, and than 5%
     assert second == ONE_X[1] | dict(milestones=[16, 22], end=24)
     rates = learning_rates([second], 24 * 10, 10)
     assert rates[159:161] == pytest.approx([1, 0.1])
@@ -71,7 +71,7 @@ def test_whole_epochs_stay_epochs():
 
 def test_points_inside_an_epoch_are_counted_in_iterations():
     warm_up, steps = fit_to(ONE_X, 5 * 30, 30)
-    assert warm_up == ONE_X[0] | dict(end=7)  # 5 % of 150
+    assert warm_up == ONE_X[0] | dict(end=7)  # 5% of 150
     assert steps == ONE_X[1] | dict(by_epoch=False, milestones=[100, 138], end=150)
 
 

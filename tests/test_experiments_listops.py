@@ -214,7 +214,7 @@ def lra_config():
 
 
 def test_learning_rate_is_long_range_arenas():
-    """0.05 * min(step / 1000, 1) / sqrt(max(step, 1000)), by its published code, to 1 %."""
+    """0.05 * min(step / 1000, 1) / sqrt(max(step, 1000)), by its published code, to 1%."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lra_config().optim_wrapper.optimizer.lr)
     schedulers = [
         PARAM_SCHEDULERS.build(cfg, default_args=dict(optimizer=optimizer)) for cfg in lra_config().param_scheduler

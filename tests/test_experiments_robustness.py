@@ -54,7 +54,7 @@ DRAWN_BY_CHANCE = {
 
 
 def picture(height=48, width=64):
-    """Coloured cells, (height, width, 3) uint8."""
+    """Colored cells, (height, width, 3) uint8."""
     cells = np.random.default_rng(0).integers(0, 256, (-(-height // 8), -(-width // 8), 3), dtype=np.uint8)
     return np.ascontiguousarray(cells.repeat(8, 0).repeat(8, 1)[:height, :width])
 
@@ -90,7 +90,7 @@ class TestCorruptions:
 
     @pytest.mark.parametrize('corruption', ['snow', 'frost', 'jpeg_compression'])
     def test_the_library_is_given_rgb(self, corruption):
-        """These three treat the colours differently, so that swapped channels would show."""
+        """These three treat the colors differently, so that swapped channels would show."""
         bgr = picture()
         np.random.seed(5)  # noqa: NPY002
         of_rgb = imagecorruptions.corrupt(np.ascontiguousarray(bgr[..., ::-1]), 3, corruption)
@@ -204,7 +204,7 @@ class TestResults:
         assert [file.name for file in path.parent.iterdir()] == ['r.json']
 
     @pytest.mark.parametrize('name', ['weights', 'model', 'pipeline', 'data', 'library'])
-    def test_results_of_something_else_are_not_gone_on_from(self, name, tmp_path):
+    def test_results_of_something_else_are_not_continued(self, name, tmp_path):
         path = tmp_path / 'r.json'
         Results(path, self.settings).write()
         with pytest.raises(ValueError, match=rf'other {name} \(a.pth, 3 images\).*--out'):
@@ -284,7 +284,7 @@ def test_alexnet_says_what_it_is_of():
 
 
 @MMPRETRAIN_MODELS.register_module(force=True)
-class MeanColour(nn.Module):
+class MeanColor(nn.Module):
     """(B, 3, H, W) -> the mean of each channel, (B, 3): with the identity as its head, the brightest is the answer."""
 
     def forward(self, x):
@@ -311,7 +311,7 @@ CLASSIFIER = """
 default_scope = 'mmpretrain'
 model = dict(
     type='ImageClassifier',
-    backbone=dict(type='MeanColour'),
+    backbone=dict(type='MeanColor'),
     head=dict(type='LinearClsHead', num_classes=3, in_channels=3),
     data_preprocessor=dict(mean=[0, 0, 0], std=[1, 1, 1], to_rgb=True),
 )
@@ -335,7 +335,7 @@ test_dataloader = dict(dataset=dict(data_root='{data}', serialize_data=False))
 test_evaluator = dict(ann_file='{data}/annotations/val.json')
 test_cfg = dict(type='TestLoop')
 """
-COLOURS = dict(blue=(190, 90, 80), green=(120, 150, 60), red=(60, 130, 160))  # BGR
+COLORS = dict(blue=(190, 90, 80), green=(120, 150, 60), red=(60, 130, 160))  # BGR
 
 
 @pytest.fixture(autouse=True)
@@ -345,23 +345,23 @@ def quick_start(monkeypatch):
 
 
 @pytest.fixture(scope='module')
-def colours(tmp_path_factory):
-    """Two images of each colour in DIR/val; green is what red's and blue's have next to most."""
-    root = tmp_path_factory.mktemp('colours')
-    for name, colour in COLOURS.items():
+def colors(tmp_path_factory):
+    """Two images of each color in DIR/val; green is what red's and blue's have next to most."""
+    root = tmp_path_factory.mktemp('colors')
+    for name, color in COLORS.items():
         (root / 'val' / name).mkdir(parents=True)
         for i in range(2):
-            cv2.imwrite(str(root / 'val' / name / f'{i}.png'), np.full((48, 48 + i, 3), colour, np.uint8))
+            cv2.imwrite(str(root / 'val' / name / f'{i}.png'), np.full((48, 48 + i, 3), color, np.uint8))
     return root
 
 
 @pytest.fixture(scope='module')
-def classifier(colours, tmp_path_factory):
+def classifier(colors, tmp_path_factory):
     """A config, and a checkpoint that answers with the brightest channel of RGB."""
     folder = tmp_path_factory.mktemp('classifier')
-    (folder / 'toy_classifier.py').write_text(CLASSIFIER.format(data=colours / 'val'))
+    (folder / 'toy_classifier.py').write_text(CLASSIFIER.format(data=colors / 'val'))
     weights = {'head.fc.weight': torch.eye(3).flip(0), 'head.fc.bias': torch.zeros(3)}  # blue, green, red of RGB
-    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLOURS)))), folder / 'toy.pth')
+    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLORS)))), folder / 'toy.pth')
     return [str(folder / 'toy_classifier.py'), str(folder / 'toy.pth')]
 
 
@@ -395,11 +395,11 @@ def test_errors_of_a_classifier(classifier, swapped, tmp_path, capsys):
     assert 'means over 2 of the 15 corruptions and severities 1, 3, 5 only' in printed
 
 
-def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsys):
+def test_mce_against_another_model(classifier, colors, swapped, tmp_path, capsys):
     """A baseline that says red to everything is wrong on 4 of 6 images, clean or not."""
     base = tmp_path / 'base.pth'
     weights = {'head.fc.weight': torch.zeros(3, 3), 'head.fc.bias': torch.tensor([0.0, 0.0, 1.0])}
-    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLOURS)))), base)
+    torch.save(dict(state_dict=weights, meta=dict(dataset_meta=dict(classes=list(COLORS)))), base)
     run([classifier[0], base, *FOG_AND_SNOW, '--out', tmp_path / 'base.json'], tmp_path)
     arguments = [*classifier, *FOG_AND_SNOW, '--baseline', tmp_path / 'base.json', '--out', tmp_path / 'r.json']
     run(arguments, tmp_path)
@@ -420,11 +420,11 @@ def test_mce_against_another_model(classifier, colours, swapped, tmp_path, capsy
         run([*arguments, '--baseline', 'alexnet'], tmp_path)
 
 
-def test_published_files_give_the_errors_of_the_same_corruptions(classifier, colours, swapped, tmp_path):
+def test_published_files_give_the_errors_of_the_same_corruptions(classifier, colors, swapped, tmp_path):
     """Files with the corruptions that the other run computes; it reads PNG, where ImageNet-C has JPEG."""
     for corruption in ('snow', 'fog'):
         for severity in (1, 3):
-            for source in sorted(colours.glob('val/*/*.png')):
+            for source in sorted(colors.glob('val/*/*.png')):
                 file = tmp_path / 'c' / corruption / str(severity) / source.parent.name / source.name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 image = cv2.imread(str(source))[:40, :40]  # as the config crops it
@@ -497,7 +497,7 @@ def test_dataset_indices_select_the_images(classifier, indices, subset, expected
     assert cfg.test_dataloader.dataset.indices == expected
 
 
-def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
+def test_interrupted_results_are_continued(classifier, swapped, tmp_path, monkeypatch):
     """After an interruption within the third cell; what was done is not done again."""
     evaluated = []
     original = CorruptedTest.run
@@ -520,12 +520,12 @@ def test_results_are_gone_on_from(classifier, swapped, tmp_path, monkeypatch):
         run([*classifier, *FOG_AND_SNOW, '--images', 2], tmp_path)
 
 
-def test_a_subset_of_the_classes(classifier, colours, tmp_path, capsys):
-    """An image that is most of all blue and next red is red where blue is no answer."""
+def test_a_subset_of_the_classes(classifier, colors, tmp_path, capsys):
+    """An image that is most of all blue and next red is red where blue is not a class."""
     data = tmp_path / 'r'
-    for name, colour in dict(green=COLOURS['green'], red=(200, 110, 120)).items():
+    for name, color in dict(green=COLORS['green'], red=(200, 110, 120)).items():
         (data / name).mkdir(parents=True)
-        cv2.imwrite(str(data / name / '0.png'), np.full((48, 48, 3), colour, np.uint8))
+        cv2.imwrite(str(data / name / '0.png'), np.full((48, 48, 3), color, np.uint8))
     (data / 'README.txt').write_text('no class')
     names = tmp_path / 'names.txt'
     names.write_text('red\nblue\n')
@@ -533,7 +533,7 @@ def test_a_subset_of_the_classes(classifier, colours, tmp_path, capsys):
     for case, arguments in dict(
         all=['--data', data],
         subset=['--data', data, '--classes', data],
-        file=['--data', colours, '--classes', names],
+        file=['--data', colors, '--classes', names],
     ).items():
         run([*classifier, *arguments, '--corruptions', 'none', '--out', tmp_path / f'{case}.json'], tmp_path)
         file = json.loads((tmp_path / f'{case}.json').read_text())
@@ -567,7 +567,7 @@ def test_classifiers_are_corrupted_after_resizing(classifier, detector, tmp_path
 
 
 def test_images_too_small_stop_with_their_name(classifier, tmp_path):
-    for name in COLOURS:
+    for name in COLORS:
         (tmp_path / 'tiny' / name).mkdir(parents=True)
         cv2.imwrite(str(tmp_path / 'tiny' / name / 'a.png'), np.zeros((20, 20, 3), np.uint8))
     for workers in (0, 1):
@@ -608,10 +608,10 @@ def test_mean_performance_of_a_detector(images, detector, tmp_path, monkeypatch,
     assert file['summary']['bbox'] == dict(
         clean_AP=100, mPC=pytest.approx(60), rPC=pytest.approx(60), AP=dict(snow=80, fog=40)
     )
-    assert 'mPC 60.00 bbox AP, rPC 60.0 % of clean' in capsys.readouterr().out
+    assert 'mPC 60.00 bbox AP, rPC 60.0% of clean' in capsys.readouterr().out
 
 
-def test_a_work_folder_stands_for_its_latest_checkpoint(detector, tmp_path):
+def test_a_work_dir_is_read_as_its_latest_checkpoint(detector, tmp_path):
     shutil.copy(detector[1], tmp_path / 'epoch_2.pth')
     run([detector[0], tmp_path, '--corruptions', 'none'], tmp_path)
     file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())

@@ -169,8 +169,8 @@ def test_accuracies_of_features_in_clusters():
         knn_accuracy(features, labels, features, labels, k=31)
 
 
-def test_nearer_neighbours_weigh_more():
-    """One neighbour of class 0 at the query, two of class 1 far from it: exp(1 / 0.07) exceeds 2 exp(0.6 / 0.07)."""
+def test_nearer_neighbors_weigh_more():
+    """One neighbor of class 0 at the query, two of class 1 far from it: exp(1 / 0.07) exceeds 2 exp(0.6 / 0.07)."""
     bank = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.6, -0.8]])
     query = torch.tensor([[2.0, 0.0]])
     assert knn_accuracy(bank, torch.tensor([0, 1, 1]), query, torch.tensor([0]), k=3) == 1
@@ -178,9 +178,9 @@ def test_nearer_neighbours_weigh_more():
 
 
 def test_crops(tmp_path):
-    for label, colour in (('a', (255, 0, 0)), ('b', (0, 255, 0))):
+    for label, color in (('a', (255, 0, 0)), ('b', (0, 255, 0))):
         (tmp_path / 'val' / label).mkdir(parents=True)
-        Image.new('RGB', (20, 24), colour).save(tmp_path / 'val' / label / '0.png')
+        Image.new('RGB', (20, 24), color).save(tmp_path / 'val' / label / '0.png')
     sizes = dict(global_crop_size=16, local_crop_size=8, n_local_views=3)
     sample = Crops(str(tmp_path), 'val', crops=sizes)[1]
     assert [tuple(view.shape) for view in sample['inputs']] == [(3, 16, 16)] * 2 + [(3, 8, 8)] * 3

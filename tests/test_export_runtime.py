@@ -87,7 +87,7 @@ def test_drawings_stay_in_the_output_directory(model_file, images, tmp_path, mon
 
 
 @pytest.mark.parametrize('out', ['out', '.', '..'])
-def test_drawings_are_no_input_of_a_second_run(out, model_file, images, capsys):
+def test_drawings_are_not_input_of_a_second_run(out, model_file, images, capsys):
     """The output folder may be in the folder of images, and the other way round."""
     for _ in range(2):
         main([str(model_file), str(images), '--out', str(images / out)])

@@ -41,7 +41,7 @@ def test_tiles_cover_an_axis_with_the_overlap(size, tile, overlap):
 def test_objects_across_tiles_are_whole():
     image = np.zeros((100, 130, 3), np.uint8)
     image[30:50, 25:60] = 10  # across the border between tiles
-    image[30:50, 60:70] = 20  # its neighbour of the same class
+    image[30:50, 60:70] = 20  # its neighbor of the same class
     image[70:90, 90:125] = 110
     image[5:9, 5:9] = 120
     (expected,) = find_values([image], 1, True)['predictions']

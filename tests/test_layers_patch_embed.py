@@ -11,7 +11,7 @@ from tests.helpers.compare import assert_near
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 
 
-def randomise(module):
+def randomize(module):
     for p in module.parameters():
         nn.init.normal_(p, std=0.5)
     return module
@@ -19,7 +19,7 @@ def randomise(module):
 
 @pytest.mark.parametrize('size', [(16, 24), (17, 23), (3, 1)])
 def test_patch_embed_equals_mmdets(size):
-    ours = randomise(PatchEmbed(3, 8, patch_size=4, norm_cfg=dict(type='LN', eps=1e-6)))
+    ours = randomize(PatchEmbed(3, 8, patch_size=4, norm_cfg=dict(type='LN', eps=1e-6)))
     theirs = MMDetPatchEmbed(3, 8, kernel_size=4, stride=4, norm_cfg=dict(type='LN', eps=1e-6))
     theirs.load_state_dict({k.replace('proj.', 'projection.'): v for k, v in ours.state_dict().items()})
     image = torch.randn(2, 3, *size)
@@ -30,7 +30,7 @@ def test_patch_embed_equals_mmdets(size):
 
 def test_linear_projection_equals_the_strided_convolution():
     """A convolution's weight (D, C, ph, pw) is the linear one after permuting its patch to (ph, pw, C)."""
-    conv = randomise(PatchEmbed(3, 8, patch_size=4))
+    conv = randomize(PatchEmbed(3, 8, patch_size=4))
     dual = DualPatchEmbed(3, 8, patch_size=4)
     dual.patch_norm, dual.norm = nn.Identity(), nn.Identity()
     dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
@@ -43,8 +43,8 @@ def test_linear_projection_equals_the_strided_convolution():
 @pytest.mark.parametrize(('kernel_size', 'stride'), [(7, 4), (3, 2), (5, 1)])
 @pytest.mark.parametrize('size', [(16, 24), (17, 23), (3, 1)])
 def test_overlapping_windows_are_the_padded_convolutions(kernel_size, stride, size):
-    """One window a patch, centred on its first pixel: torch's convolution with a padding of kernel_size // 2."""
-    conv = randomise(PatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size))
+    """One window a patch, centered on its first pixel: torch's convolution with a padding of kernel_size // 2."""
+    conv = randomize(PatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size))
     dual = DualPatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size)
     dual.patch_norm, dual.norm = nn.Identity(), nn.Identity()
     dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
@@ -70,13 +70,13 @@ def test_overlapping_patches_are_normalized_with_zero_padding():
 
 @pytest.mark.parametrize('stem', [PatchEmbed, DualPatchEmbed])
 @pytest.mark.parametrize('kernel_size', [3, 6])
-def test_a_window_holds_its_patch_and_has_a_centre(stem, kernel_size):
+def test_a_window_holds_its_patch_and_has_a_center(stem, kernel_size):
     with pytest.raises(ValueError, match=f'kernel_size={kernel_size} must be patch_size=4, or odd and larger'):
         stem(3, 8, patch_size=4, kernel_size=kernel_size)
 
 
 def test_dual_patch_embed_is_layer_norm_linear_layer_norm():
-    stem = randomise(DualPatchEmbed(3, 8, patch_size=4))
+    stem = randomize(DualPatchEmbed(3, 8, patch_size=4))
     image = torch.randn(2, 3, 8, 12)
     rows = []
     for y in range(2):

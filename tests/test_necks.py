@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.helpers.compare import assert_near
 from tests.helpers.vit import ARCH
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.necks import SimpleFeaturePyramid
 
 
@@ -33,7 +33,7 @@ def doubled(x, conv):
 
 def test_levels_are_those_of_the_paper():
     """Norms and a GELU between the deconvolutions, 1 x 1 and 3 x 3 convolutions without bias, each with its norm."""
-    neck = randomise(SimpleFeaturePyramid(16, 12, num_outs=6)).double()
+    neck = randomize(SimpleFeaturePyramid(16, 12, num_outs=6)).double()
     x = torch.randn(2, 16, 6, 4, dtype=torch.float64)
     first, second, third, fourth = neck.levels
     starts = [

@@ -12,12 +12,12 @@ from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn, relative_positions
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN, LayerNorm
-from tokennorm.norms.dtn import attention_centres
+from tokennorm.norms.dtn import attention_centers
 from tokennorm.ops.dtn_eager import inter_token_stats
 
 # height, width, channels, heads, pool: why
 CASES = [
-    (6, 6, 12, 4, 1),  # Eq. 7's square neighbourhood
+    (6, 6, 12, 4, 1),  # Eq. 7's square neighborhood
     (5, 9, 12, 3, 1),  # a wide rectangle, heads that form no square
     (9, 4, 8, 2, 1),  # a tall rectangle
     (1, 7, 6, 2, 1),  # one row
@@ -28,7 +28,7 @@ CASES = [
 ]
 
 
-def randomise(norm):
+def randomize(norm):
     """Parameters far from their start: a1 of both signs, lambda between 0.1 and 0.9."""
     for name, p in norm.named_parameters():
         nn.init.normal_(p, std=0.3 if name == 'position' else 1)
@@ -57,7 +57,7 @@ def reference_of(norm, x, grid, **kwargs):
 @pytest.mark.parametrize('form', ['paper', 'published'])
 @pytest.mark.parametrize(('height', 'width', 'channels', 'heads', 'pool'), CASES)
 def test_equals_the_dense_transcription(height, width, channels, heads, pool, form, only_var):
-    norm = randomise(DTN(channels, heads, pool=pool, form=form, only_var=only_var)).double()
+    norm = randomize(DTN(channels, heads, pool=pool, form=form, only_var=only_var)).double()
     x = (3 * torch.randn(2, height, width, channels) + 1).double().requires_grad_()
     grad_y = torch.randn_like(x)
     inputs = [x, *norm.parameters()]
@@ -78,7 +78,7 @@ def test_equals_the_dense_transcription(height, width, channels, heads, pool, fo
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
 def test_statistics_are_float32_for_every_dtype(dtype):
-    norm = randomise(DTN(12, 4)).to(dtype)
+    norm = randomize(DTN(12, 4)).to(dtype)
     x = torch.randn(2, 7, 9, 12).to(dtype)
     expected = reference_of(norm.double(), x.double(), (7, 9))
     actual = norm.to(dtype)(x)
@@ -99,7 +99,7 @@ def test_a_large_common_offset_keeps_its_digits(offset):
 
 
 def test_lambda_of_one_is_layer_norm():
-    norm = randomise(DTN(12, 4))
+    norm = randomize(DTN(12, 4))
     nn.init.constant_(norm.mean_logit, 100)
     nn.init.constant_(norm.var_logit, 100)
     x = torch.randn(2, 5, 7, 12)
@@ -107,7 +107,7 @@ def test_lambda_of_one_is_layer_norm():
 
 
 def test_lambda_of_zero_with_uniform_weights_is_instance_norm():
-    norm = randomise(DTN(12, 4))
+    norm = randomize(DTN(12, 4))
     nn.init.constant_(norm.mean_logit, -100)
     nn.init.constant_(norm.var_logit, -100)
     nn.init.zeros_(norm.position)
@@ -138,23 +138,23 @@ def test_zero_lambda_with_banded_weights_is_local_instance_norm():
     assert_near('y', norm(x), (x - pairs) / (spread + norm.eps).sqrt(), dtype=torch.float64)
 
 
-def test_centres_are_those_of_equation_7():
-    assert attention_centres(1).tolist() == [[0, 0]]
-    assert attention_centres(4).tolist() == [[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]]
+def test_centers_are_those_of_equation_7():
+    assert attention_centers(1).tolist() == [[0, 0]]
+    assert attention_centers(4).tolist() == [[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]]
     nine = [[x, y] for x in (-1, 0, 1) for y in (-1, 0, 1)]
-    assert attention_centres(9).tolist() == nine
-    assert attention_centres(11).tolist() == nine + [[0, 0]] * 2
+    assert attention_centers(9).tolist() == nine
+    assert attention_centers(11).tolist() == nine + [[0, 0]] * 2
     position = DTN(18, 9).position
     assert position[:, 0].tolist() == [-1] * 9
     assert position[:, 1:].tolist() == [[2 * x, 2 * y] for x, y in nine]
 
 
-def test_weights_start_heaviest_at_their_centre():
+def test_weights_start_heaviest_at_their_center():
     """The x axis is the grid's width: head 6 of 9 has Delta = (1, -1), one column right and one row up."""
     norm = DTN(9, 9)
     p = (relative_positions(5, 5).float() @ norm.position.T).softmax(dim=1)  # (T, T, N)
-    centre = 2 * 5 + 2
-    assert p[centre, :, 6].argmax() == (2 - 1) * 5 + (2 + 1)
+    center = 2 * 5 + 2
+    assert p[center, :, 6].argmax() == (2 - 1) * 5 + (2 + 1)
 
 
 def test_published_start_differs_beyond_the_square():
@@ -223,7 +223,7 @@ def test_is_a_layer_norm_with_plain_parameters():
     assert list(norm.state_dict()) == ['weight', 'bias', 'mean_logit', 'var_logit', 'position']
     assert [p.tolist() for p in (norm.mean_logit, norm.var_logit)] == [[0, 0]] * 2
     assert list(DTN(8, 2, only_var=True).state_dict()) == ['weight', 'bias', 'var_logit', 'position']
-    randomise(norm).reset_parameters()
+    randomize(norm).reset_parameters()
     for name, value in DTN(8, 2).state_dict().items():
         assert torch.equal(value, norm.state_dict()[name]), name
 
@@ -288,7 +288,7 @@ def test_from_published_dtn_renames_and_turns_the_axes():
 @pytest.mark.gpu
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_autocast_on_cuda_gives_the_dtype_of_layer_norm(dtype):
-    norm = randomise(DTN(12, 4)).cuda()
+    norm = randomize(DTN(12, 4)).cuda()
     x = torch.randn(2, 7, 9, 12, device='cuda', dtype=dtype)
     with torch.autocast('cuda', dtype=dtype):
         actual, layer_norm = norm(x), nn.LayerNorm(12).cuda()(x)
@@ -297,7 +297,7 @@ def test_autocast_on_cuda_gives_the_dtype_of_layer_norm(dtype):
 
 
 def test_autocast_on_cpu_gives_the_dtype_of_layer_norm():
-    norm = randomise(DTN(12, 4))
+    norm = randomize(DTN(12, 4))
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(2, 7, 9, 12).to(dtype)
         with torch.autocast('cpu', dtype=torch.bfloat16):
@@ -307,14 +307,14 @@ def test_autocast_on_cpu_gives_the_dtype_of_layer_norm():
 
 
 def test_traces_for_flop_counters_and_export():
-    norm = randomise(DTN(12, 4, pool=2))
+    norm = randomize(DTN(12, 4, pool=2))
     traced = torch.jit.trace(norm, torch.randn(1, 6, 8, 12))
     x = torch.randn(2, 6, 8, 12)
     assert_near('y', traced(x), norm(x))
 
 
 def test_valid_reaches_dtn_and_layer_norm_ignores_it():
-    norm = randomise(DTN(12, 4))
+    norm = randomize(DTN(12, 4))
     x = torch.randn(2, 6, 8, 12)
     valid = torch.tensor([[6, 8], [3, 5]])
     y = norm(x, valid)
@@ -329,7 +329,7 @@ def test_valid_reaches_dtn_and_layer_norm_ignores_it():
 
 @pytest.mark.slow
 def test_compiles_without_graph_breaks():
-    norm = randomise(DTN(12, 4, pool=2))
+    norm = randomize(DTN(12, 4, pool=2))
     compiled = torch.compile(norm, fullgraph=True, dynamic=True)
     for height, width in ((6, 8), (7, 11), (16, 10)):
         x = torch.randn(2, height, width, 12, requires_grad=True)

@@ -70,7 +70,7 @@ class PublishedPRepBN(nn.Module):
         return out.view_as(x)
 
 
-def randomise(module):
+def randomize(module):
     for p in module.parameters():
         nn.init.normal_(p, std=0.3)
     for name, buffer in module.named_buffers():
@@ -90,7 +90,7 @@ def theirs_to_ours(state_dict):
 
 def pair(steps=4):
     published = PublishedPRepBN(6, steps=steps).double()
-    randomise(published)
+    randomize(published)
     norm = PRepBN(6, steps=steps).double()
     shared = theirs_to_ours(published.state_dict())
     norm.load_state_dict({key: value for key, value in shared.items() if key in norm.state_dict()}, strict=False)
@@ -129,7 +129,7 @@ def test_mixing_continues_from_a_checkpoint():
 
 def test_activation_checkpointing_counts_a_step_once():
     plain = PRepBN(6, steps=3)
-    randomise(plain)
+    randomize(plain)
     recomputed = copy.deepcopy(plain)
     for _ in range(3):
         x = torch.randn(2, 3, 4, 6, requires_grad=True)
@@ -147,7 +147,7 @@ FOLDED = BACKBONES | {
 @pytest.mark.parametrize('name', FOLDED)
 def test_folding_keeps_the_outputs(name):
     model = FOLDED[name](dict(type='PRepBN'))
-    randomise(model)
+    randomize(model)
     model.eval()
     folded = fold_norms(model)
     assert not any(isinstance(module, PRepBN) for module in folded.modules())
@@ -165,7 +165,7 @@ def test_folding_keeps_the_outputs(name):
 def test_folding_leaves_replaced_norms_of_other_models():
     model = timm.create_model('vit_tiny_patch16_224', img_size=32, embed_dim=12, depth=2, num_heads=2)
     names = replace_norms(model, dict(type='PRepBN'))
-    randomise(model)
+    randomize(model)
     folded, x = fold_norms(model), torch.randn(2, 3, 32, 32)
     assert all(isinstance(folded.get_submodule(name).norm, PRepBN) for name in names)
     assert_near('logits', folded(x), model.eval()(x))
@@ -192,7 +192,7 @@ def with_authors_names(name, state_dict):
 @pytest.mark.parametrize('name', BACKBONES)
 def test_published_weights_give_the_published_outputs(name, tmp_path):
     published = BACKBONES[name](dict(type='PublishedPRepBN'))
-    randomise(published)
+    randomize(published)
     published.train()
     published(torch.randn(2, 3, 32, 32))
     torch.save(dict(model=with_authors_names(name, published.state_dict())), tmp_path / 'slab.pth')
@@ -213,7 +213,7 @@ def test_published_weights_give_the_published_outputs(name, tmp_path):
 def test_weights_without_layer_norm_load_as_completely_mixed(tmp_path):
     """SLAB's DeiT-T has RepBN only."""
     model = BACKBONES['ViT'](dict(type='PRepBN'))
-    randomise(model)
+    randomize(model)
     file = {}
     for key, value in model.state_dict().items():
         is_layer_norm = 'norm' in key and 'batch_norm' not in key and not key.endswith('alpha')

@@ -35,7 +35,7 @@ def assert_equals_dense(args, dtype=torch.float32, grad_y=None, function=dtn, **
 
 # batch, height, width, channels, heads, pool: why
 CASES = [
-    (2, 8, 8, 12, 4, 1),  # a square neighbourhood of heads
+    (2, 8, 8, 12, 4, 1),  # a square neighborhood of heads
     (2, 5, 9, 12, 3, 1),  # heads that form no square
     (3, 1, 11, 6, 2, 1),  # one row
     (2, 13, 1, 6, 2, 1),  # one column

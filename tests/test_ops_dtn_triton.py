@@ -41,7 +41,7 @@ GRADIENTS = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: BFLOAT16}
 # batch, height, width, channels, heads, pool: why
 CASES = [
     (1, 2, 3, 4, 2, 1),  # two heads
-    slow(1, 2, 3, 8, 4, 1),  # Eq. 7's square neighbourhood
+    slow(1, 2, 3, 8, 4, 1),  # Eq. 7's square neighborhood
     slow(1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
     slow(2, 2, 1, 9, 3, 1),  # heads that form no square
     slow(1, 33, 1, 3, 1, 1),  # one column, two blocks of cells, more than one step of the band
@@ -322,7 +322,7 @@ def test_autocast_gives_the_dtype_of_layer_norm(dtype):
 @pytest.mark.gpu
 @pytest.mark.parametrize('a1', [-1, -0.02, 0, 0.02])
 def test_a_detector_grid(a1):
-    """The stride-4 stage of 800 x 1333 against the plain form in float64."""
+    """The stride-4 stage of 800 x 1333 against the eager form in float64."""
     from tokennorm.ops.dtn import dtn
 
     tensors, grad_y = inputs(1, 200, 334, 64, 1)

@@ -10,7 +10,7 @@ from torch import nn
 from tests.helpers.compare import assert_near
 from tests.helpers.padded_models import SWIN, VIT
 from tests.helpers.pvt import ARCH
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm import padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.data_preprocessors import DetDataPreprocessor
@@ -31,7 +31,7 @@ def backbone(kind, **kwargs):
     arch = {PVT: ARCH, PVTv2: ARCH, Swin: SWIN, ViT: VIT}[kind]
     if kind in (Swin, ViT):
         kwargs |= dict(window_size=2)
-    return randomise(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()
+    return randomize(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()
 
 
 def batch(images, height=128, width=160):
@@ -135,7 +135,7 @@ def test_a_class_token_behind_dtn_sees_it_too():
 def test_no_part_of_a_sequence_with_a_class_token_is_the_image(kind, arch, kwargs):
     """Instance norms, which stand behind the class token's joining here, see all of it."""
     norms = dict(token_norm_cfg=dict(type='LN'), norm_cfg=dict(type='IN'))
-    model = randomise(kind(arch, out_type='cls_token', **norms, **kwargs)).eval()
+    model = randomize(kind(arch, out_type='cls_token', **norms, **kwargs)).eval()
     padded = batch([torch.randn(3, *size) for size in SIZES])
     assert torch.equal(model(padded)[0], model(padded.clone())[0])
 

@@ -163,7 +163,7 @@ def test_a_token_sequence():
         assert (encoder(x) - before).abs().max() > 1e-3
 
 
-def test_a_grid_that_is_given_goes_before_those_that_are_seen():
+def test_a_given_grid_takes_precedence_over_seen_ones():
     model = vit()
     names = replace_norms(model, dict(type='DTN'), grid={'blocks.0.*': (3, 8), 'blocks.1.norm1': 'sequence'})
     seen = seen_by(model, names, torch.randn(1, 3, 32, 48))

@@ -38,7 +38,7 @@ def runs(tmp_path_factory):
     better[::10, 6] = 2  # every tenth detection is a cat
     return (
         make_run(folder / 'a', truth, noisy(truth), 'layer norm', first),
-        make_run(folder / 'b', truth, Detections(better), 'token norm', second),
+        make_run(folder / 'b', truth, Detections(better), 'DTN', second),
     )
 
 
@@ -59,7 +59,7 @@ def test_the_page_has_the_differences(runs, tmp_path, capsys):
         aps = [100 * entry['ap'], 100 * other['ap']]
         assert [entry['name'], str(entry['objects']), *(f'{ap:.1f}' for ap in aps), f'{aps[1] - aps[0]:+.1f}'] in rows
     text = (tmp_path / 'page.html').read_text()
-    for part in ('token norm compared with layer norm', 'lr=0.125', 'Training loss', 'Box AP on the validation set'):
+    for part in ('DTN compared with layer norm', 'lr=0.125', 'Training loss', 'Box AP on the validation set'):
         assert part in text, part
     assert 'different annotations' not in text
 

@@ -86,7 +86,7 @@ def test_every_layer_is_logged_from_start_to_end(trained):
     assert curves['norms.0.mean.mean'][5] < 0.5, 'lambda was not trained'
 
 
-def test_a_resumed_training_goes_on_in_the_same_curves(trained, tmp_path):
+def test_a_resumed_run_continues_the_same_curves(trained, tmp_path):
     for i, entries in enumerate(([(0, 0.5), (5, 0.4), (10, 0.3)], [(10, 0.2), (15, 0.1)])):
         folder = tmp_path / str(i) / 'vis_data'
         folder.mkdir(parents=True)

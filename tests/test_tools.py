@@ -55,7 +55,7 @@ def test_training_writes_checkpoint_and_report(trained):
     assert all((trained / name).stat().st_size > 1000 for name in ('report.html', 'report.json'))
 
 
-def test_resume_goes_on_where_training_stopped(data, trained, tmp_path, without_report):
+def test_resume_continues_where_training_stopped(data, trained, tmp_path, without_report):
     work_dir = shutil.copytree(trained, tmp_path / 'work')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     more = options(data, **{'train_cfg.max_epochs': 2})
@@ -376,12 +376,12 @@ def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch
         tool('demo')(['--control'])
 
 
-def test_an_interruption_says_how_to_go_on():
+def test_an_interruption_says_how_to_resume():
     class Interrupted:
         work_dir = 'work_dirs/x'
 
         def train(self):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r'Checkpoints so far are in work_dirs/x; --resume goes on'):
-        train(Interrupted(), '--resume goes on from the latest.')
+    with pytest.raises(KeyboardInterrupt, match=r'Checkpoints so far are in work_dirs/x; --resume continues'):
+        train(Interrupted(), '--resume continues from the latest.')

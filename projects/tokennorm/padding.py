@@ -75,7 +75,7 @@ def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
     """Returns the height and width, in tokens of `stride` pixels, of what is image in each grid, int (B, 2).
 
     None means that all tokens are image: the batch has no padding, and `stride` divides its sides. Where `stride` does
-    not divide them, the backbone itself pads the last tokens, which then are no image either.
+    not divide them, the backbone itself pads the last tokens, which then are not part of an image either.
 
     Args:
         images: Batch (B, C, H, W), perhaps with the sizes that `note_image_sizes` noted.

@@ -4,7 +4,7 @@ import torch
 from mmdet.models.backbones.pvt import PyramidVisionTransformerV2 as MMDetPVTv2
 from timm.models.pvt_v2 import PyramidVisionTransformerV2 as TimmPVTv2
 
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVTv2
 
 ARCH = dict(
@@ -21,12 +21,12 @@ def small_pvt_v2(**kwargs):
 
 
 def timms_model(linear=False):
-    return randomise(TimmPVTv2(**ARCH, linear=linear, num_classes=10))
+    return randomize(TimmPVTv2(**ARCH, linear=linear, num_classes=10))
 
 
 def mmdets_model():
     arch = {key: ARCH[key] for key in ('num_heads', 'mlp_ratios', 'sr_ratios')}
-    return randomise(MMDetPVTv2(embed_dims=8, num_layers=ARCH['depths'], drop_path_rate=0.0, **arch))
+    return randomize(MMDetPVTv2(embed_dims=8, num_layers=ARCH['depths'], drop_path_rate=0.0, **arch))
 
 
 def published_layout(model):

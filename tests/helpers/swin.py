@@ -4,7 +4,7 @@ import torch
 from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
 from timm.models.swin_transformer import SwinTransformer as TimmSwin
 
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import Swin
 from tokennorm.backbones.swin import relative_positions
 
@@ -18,7 +18,7 @@ def small_swin(**kwargs):
 
 
 def timms_model(**kwargs):
-    return randomise(TimmSwin(embed_dim=8, num_classes=10, **HOSTS_ARCH, **kwargs))
+    return randomize(TimmSwin(embed_dim=8, num_classes=10, **HOSTS_ARCH, **kwargs))
 
 
 def mmdets_model():

@@ -4,7 +4,7 @@ import torch
 from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
-from tests.helpers.weights import randomise
+from tests.helpers.weights import randomize
 from tokennorm.backbones import ViT
 
 ARCH = dict(embed_dims=24, depth=4, num_heads=3, mlp_ratio=2)
@@ -20,12 +20,12 @@ def classifier(**kwargs):
 
 def timms_model(**kwargs):
     row = dict(embed_dim=24, depth=4, num_heads=3, mlp_ratio=2)
-    return randomise(TimmViT(img_size=32, patch_size=8, num_classes=10, dynamic_img_size=True, **row, **kwargs))
+    return randomize(TimmViT(img_size=32, patch_size=8, num_classes=10, dynamic_img_size=True, **row, **kwargs))
 
 
 def mmpretrains_model():
     row = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
-    return randomise(MMPretrainViT(row, img_size=32, patch_size=8))
+    return randomize(MMPretrainViT(row, img_size=32, patch_size=8))
 
 
 def dtn_authors_layout(model):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 
-def randomise(module: nn.Module, amount: float = 0.2) -> nn.Module:
+def randomize(module: nn.Module, amount: float = 0.2) -> nn.Module:
     """Adds noise to all parameters: initially biases are 0, norms are 1 and differences would not show."""
     for p in module.parameters():
         with torch.no_grad():

@@ -11,7 +11,7 @@ from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
 from tokennorm.layers.block import Block, NoNorm
 from tokennorm.layers.mlp import Mlp
-from tokennorm.norms.dtn import attention_centres
+from tokennorm.norms.dtn import attention_centers
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 
@@ -63,7 +63,7 @@ class AblatedViT(ViT):
             if isinstance(module, _Eq6):
                 with torch.no_grad():
                     module.position[:, 0] = -1
-                    module.position[:, 1:] = 2 * attention_centres(module.num_heads)
+                    module.position[:, 1:] = 2 * attention_centers(module.num_heads)
 
 
 class PlacedBlock(Block):

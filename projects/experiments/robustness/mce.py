@@ -179,7 +179,7 @@ def detector_report(clean: float, precisions: Cells, name: str) -> tuple[dict[st
     means = severity_means(precisions)
     mpc, rpc = mean_performance(precisions), relative_performance(precisions, clean)
     figures = dict(clean_AP=clean, mPC=mpc, rPC=rpc, AP=means)
-    lines = [f'clean {name} AP {clean:.1f}', f'mPC {mpc:.2f} {name} AP, rPC {_figure(rpc)} % of clean']
+    lines = [f'clean {name} AP {clean:.1f}', f'mPC {mpc:.2f} {name} AP, rPC {_figure(rpc)}% of clean']
     return _without_nan(figures), '\n'.join(
         [_table(precisions, dict(mean=means)), '', *lines, *_what_is_left_out(precisions)]
     )

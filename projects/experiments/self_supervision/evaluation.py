@@ -1,4 +1,4 @@
-"""k-nearest-neighbours and linear classification of frozen features, as in the DINO paper."""
+"""k-nearest-neighbors and linear classification of frozen features, as in the DINO paper."""
 
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,7 @@
 """Attention weights and attention distances (DTN paper, Fig. 2 and B.1).
 
 Shapes: M windows of an image (1 for attention over the whole grid), N heads, Q queries, K keys, D channels per head,
-H x W grid. A place is (y, x) in tokens; the centre of token (i, j) is (i + 0.5, j + 0.5).
+H x W grid. A place is (y, x) in tokens; the center of token (i, j) is (i + 0.5, j + 0.5).
 """
 
 import math
@@ -51,13 +51,13 @@ def attention_distance(weights: Tensor, query_places: Tensor, key_places: Tensor
 
 
 def grid_places(height: int, width: int) -> Tensor:
-    """The centres of a grid's tokens, (H, W, 2)."""
+    """The centers of a grid's tokens, (H, W, 2)."""
     y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing='ij')
     return torch.stack([y, x], dim=-1)
 
 
 def window_places(height: int, width: int, window: int, shift: tuple[int, int] = (0, 0)) -> Tensor:
-    """Returns the centres of the tokens in each window, (M, window^2, 2); NaN for padding to whole windows.
+    """Returns the centers of the tokens in each window, (M, window^2, 2); NaN for padding to whole windows.
 
     Args:
         height, width: Size of the grid.
@@ -71,16 +71,16 @@ def window_places(height: int, width: int, window: int, shift: tuple[int, int] =
 
 
 def reduced_places(height: int, width: int, ratio: int) -> Tensor:
-    """Returns the centres of PVT's keys, each of ratio x ratio tokens, (1, K, 2).
+    """Returns the centers of PVT's keys, each of ratio x ratio tokens, (1, K, 2).
 
-    Tokens left over at the end have no key. On a grid smaller than one key, the key's place is the grid's centre.
+    Tokens left over at the end have no key. On a grid smaller than one key, the key's place is the grid's center.
     """
     y, x = (torch.arange(max(size // ratio, 1)) * ratio + min(ratio, size) / 2 for size in (height, width))
     return torch.cartesian_prod(y, x)[None]
 
 
 def averaged_places(height: int, width: int, side: int) -> Tensor:
-    """Returns the centres of the windows of `F.adaptive_avg_pool2d`, PVTv2-Li's keys, (1, side^2, 2)."""
+    """Returns the centers of the windows of `F.adaptive_avg_pool2d`, PVTv2-Li's keys, (1, side^2, 2)."""
     j = torch.arange(side)
     y, x = (((j * size) // side - (-(j + 1) * size) // side) / 2 for size in (height, width))
     return torch.cartesian_prod(y, x)[None]

@@ -53,7 +53,7 @@ def count_operations(forward: Callable[[Tensor], Any], size: tuple[int, int]) ->
     Nothing is computed: each operation is only asked for the shape of its result, which takes a second for an image of
     any size. Matrix products, convolutions, attention and norms are counted, and, other than by mmengine, nothing for
     resized maps and frozen batch norms. DTN counts as its sums along the two axes (`tokennorm.ops.dtn`), of which the
-    hand-made forms leave out what is too small to matter.
+    custom forms leave out what is too small to matter.
 
     Args:
         forward: A backbone, or what `forward_of` makes of a detector, with parameters of float64: DTN then has the form

@@ -89,11 +89,11 @@ def principal_components(tokens: Tensor, count: int = 2) -> tuple[Tensor, Tensor
     Returns:
         Coordinates (T, count), and the fraction of the variance of each component, (count,).
     """
-    centred = tokens - tokens.mean(dim=0)
-    _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
+    centered = tokens - tokens.mean(dim=0)
+    _, sizes, directions = torch.linalg.svd(centered, full_matrices=False)
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     directions = directions * largest.sign()
-    return centred @ directions[:count].T, (sizes.square() / sizes.square().sum())[:count]
+    return centered @ directions[:count].T, (sizes.square() / sizes.square().sum())[:count]
 
 
 def mean_cosine(tokens: Tensor) -> float:

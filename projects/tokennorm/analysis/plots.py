@@ -151,16 +151,16 @@ def draw_ratio_curves(label: str, curves: Mapping[str, Mapping[int, float]]) -> 
     layers = list(dict.fromkeys(name.rsplit('.', 2)[0] for name in curves))
     figure = Figure(figsize=(11, max(4.2, 1.2 + 0.19 * len(layers))), layout='constrained')
     axes = figure.subplots(1, 2, sharey=True)
-    colours = _colours(len(layers))
+    colors = _colors(len(layers))
     for ax, kind, title in zip(axes, ('mean', 'var'), ('mean', 'variance'), strict=True):
-        for layer, colour in zip(layers, colours, strict=True):
+        for layer, color in zip(layers, colors, strict=True):
             if f'{layer}.{kind}.mean' not in curves:
                 continue
             steps, means = zip(*curves[f'{layer}.{kind}.mean'].items(), strict=True)
             low, high = ([curves[f'{layer}.{kind}.{which}'][step] for step in steps] for which in ('min', 'max'))
             style = '--' if layer.endswith('norm2') else '-'
-            ax.plot(steps, means, style, color=colour, label=_short(layer), linewidth=1.2)
-            ax.fill_between(steps, low, high, color=colour, alpha=0.1, linewidth=0)
+            ax.plot(steps, means, style, color=color, label=_short(layer), linewidth=1.2)
+            ax.fill_between(steps, low, high, color=color, alpha=0.1, linewidth=0)
         ax.set_title(f'lambda of the {title}', fontsize=10)
         ax.set_xlabel('iteration')
         ax.grid(alpha=0.3)
@@ -222,9 +222,9 @@ def draw_positions(label: str, layers: Sequence[tuple[str, Tensor, Tensor]], tok
                 weights = rows[index][head].numpy()
                 largest = np.argwhere(weights > weights.max() * (1 - 1e-9))  # there may be ties
                 ax.imshow(weights, cmap='gray', vmin=0, interpolation='nearest')
-                for (y, x), colour, inset in (*((place, 'red', 0.0) for place in largest), (token, 'yellow', 0.2)):
+                for (y, x), color, inset in (*((place, 'red', 0.0) for place in largest), (token, 'yellow', 0.2)):
                     side = 1 - 2 * inset
-                    box = Rectangle((x - 0.5 + inset, y - 0.5 + inset), side, side, fill=False, ec=colour, lw=1)
+                    box = Rectangle((x - 0.5 + inset, y - 0.5 + inset), side, side, fill=False, ec=color, lw=1)
                     ax.add_patch(box)
                 ax.set_title(f'head {head + 1}: {weights.max():.3f}', fontsize=7, pad=2)
             _name_row(axes[row, 0], name)
@@ -315,5 +315,5 @@ def _short(name: str) -> str:
     return '.'.join(kept)
 
 
-def _colours(count: int) -> list[tuple[float, ...]]:
+def _colors(count: int) -> list[tuple[float, ...]]:
     return [colormaps['turbo'](0.05 + 0.9 * i / max(count - 1, 1)) for i in range(count)]

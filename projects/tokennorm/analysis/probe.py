@@ -40,7 +40,7 @@ class Attention:
         value: (M, N, K, D).
         mask: As `attention_weights` takes it, or None.
         scale: Factor of the logits, or None.
-        query_places: (M, Q, 2), centres in tokens, NaN for class tokens and padding.
+        query_places: (M, Q, 2), centers in tokens, NaN for class tokens and padding.
         key_places: (M, K, 2), likewise.
     """
 

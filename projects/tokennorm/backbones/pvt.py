@@ -34,7 +34,7 @@ ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
     'medium': dict(depths=(3, 4, 18, 3), **_WIDTHS),
     'large': dict(depths=(3, 8, 27, 3), **_WIDTHS),
 }
-# The heads of the DTN authors' PVT. With fewer than four, Eq. 7 of the DTN paper centres every head on its own token.
+# The heads of the DTN authors' PVT. With fewer than four, Eq. 7 of the DTN paper centers every head on its own token.
 ARCHS |= {f'{name}-dtn': row | dict(num_heads=(4, 4, 5, 8)) for name, row in ARCHS.items()}
 ARCHS['mini'] = dict(  # this project's: 1.7 million parameters, for trials on a CPU
     embed_dims=(32, 64, 128, 256),

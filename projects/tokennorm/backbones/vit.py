@@ -68,7 +68,7 @@ class ViT(Backbone):
         rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
             of the grid that the tables of blocks with global attention are made for (64 in ViTDet). They are resized
             for other grids. Tables of window attention fit the windows. All are initialized to 0, also if the
-            checkpoint has none. None is no relative positions.
+            checkpoint has none. None turns relative positions off.
         out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).

@@ -40,7 +40,7 @@ class Attention(nn.Module):
         dims: Channels C.
         num_heads: Heads N; divides C.
         rel_pos: Height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made for.
-            None is no relative positions.
+            None turns relative positions off.
     """
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:

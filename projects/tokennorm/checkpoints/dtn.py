@@ -16,7 +16,7 @@ def from_published_dtn(state_dict: StateDict) -> Converted:
     so dx and dy change sign. The bias of `pos_proj` is equal for all positions and cancels in the softmax.
 
     Args:
-        state_dict: The parameters of one norm or of a model: keys may have prefixes. A DTN is recognised by its
+        state_dict: The parameters of one norm or of a model: keys may have prefixes. A DTN is recognized by its
             `var_norm_weight`; all other entries pass unchanged.
 
     Returns:

@@ -75,7 +75,7 @@ def from_published_pvt_v2(state_dict: StateDict) -> Converted:
     """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`.
 
     Args:
-        state_dict: One of these state dicts, recognised by the name of its first patch embedding. Any other passes
+        state_dict: One of these state dicts, recognized by the name of its first patch embedding. Any other passes
             unchanged. It is not changed.
 
     Returns:

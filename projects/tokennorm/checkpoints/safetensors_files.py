@@ -85,7 +85,7 @@ def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     dataset_meta = meta.get('dataset_meta')
     dataset_meta = dataset_meta if isinstance(dataset_meta, dict) else {}
     if isinstance(palette := dataset_meta.get('palette'), list):  # mmdet draws with tuples only
-        dataset_meta['palette'] = [tuple(colour) if isinstance(colour, list) else colour for colour in palette]
+        dataset_meta['palette'] = [tuple(color) if isinstance(color, list) else color for color in palette]
     if classes := _json(metadata, 'classes', list):
         meta['dataset_meta'] = dataset_meta | {'classes': tuple(classes)}
     if 'config' in metadata:

@@ -30,7 +30,7 @@ def from_published_swin(state_dict: StateDict, out_type: str = 'featmap') -> Con
     parameters are reordered. Relative position indices, shift masks and a classifier's linear head are dropped.
 
     Args:
-        state_dict: One of these state dicts, recognised by the name of its first patch embedding, or one of
+        state_dict: One of these state dicts, recognized by the name of its first patch embedding, or one of
             TokenNorm's, of which only the output norms change. It is not changed.
         out_type: The backbone's. 'featmap' drops the classifier's last norm, and adds output norms with weight 1 and
             bias 0 where they are missing, as published detectors initialize them. 'avg_featmap' keeps only the

@@ -33,7 +33,7 @@ _FIGURES = {
     'attention-distance': _Figure(
         'mean attention distance per head and block (Fig. 2)\n\n'
         'The distance from a token to the tokens that it attends to, averaged over tokens and images: in tokens, and '
-        'also in pixels if strides differ.\nThe keys of PVT are at the centres of the tokens that they reduce. Class '
+        'also in pixels if strides differ.\nThe keys of PVT are at the centers of the tokens that they reduce. Class '
         'tokens and padding are left out. The values are also printed.',
         images=8,
     ),

@@ -83,7 +83,7 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
 def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:
     """Returns the fraction of boxes with no anchor of an IoU of at least 0.5.
 
-    The IoU of a box with anchors of one shape is highest at the grid point nearest to its centre.
+    The IoU of a box with anchors of one shape is highest at the grid point nearest to its center.
 
     Args:
         generator: Config of mmdet's anchor generator.
@@ -92,15 +92,15 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
     """
     built = _build(generator)
     best = np.zeros(len(boxes))
-    centres = boxes[:, :2] + boxes[:, 2:] / 2
+    centers = boxes[:, :2] + boxes[:, 2:] / 2
     for stride, anchors in zip(built.strides, built.base_anchors, strict=True):
         stride = np.array(stride, float)
         last = np.ceil(images / stride) - 1
         for left, top, right, bottom in anchors.tolist():
             size = np.array([right - left, bottom - top])
             middle = np.array([left + right, top + bottom]) / 2
-            at = np.clip(np.round((centres - middle) / stride), 0, last) * stride + middle
-            overlap = np.minimum(centres + boxes[:, 2:] / 2, at + size / 2) - np.maximum(boxes[:, :2], at - size / 2)
+            at = np.clip(np.round((centers - middle) / stride), 0, last) * stride + middle
+            overlap = np.minimum(centers + boxes[:, 2:] / 2, at + size / 2) - np.maximum(boxes[:, :2], at - size / 2)
             both = np.clip(overlap, 0, None).prod(1)
             best = np.maximum(best, both / (boxes[:, 2:].prod(1) + size.prod() - both))
     return float((best < MATCH).mean())

@@ -15,7 +15,7 @@ from tokennorm.ops.cache import cache_directory
 from tokennorm.version import __version__
 
 
-class LabelledImage(NamedTuple):
+class LabeledImage(NamedTuple):
     """An image file and the file of its labels; None without objects."""
 
     image: Path
@@ -37,10 +37,10 @@ class LabelFolder:
     format: ClassVar[str]
     root: Path
     classes: Sequence[str]
-    splits: Mapping[str, Sequence[LabelledImage]]
+    splits: Mapping[str, Sequence[LabeledImage]]
     sources: Sequence[Path]
 
-    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
         """The objects of an image of `size` (width, height), as COCO annotations without ids of their own.
 
         Raises:
@@ -73,7 +73,7 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     return splits
 
 
-def _convert(folder: LabelFolder, name: str, entries: Sequence[LabelledImage], image_dir: Path) -> dict[str, Any]:
+def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], image_dir: Path) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable: list[str] = []
@@ -123,7 +123,7 @@ def _cache_dir(root: Path) -> Path:
     return cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
 
 
-def _fingerprint(folder: LabelFolder, entries: Sequence[LabelledImage]) -> str:
+def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
     digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
     for path in [*folder.sources, *(path for entry in entries for path in entry)]:

@@ -13,11 +13,11 @@ from tokennorm.datasets.coco.annotations import mask_problem
 from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.image_files import read_image
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
-def palette(count: int) -> list[Colour]:
-    """Returns `count` bright RGB colours. Hues step by the golden ratio, so that neighbours differ strongly."""
+def palette(count: int) -> list[Color]:
+    """Returns `count` bright RGB colors. Hues step by the golden ratio, so that neighbors differ strongly."""
     hues = [(0.02 + i * 0.61803) % 1 for i in range(count)]
     return [tuple(round(255 * v) for v in colorsys.hsv_to_rgb(hue, 0.6, 1.0)) for hue in hues]
 
@@ -26,7 +26,7 @@ def draw_annotations(
     image: np.ndarray,
     annotations: Sequence[dict[str, Any]],
     names: dict[Any, str],
-    colours: dict[Any, Colour],
+    colors: dict[Any, Color],
     long_side: int = 480,
 ) -> np.ndarray:
     """Draws boxes, mask outlines and class names of COCO annotations on an image; crowds in white.
@@ -44,17 +44,17 @@ def draw_annotations(
     named = len(names) > 1 and len(annotations) <= 60
     for annotation in annotations:
         crowd = bool(annotation.get('iscrowd'))
-        colour = (255, 255, 255) if crowd else colours.get(annotation['category_id'], (255, 255, 255))[::-1]
+        color = (255, 255, 255) if crowd else colors.get(annotation['category_id'], (255, 255, 255))[::-1]
         for outline in outlines(annotation.get('segmentation'), height, width):
-            cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, colour, 1, cv2.LINE_AA)
+            cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, color, 1, cv2.LINE_AA)
         x, y, w, h = annotation['bbox']
         corners = np.clip([x, y, x + w, y + h], -max(height, width), 2 * max(height, width))  # cv2 takes 32 bits
         x, y, right, bottom = np.round(corners * scale).astype(int).tolist()
-        cv2.rectangle(image, (x, y), (right, bottom), colour, 1)
+        cv2.rectangle(image, (x, y), (right, bottom), color, 1)
         if named:
             text = names.get(annotation['category_id'], '?') + (' (crowd)' if crowd else '')
             corner = (max(x, 0) + 2, max(y - 3, 10))
-            for shade, thickness in (((0, 0, 0), 3), (colour, 1)):
+            for shade, thickness in (((0, 0, 0), 3), (color, 1)):
                 cv2.putText(image, text, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.4, shade, thickness, cv2.LINE_AA)
     return image
 
@@ -88,7 +88,7 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
     Files and masks that cannot be read are left out.
     """
     names = {category['id']: category['name'] for category in split.content['categories']}
-    colours = dict(zip(names, palette(len(names)), strict=True))
+    colors = dict(zip(names, palette(len(names)), strict=True))
     annotations = defaultdict(list)
     for annotation in split.content['annotations']:
         annotations[annotation['image_id']].append(annotation)
@@ -103,7 +103,7 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
                 one | dict(segmentation=None) if mask_problem(one.get('segmentation'), size)[0] else one
                 for one in annotations[info['id']]
             ]
-            tiles.append(draw_annotations(image, drawable, names, colours))
+            tiles.append(draw_annotations(image, drawable, names, colors))
     if not tiles:
         raise ValueError(f'{split.name}: no image in {split.image_dir} can be drawn')
     return tile(tiles, columns=min(columns, len(tiles)))

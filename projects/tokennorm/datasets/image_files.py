@@ -1,6 +1,6 @@
 """Opens image files as training would, and names what is wrong with them.
 
-mmcv reads with OpenCV: in colour, turned as the EXIF of JPEG and PNG says (not the EXIF of WebP), grey as three equal
+mmcv reads with OpenCV: in color, turned as the EXIF of JPEG and PNG says (not the EXIF of WebP), grey as three equal
 channels, CMYK as RGB, without transparency, and the upper 8 of 16 bits. It refuses files that end early, and images of
 more than 2**30 pixels.
 """

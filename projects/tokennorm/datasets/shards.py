@@ -85,9 +85,9 @@ def _samples(path: Path) -> list[tuple[str, int, int, int]]:
                     images[folder, key] = member.name, member.offset_data, member.size
     except (tarfile.TarError, ValueError) as error:
         raise ValueError(f'{path} is not a complete, uncompressed WebDataset shard ({error}): copy it again') from error
-    unlabelled = [place[0] for key, place in images.items() if key not in labels]
-    if unlabelled:
-        raise ValueError(f'{path}: {unlabelled[0]} has no label: the shard needs a file KEY.cls with its number')
+    unlabeled = [place[0] for key, place in images.items() if key not in labels]
+    if unlabeled:
+        raise ValueError(f'{path}: {unlabeled[0]} has no label: the shard needs a file KEY.cls with its number')
     return [(*place, labels[key]) for key, place in images.items()]
 
 

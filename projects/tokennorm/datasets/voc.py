@@ -5,7 +5,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
-from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
+from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
@@ -16,7 +16,7 @@ class VocFolder(LabelFolder):
 
     format = 'Pascal VOC'
 
-    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
         """The objects of an image. VOC's corners count pixels from 1 and include the last one.
 
         Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
@@ -59,9 +59,9 @@ def find_voc(root: Path) -> VocFolder | None:
     return VocFolder(root, sorted(classes), splits, sources)
 
 
-def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+def _from_image_sets(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
     """`ImageSets/Main/{train,val,test}.txt`, in the folder or in folders such as VOC2007 and VOC2012 in it."""
-    splits: dict[str, list[LabelledImage]] = {}
+    splits: dict[str, list[LabeledImage]] = {}
     sources = []
     for folder in [root, *sorted(path for path in root.glob('*') if path.is_dir()), *sorted(root.glob('VOCdevkit/*'))]:
         if not (folder / 'Annotations').is_dir():
@@ -84,7 +84,7 @@ def _from_image_sets(root: Path) -> tuple[dict[str, list[LabelledImage]], list[P
     return (splits, sources) if splits else None
 
 
-def _from_split_folders(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+def _from_split_folders(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
     """XML files in folders `train`, `valid` or `val`, and `test`, next to their images or not."""
     splits = {}
     for split, names in SPLIT_NAMES.items():
@@ -95,7 +95,7 @@ def _from_split_folders(root: Path) -> tuple[dict[str, list[LabelledImage]], lis
     return (splits, []) if splits else None
 
 
-def _without_splits(root: Path) -> tuple[dict[str, list[LabelledImage]], list[Path]] | None:
+def _without_splits(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
     """All XML annotations in the folder, or in folders in it, as the split train."""
     labels = [path for path in sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')]) if _is_annotation(path)]
     return (dict(train=_entries(labels, root)), []) if labels else None
@@ -106,14 +106,14 @@ def _is_annotation(path: Path) -> bool:
         return b'<annotation' in file.read(1000)
 
 
-def _entries(labels: list[Path], folder: Path) -> list[LabelledImage]:
+def _entries(labels: list[Path], folder: Path) -> list[LabeledImage]:
     entries, missing = [], []
     for path in labels:
         image = _find_image(path, folder)
         if image is None:
             missing.append(str(path))
         else:
-            entries.append(LabelledImage(image, path))
+            entries.append(LabeledImage(image, path))
     if missing:
         raise ValueError(f'{folder}: {len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}')
     return entries

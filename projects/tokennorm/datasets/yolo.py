@@ -1,6 +1,6 @@
 """YOLO folders: a `data.yaml` with class names and image folders, and one label file per image.
 
-Each line of a label file is an object: its class, counted from 0, and either a box (centre, width and height) or a
+Each line of a label file is an object: its class, counted from 0, and either a box (center, width and height) or a
 polygon (three corners or more), as fractions of the image's width and height.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
-from tokennorm.datasets.converted import LabelFolder, LabelledImage, coco_object
+from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import list_images
 
-_TOLERANCE = 0.01  # beyond the image's border, as fractions; labelling tools round
+_TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
 
 
 class YoloFolder(LabelFolder):
@@ -22,7 +22,7 @@ class YoloFolder(LabelFolder):
 
     format = 'YOLO'
 
-    def read_labels(self, entry: LabelledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
         """The objects of an image of `size` (width, height). A line that is not valid raises ValueError."""
         if entry.labels is None:
             return []
@@ -56,7 +56,7 @@ def find_yolo(root: Path) -> YoloFolder | None:
             if not images and split != 'test':
                 raise ValueError(f'{file}: {split}={value!r} has no images')
             pairs = [(image, _label_path(image)) for image in images]
-            if entries := [LabelledImage(image, path if path.is_file() else None) for image, path in pairs]:
+            if entries := [LabeledImage(image, path if path.is_file() else None) for image, path in pairs]:
                 splits[split] = entries
                 if split != 'test' and all(entry.labels is None for entry in entries):
                     raise ValueError(

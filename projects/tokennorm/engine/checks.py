@@ -57,7 +57,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     kind = _class_of(dataset)
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     pipeline = dataset.get('pipeline') or []
-    is_labelled = split != 'test' and not any(type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
+    is_labeled = split != 'test' and not any(type_name(step) == 'LoadEmptyAnnotations' for step in pipeline)
     if not path.is_file():
         if _is_elsewhere(dataset):
             return
@@ -69,7 +69,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         return
     classes = _classes(dataset)
     try:
-        content = read_coco_file(path, with_annotations=is_labelled)
+        content = read_coco_file(path, with_annotations=is_labeled)
         names = [category['name'] for category in content['categories']]
     except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
@@ -87,7 +87,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
             f'{role}: mmdet numbers classes in the order of the categories in {path}, {", ".join(map(str, in_file))}, '
             f'but metainfo.classes has {", ".join(classes)}: give both the same order'
         )
-    if 'annotations' not in content or not (is_labelled or split == 'test'):
+    if 'annotations' not in content or not (is_labeled or split == 'test'):
         return
     found = inspect_annotations(CocoSplit(split, path, path.parent, content))
     reads_masks = any(step.get('with_mask') for step in pipeline)

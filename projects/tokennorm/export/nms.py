@@ -63,7 +63,7 @@ def kept_and_ranked(
 
     Args:
         boxes: Candidates of each image (B, K, 4).
-        scores: Their scores (B, K); 0 is no candidate.
+        scores: Their scores (B, K); 0 is not a candidate.
         labels: Their classes, int (B, K).
         num_classes: Classes C.
         iou_threshold: Overlap above which the lower score is dropped.

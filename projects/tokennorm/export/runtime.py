@@ -253,7 +253,7 @@ def resized_shape(shape: tuple[int, int], rule: dict[str, Any] | None) -> tuple[
     Args:
         shape: Height and width.
         rule: `scale`, a width and a height, and `keep_ratio`: fit into the scale, in either orientation, without
-            distortion. None is no resizing.
+            distortion. None does not resize.
     """
     if rule is None:
         return shape
@@ -272,15 +272,15 @@ def resize(image: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """
     if image.shape[:2] == shape:
         return image
-    (row, next_row), (upper, lower) = _neighbours(image.shape[0], shape[0])
-    (column, next_column), (left, right) = _neighbours(image.shape[1], shape[1])
+    (row, next_row), (upper, lower) = _neighbors(image.shape[0], shape[0])
+    (column, next_column), (left, right) = _neighbors(image.shape[1], shape[1])
     image = image.astype(np.int32)
     image = (image[:, column] * left[:, None] + image[:, next_column] * right[:, None]) >> 4
     upper, lower = upper[:, None, None], lower[:, None, None]
     return (((image[row] * upper >> 16) + (image[next_row] * lower >> 16) + 2) >> 2).astype(np.uint8)
 
 
-def _neighbours(size: int, new_size: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def _neighbors(size: int, new_size: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """For each new pixel of an axis its two nearest old ones, and their weights in units of 1 / 2048."""
     at = ((np.arange(new_size) + 0.5) * (1 / (new_size / size)) - 0.5).astype(np.float32)
     first = np.floor(at).astype(np.int32)

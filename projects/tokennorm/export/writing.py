@@ -17,7 +17,7 @@ from tokennorm.files import write_atomically
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
 SIDES = dict(min=65, max=8192)  # pixels; with fewer, the level of stride 64 would be one token
-# Sides that are no multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
+# Sides that are not multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
 # torch.export would fix a graph to one token where its example has one.
 EXAMPLE = (2, 3, 300, 420)
 

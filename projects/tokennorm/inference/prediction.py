@@ -86,13 +86,13 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
     use_trained_size(cfg, meta)
     logger = MMLogger.get_current_instance()
-    logger.addFilter(_is_no_fallback)
+    logger.addFilter(_is_not_fallback)
     try:
         with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
             warnings.simplefilter('ignore')
             inferencer = DetInferencer(cfg, device=device, show_progress=False)
     finally:
-        logger.removeFilter(_is_no_fallback)
+        logger.removeFilter(_is_not_fallback)
     state_dict = state_dict_in(content, checkpoint)
     converted, _ = convert_detector(inferencer.model, state_dict, describe(content, checkpoint))
     inferencer.model.load_state_dict(converted)
@@ -100,7 +100,7 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     return inferencer
 
 
-def _is_no_fallback(record: logging.LogRecord) -> bool:
+def _is_not_fallback(record: logging.LogRecord) -> bool:
     """Drops mmengine's warning that mmdet has no registry of functions: mmengine's own has the collate function."""
     return 'Failed to search registry' not in record.getMessage()
 

@@ -22,7 +22,7 @@ def check_sizes(owner: str, **sizes: Any) -> None:
 def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
     """Width of the zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
 
-    It is 0 if the windows are the patches. Larger windows are centred on the first pixel of each patch, as in PVTv2,
+    It is 0 if the windows are the patches. Larger windows are centered on the first pixel of each patch, as in PVTv2,
     and every patch has one, including the last partial patches.
 
     Raises:
@@ -43,7 +43,7 @@ class PatchEmbed(nn.Module):
         in_channels: Channels of the image or feature map.
         embed_dims: Channels of a token.
         patch_size: Stride between patches, in pixels.
-        norm_cfg: The norm after the projection; None is no norm.
+        norm_cfg: The norm after the projection; None leaves it out.
         kernel_size: Side of the convolution, in pixels; None is `patch_size`, without overlap.
     """
 

@@ -14,25 +14,25 @@ from tokennorm.ops.dtn import dtn
 LAYER_NORM_LOGIT = 8.0
 
 
-def attention_centres(num_heads: int) -> Tensor:
-    """Eq. 7: the offset Delta = (x, y), in tokens, on which the weights P of each head are initially centred.
+def attention_centers(num_heads: int) -> Tensor:
+    """Eq. 7: the offset Delta = (x, y), in tokens, on which the weights P of each head are initially centered.
 
-    With s = floor(sqrt(num_heads)), head iy + s * ix is centred on (ix, iy) - (s - 1) / 2. Together the heads cover the
-    s x s neighbourhood of the token; for even s the centres lie between tokens. Heads beyond s * s are centred on the
+    With s = floor(sqrt(num_heads)), head iy + s * ix is centered on (ix, iy) - (s - 1) / 2. Together they cover the
+    s x s neighborhood of the token; for even s the centers lie between tokens. Heads beyond s * s are centered on the
     token itself.
 
     Returns:
         Offsets (num_heads, 2).
     """
     side = math.isqrt(num_heads)
-    centres = torch.zeros(num_heads, 2)
+    centers = torch.zeros(num_heads, 2)
     steps = torch.arange(side) - (side - 1) / 2
-    centres[: side * side] = torch.cartesian_prod(steps, steps).view(-1, 2)
-    return centres
+    centers[: side * side] = torch.cartesian_prod(steps, steps).view(-1, 2)
+    return centers
 
 
 class DTN(nn.LayerNorm):
-    """Normalizes tokens by statistics within each token and across its neighbours, mixed by lambda, learned per head.
+    """Normalizes tokens by statistics within each token and across its neighbors, mixed by lambda, learned per head.
 
     DTN replaces LayerNorm in the blocks of vision transformers. It takes a grid (B, H, W, C) and returns the same
     shape. A tensor of rank 3 raises unless `grid` says how to read it: as one row of tokens it would silently get
@@ -118,7 +118,7 @@ class DTN(nn.LayerNorm):
                 nn.init.constant_(parameter, math.log(self.init / (1 - self.init)) if logit is None else logit)
         with torch.no_grad():
             self.position[:, 0] = -1
-            self.position[:, 1:] = 2 * attention_centres(self.num_heads)
+            self.position[:, 1:] = 2 * attention_centers(self.num_heads)
             if self.form == 'published':
                 nn.init.trunc_normal_(self.position[math.isqrt(self.num_heads) ** 2 :], std=0.02)
 

@@ -51,7 +51,7 @@ def dtn(
             divided by its root mean square, and the intra-token variance is unbiased.
         valid: Height and width, in tokens, of the rectangle at the top left of each image's grid that is image and not
             padding, int (B, 2), at least 1. The tokens inside are normalized as if the image were alone: P runs over
-            them only. The tokens outside have no neighbours and are normalized by their own statistics, lambda = 1.
+            them only. The tokens outside have no neighbors and are normalized by their own statistics, lambda = 1.
             None is the whole grid.
 
     Returns:

@@ -31,7 +31,7 @@ namespace {
 
 // ---- Whole tokens
 
-// Means and variances of Q neighbouring tokens; adds what they differ from `first`, the image's first token, to `sums`.
+// Means and variances of Q neighboring tokens; adds what they differ from `first`, the image's first token, to `sums`.
 template <int Q>
 INLINE void token_statistics(const Call& c, const float* x, const float* first, vf* sums, float* mean, float* var) {
   const int channels = c.channels, blocks = c.blocks();
@@ -55,11 +55,11 @@ INLINE void token_statistics(const Call& c, const float* x, const float* first, 
     const int lanes = std::min(V, channels - i * V);
     UNROLL
     for (int o = 0; o < Q; ++o) {
-      vf centred = load(x + (int64_t)o * channels + i * V, lanes) - mean[o];
+      vf centered = load(x + (int64_t)o * channels + i * V, lanes) - mean[o];
       if (lanes < V)
-        for (int j = lanes; j < V; ++j) centred[j] = 0;
-      rest[o] += centred;
-      square[o] += centred * centred;
+        for (int j = lanes; j < V; ++j) centered[j] = 0;
+      rest[o] += centered;
+      square[o] += centered * centered;
     }
   }
   UNROLL

@@ -10,7 +10,7 @@ from torch import nn
 from tokennorm.backbones.base import Backbone
 from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-# Position embeddings, class tokens and lambda: 0 is no natural value for them. As in ViTDet, the relative positions
+# Position embeddings, class tokens and lambda: 0 is not a natural value for them. As in ViTDet, the relative positions
 # `rel_pos_h` and `rel_pos_w` of a ViT are decayed.
 _UNDECAYED = {
     *('pos_embed', 'cls_token', 'reg_token', 'relative_position_bias_table'),

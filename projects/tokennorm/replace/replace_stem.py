@@ -67,7 +67,9 @@ def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.M
     overlaps = kernel != stride
     padding = (kernel[0] // 2,) * 2 if overlaps else (0, 0)
     if kernel[0] != kernel[1] or stride[0] != stride[1] or conv.groups != 1 or conv.padding != padding:
-        raise ValueError(f'replace_stem: {name}: {conv} is not a projection of square patches, centred if they overlap')
+        raise ValueError(
+            f'replace_stem: {name}: {conv} is not a projection of square patches, centered if they overlap'
+        )
     stem = build_stem(
         cfg,
         in_channels=conv.in_channels,

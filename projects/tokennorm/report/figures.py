@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from tokennorm.report.evaluation import TIDE, Evaluation
 from tokennorm.report.scalars import Curve
 
-COLOURS = ('#2563eb', '#ea580c', '#059669', '#9333ea', '#dc2626', '#0891b2', '#ca8a04', '#64748b')
+COLORS = ('#2563eb', '#ea580c', '#059669', '#9333ea', '#dc2626', '#0891b2', '#ca8a04', '#64748b')
 BLUES = LinearSegmentedColormap.from_list('depth', ('#bfdbfe', '#1e3a8a'))
 ORANGES = LinearSegmentedColormap.from_list('depth', ('#fed7aa', '#7c2d12'))
 SIZE = (4.6, 3.0)  # inches; one column of the page at its natural size
@@ -59,7 +59,7 @@ def draw_curves(curves: Mapping[str, Curve], xlabel: str, ylabel: str, zero: boo
         axes = new_axes()
         for i, (label, curve) in enumerate(curves.items()):
             marker = dict(marker='o', markersize=3.5) if dots else {}
-            axes.plot(list(curve), list(curve.values()), color=COLOURS[i % len(COLOURS)], label=label, **marker)
+            axes.plot(list(curve), list(curve.values()), color=COLORS[i % len(COLORS)], label=label, **marker)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(nbins='auto', integer=True, steps=[1, 2, 5, 10]))
         if zero:
@@ -73,12 +73,12 @@ def draw_lambdas(lambdas: Mapping[str, Curve]) -> str:
     """Draws the mean lambda of each DTN layer over training, light lines first; blue: mean, orange: variance."""
     with matplotlib.rc_context(STYLE):
         axes = new_axes()
-        for kind, colours, label in (('mean', BLUES, 'of the mean'), ('var', ORANGES, 'of the variance')):
+        for kind, colors, label in (('mean', BLUES, 'of the mean'), ('var', ORANGES, 'of the variance')):
             found = [curve for name, curve in lambdas.items() if name.endswith(f'.{kind}.mean')]
             for i, curve in enumerate(found):
                 depth = i / max(len(found) - 1, 1)
                 last = label if i == len(found) - 1 else None
-                axes.plot(list(curve), list(curve.values()), color=colours(depth), linewidth=1.2, label=last)
+                axes.plot(list(curve), list(curve.values()), color=colors(depth), linewidth=1.2, label=last)
         axes.set(xlabel='iteration', ylabel='lambda, mean over heads', ylim=(-0.02, 1.02))
         axes.legend()
         return to_svg(axes)
@@ -93,8 +93,8 @@ def draw_precision_recall(evaluation: Evaluation) -> str:
     curves = sorted(curves, key=lambda curve: -curve[0].objects)[:MOST_CURVES]
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 3.6))
-        for colour, (result, precision) in zip(COLOURS, curves, strict=False):
-            axes.plot(recalls, precision, color=colour, label=f'{result.name} ({result.ap50:.2f})', linewidth=1.4)
+        for color, (result, precision) in zip(COLORS, curves, strict=False):
+            axes.plot(recalls, precision, color=color, label=f'{result.name} ({result.ap50:.2f})', linewidth=1.4)
         if len(curves) > 1:
             label = f'mean of all classes ({mean.mean():.2f})'
             axes.plot(recalls, mean, color='#0f172a', label=label, linewidth=2.4)
@@ -109,8 +109,8 @@ def draw_thresholds(evaluation: Evaluation) -> str:
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 3.6))
         score, *columns = evaluation.sweep.T
-        for label, colour, values in zip(('precision', 'recall', 'F1'), COLOURS, columns, strict=False):
-            axes.plot(score, values, color=colour, label=label)
+        for label, color, values in zip(('precision', 'recall', 'F1'), COLORS, columns, strict=False):
+            axes.plot(score, values, color=color, label=label)
         if evaluation.best is not None:
             axes.axvline(evaluation.threshold, color='#0f172a', linewidth=1, linestyle=(0, (4, 3)))
         axes.set(xlabel='score threshold', xlim=(0, 1), ylim=(0, 1.02))
@@ -126,7 +126,7 @@ def draw_tide(results: Mapping[str, Mapping[str, float]]) -> str:
         rows = np.arange(len(TIDE))
         for i, (label, lost) in enumerate(results.items()):
             values = [100 * lost[key] for key in TIDE]
-            bars = axes.barh(rows + i * height, values, height * 0.9, color=COLOURS[i], label=label)
+            bars = axes.barh(rows + i * height, values, height * 0.9, color=COLORS[i], label=label)
             axes.bar_label(bars, fmt='%.1f', padding=3, fontsize=8)
         axes.set_yticks(rows + 0.4 - height / 2, list(TIDE.values()))
         axes.invert_yaxis()
@@ -150,7 +150,7 @@ def draw_sizes(object_sizes: np.ndarray, anchor_sizes: Mapping[int, Sequence[flo
         top = max(counts.max(), 1)
         for i, (stride, span) in enumerate(zip(anchor_sizes, spans, strict=True)):
             y = top * (1.08 + 0.07 * i)
-            axes.plot(span, (y, y), color=COLOURS[1], linewidth=3, solid_capstyle='butt')
+            axes.plot(span, (y, y), color=COLORS[1], linewidth=3, solid_capstyle='butt')
             place = dict(xytext=(4, 0), textcoords='offset points', va='center', fontsize=7.5)
             axes.annotate(f'stride {stride}', (span[1], y), **place)
         axes.set(xscale='log', xlabel='sqrt(width x height), pixels of the network input', ylabel='objects')

@@ -174,7 +174,7 @@ def encode(pixels: np.ndarray) -> str:
 
 def outline(segmentation: Any, height: int, width: int) -> str:
     """Returns SVG path data of a COCO segmentation: polygons, or run lengths of an image of this size."""
-    shift = 0 if isinstance(segmentation, list) else 0.5  # to the centres of pixels
+    shift = 0 if isinstance(segmentation, list) else 0.5  # to the centers of pixels
     contours = [points[:, 0] + shift for points in outlines(segmentation, height, width)]
     return ''.join('M' + 'L'.join(f'{x:.4g},{y:.4g}' for x, y in points) + 'Z' for points in contours)
 

@@ -54,7 +54,7 @@ val_cfg = dict()
 test_cfg = dict()
 
 # The rate is 0.05 * min(step / 1000, 1) / sqrt(max(step, 1000)): 0.05 / sqrt(1000) = 0.00158 at its peak. After it,
-# lines of 250 steps follow the inverse square root to 0.5 %.
+# lines of 250 steps follow the inverse square root to 0.5%.
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='AdamW', lr=0.00158, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1),

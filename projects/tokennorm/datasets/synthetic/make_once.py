@@ -45,7 +45,7 @@ def _exists(out: Path, settings: dict[str, Any]) -> bool:
     try:
         found = json.loads((out / 'dataset.json').read_text(encoding='ascii'))
     except (OSError, ValueError):
-        raise FileExistsError(f'{out} exists and is no shapes dataset: choose another folder') from None
+        raise FileExistsError(f'{out} exists and is not a shapes dataset: choose another folder') from None
     if found != settings:
         raise FileExistsError(
             f'{out} holds a dataset of other settings: {found}, wanted {settings}. '

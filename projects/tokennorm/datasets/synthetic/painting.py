@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 HUES, HUE_SPREAD = (15.0, 200.0, 290.0, 105.0), 24.0  # degrees: each class's mean, and the deviation around it
-MIN_COLOUR_DISTANCE = 32.0  # CIE76 units between an object's colour and its surroundings
+MIN_COLOR_DISTANCE = 32.0  # CIE76 units between an object's color and its surroundings
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def fractal_noise(rng: np.random.Generator, height: int, width: int, roughness: 
 
 
 def position_along(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Returns the coordinate (H, W) in pixels along a random direction, 0 at the centre."""
+    """Returns the coordinate (H, W) in pixels along a random direction, 0 at the center."""
     turn = rng.uniform(0, 2 * np.pi)
     y, x = (np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in (height, width))
     return x[None, :] * np.float32(np.cos(turn)) + y[:, None] * np.float32(np.sin(turn))
@@ -65,14 +65,14 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 + 0.5 * np.tanh(0.5 * x)
 
 
-def blend(image: np.ndarray, colour: np.ndarray, alpha: np.ndarray) -> None:
-    """Blends `colour`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W), in place."""
-    colour = np.asarray(colour, np.float32)
-    image += ((colour[:, None, None] if colour.ndim == 1 else colour) - image) * alpha
+def blend(image: np.ndarray, color: np.ndarray, alpha: np.ndarray) -> None:
+    """Blends `color`, (3,) or (3, H, W), over `image` with opacity `alpha` (H, W), in place."""
+    color = np.asarray(color, np.float32)
+    image += ((color[:, None, None] if color.ndim == 1 else color) - image) * alpha
 
 
 def paint_background(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Returns one to three regions of 1/f noise, each around its own colour, (3, S, S)."""
+    """Returns one to three regions of 1/f noise, each around its own color, (3, S, S)."""
     image = None
     for _ in range(int(rng.integers(1, 4))):
         shade = rng.uniform(0.05, 0.16) * fractal_noise(rng, size, size, rng.uniform(0.5, 1.0))
@@ -104,8 +104,8 @@ def paint_clutter(rng: np.random.Generator, image: np.ndarray) -> None:
         elif kind == 'edge':
             alpha = sigmoid((position_along(rng, size, size) + rng.uniform(-size / 2, size / 2)) * rng.uniform(0.1, 2))
         else:
-            centre, radius = rng.uniform(0, size, (2, 1)), rng.uniform(0.04, 0.2, (2, 1)) * size
-            bump = np.outer(*np.exp(-0.5 * ((np.arange(size) - centre) / radius) ** 2).astype(np.float32))
+            center, radius = rng.uniform(0, size, (2, 1)), rng.uniform(0.04, 0.2, (2, 1)) * size
+            bump = np.outer(*np.exp(-0.5 * ((np.arange(size) - center) / radius) ** 2).astype(np.float32))
             if kind == 'blob':
                 field = 2 * bump - 1 + 1.2 * np.sqrt(bump) * fractal_noise(rng, size, size, 0.8)
                 alpha = sigmoid(field * rng.uniform(3, 12))
@@ -116,21 +116,21 @@ def paint_clutter(rng: np.random.Generator, image: np.ndarray) -> None:
         blend(image, mean + rng.normal(0, 0.22) + rng.normal(0, 0.08, 3), alpha * rng.uniform(0.2, 0.8))
 
 
-def random_colour(rng: np.random.Generator, label: int, surroundings: np.ndarray) -> np.ndarray:
-    """Returns a BGR colour (3,) near the hue of its class, at least `MIN_COLOUR_DISTANCE` from `surroundings` (3,)."""
+def random_color(rng: np.random.Generator, label: int, surroundings: np.ndarray) -> np.ndarray:
+    """Returns a BGR color (3,) near the hue of its class, at least `MIN_COLOR_DISTANCE` from `surroundings` (3,)."""
     while True:
         hue = (HUES[label] + HUE_SPREAD * rng.standard_normal(32)) % 360
         hsv = np.stack([hue, rng.uniform(0.35, 0.95, 32), rng.uniform(0.3, 0.95, 32)], axis=1)
-        colours = cv2.cvtColor(hsv[None].astype(np.float32), cv2.COLOR_HSV2BGR)[0]
-        both = np.clip(np.vstack([surroundings, colours]), 0, 1).astype(np.float32)
+        colors = cv2.cvtColor(hsv[None].astype(np.float32), cv2.COLOR_HSV2BGR)[0]
+        both = np.clip(np.vstack([surroundings, colors]), 0, 1).astype(np.float32)
         lab = cv2.cvtColor(both[None], cv2.COLOR_BGR2LAB)[0]
-        far = np.linalg.norm(lab[1:] - lab[0], axis=1) >= MIN_COLOUR_DISTANCE
+        far = np.linalg.norm(lab[1:] - lab[0], axis=1) >= MIN_COLOR_DISTANCE
         if far.any():
-            return colours[far.argmax()]
+            return colors[far.argmax()]
 
 
 def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light: np.ndarray) -> None:
-    """Paints the shape's shadow along `light` (2,), then the shape with its colour, texture and shading, in place."""
+    """Paints the shape's shadow along `light` (2,), then the shape with its color, texture and shading, in place."""
     height = rng.uniform(0.04, 0.16) * shape.size
     margin = int(4 + 4 * height)
     rows, columns = (np.flatnonzero(shape.alpha.any(axis)) for axis in (1, 0))
@@ -142,7 +142,7 @@ def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light
     shadow = cv2.GaussianBlur(shadow, (0, 0), 0.5 + rng.uniform(0.4, 1.0) * height)
     image *= 1 - rng.uniform(0, 0.6) * shadow
     ring = cv2.dilate(alpha, np.ones((7, 7), np.uint8)) - alpha
-    colour = random_colour(rng, shape.label, (image * ring).sum((1, 2)) / ring.sum())
+    color = random_color(rng, shape.label, (image * ring).sum((1, 2)) / ring.sum())
 
     kind = rng.choice(['plain', 'stripes', 'speckle', 'cloud'])
     kind = shape.surface or kind
@@ -155,7 +155,7 @@ def paint_shape(rng: np.random.Generator, image: np.ndarray, shape: Shape, light
     elif kind == 'cloud':
         texture += fractal_noise(rng, h, w, 0.8)
     shading = 1 + rng.uniform(0, 0.25) / shape.size * position_along(rng, h, w)
-    surface = colour[:, None, None] * shading + shape.contrast * rng.uniform(0.03, 0.12) * texture
+    surface = color[:, None, None] * shading + shape.contrast * rng.uniform(0.03, 0.12) * texture
     blend(image, surface, cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.3, 0.7)))
 
 

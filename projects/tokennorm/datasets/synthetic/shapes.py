@@ -5,7 +5,7 @@ An image is planned before it is painted. `plan` places objects from back to fro
 objects as an occluder does. Exactly the planned objects are painted and annotated: no object lacks an annotation, and
 no annotation lacks a visible object.
 
-Pictures: 1/f colour noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
+Pictures: 1/f color noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
 patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
 uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size,
 the square root of its unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
@@ -80,7 +80,7 @@ def random_shape(
 ) -> Shape:
     """Returns a shape of random class (or `label`), size (within `sizes`, in pixels), aspect and rotation.
 
-    Its centre is in the image; the border may cut it.
+    Its center is in the image; the border may cut it.
     """
     label = int(rng.integers(len(CLASSES))) if label is None else label
     smallest, largest = sizes or (MIN_SIZE, min(MAX_SIZE, MAX_SHARE * image_size))
@@ -88,8 +88,8 @@ def random_shape(
     stretch = np.exp(rng.uniform(-0.12, 0.12))
     turn = rng.uniform(0, 2 * np.pi)
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    centre = rng.uniform(0, image_size, 2)
-    points = size * (outline(label) * [stretch, 1 / stretch]) @ rotation.T + centre
+    center = rng.uniform(0, image_size, 2)
+    points = size * (outline(label) * [stretch, 1 / stretch]) @ rotation.T + center
 
     scale = 4  # coverage is the share of 4 x 4 samples
     low = np.floor(points.min(0)).astype(int) - 1
@@ -206,7 +206,7 @@ def make_shapes_dataset(
         num_val: Images of the val split.
         image_size: Side of the square images, in pixels.
         seed: The same seed gives the same dataset.
-        overwrite: Replace a dataset of other settings; a folder that is no generated dataset is never replaced.
+        overwrite: Replace a dataset of other settings; a folder that is not a generated dataset is never replaced.
         workers: Processes. More than one need a main module guarded by `__name__`; the result does not change.
 
     Raises:

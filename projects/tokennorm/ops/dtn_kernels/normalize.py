@@ -46,10 +46,10 @@ def normalize_kernel(
         x = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
         inside = ((row < height) & (token_x < width))[:, None]
         token_mean, token_var = load_intra(intra_ptr, token, real, tokens)
-        centred, inverse, _mean_step, _var_step = normalize_tokens(
+        centered, inverse, _mean_step, _var_step = normalize_tokens(
             x, token_mean, token_var, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
         )
-        y = centred * inverse * gamma[None, :] + beta[None, :]
+        y = centered * inverse * gamma[None, :] + beta[None, :]
         tl.store(y_ptr + token[:, None] * C + c[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -83,10 +83,10 @@ def normalize_tokens(
     image use their own statistics: there lambda is 1 and the derivatives are 0.
     """
     mean_step = tl.where(inside, (token_mean - shift[None, :]) - mean, 0)
-    centred = x - token_mean
+    centered = x - token_mean
     if HAS_MEAN:
         # The shift is subtracted first: what is left of a large offset is small.
-        centred = tl.where(inside, (x - shift[None, :]) - mean - mean_lambda * mean_step, centred)
+        centered = tl.where(inside, (x - shift[None, :]) - mean - mean_lambda * mean_step, centered)
     var_step = tl.where(inside, token_var - var, 0)
     inverse = tl.rsqrt(tl.where(inside, var + var_lambda * var_step, token_var) + eps)
-    return centred, inverse, mean_step, var_step
+    return centered, inverse, mean_step, var_step

@@ -97,10 +97,10 @@ def back_to_statistics(
         dy = tl.load(dy_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
         inside = ((row < height) & (token_x < width))[:, None]
         token_mean, token_var = load_intra(intra_ptr, token, real, tokens)
-        centred, inverse, mean_step, var_step = normalize_tokens(
+        centered, inverse, mean_step, var_step = normalize_tokens(
             x, token_mean, token_var, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
         )
-        normalized = centred * inverse
+        normalized = centered * inverse
         # dy is zero outside the mask, and therefore also everything that follows.
         d_gamma += tl.sum(dy * normalized, axis=0)
         d_beta += tl.sum(dy, axis=0)

@@ -25,7 +25,7 @@ def row_block(program, h, w, BLOCK_I: tl.constexpr):
 
 @triton.jit
 def column_block(program, h, w, BLOCK_I: tl.constexpr):
-    """Image, x and y positions of a program that works along y. Neighbouring programs read the same rows."""
+    """Image, x and y positions of a program that works along y. Neighboring programs read the same rows."""
     blocks = tl.cdiv(h, BLOCK_I)
     image = program // (blocks * w)
     block = (program // w) % blocks
