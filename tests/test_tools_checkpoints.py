@@ -212,7 +212,7 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
     np.testing.assert_array_equal(*boxes)
     tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *options(data, load_from=str(path))])
     assert (tmp_path / 'new' / 'epoch_1.pth').is_file()
-    with pytest.raises(SystemExit, match=r'safetensors has only weights.*load_from='):
+    with pytest.raises(SystemExit, match=r'safetensors has only weights.*--init '):
         tool('train')(
             [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(data)]
         )

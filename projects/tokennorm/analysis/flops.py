@@ -20,6 +20,7 @@ _OPS_OF_NORMS = (
     'aten::var_mean',  # IN, GN, SN
     'aten::linalg_vector_norm',  # ScaleNorm
     'aten::tanh',  # DyT
+    'aten::erf',  # Derf
 )
 
 
