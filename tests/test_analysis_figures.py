@@ -12,8 +12,10 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from tests.helpers.cases import fast_first, slow
+from tokennorm.analysis import plots
 from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
 from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
+from tokennorm.analysis.metrics import row_of_p
 from tokennorm.cli.analyze import main
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.padding import image_sizes_of
@@ -31,6 +33,12 @@ CLASSIFIERS = {
     'pvt_v2': dict(type='tokennorm.PVTv2', arch=PVT_V2, token_norm_cfg=dict(type='DTN')),
     'rms': dict(type='tokennorm.PVTv2', arch=PVT_V2, token_norm_cfg=dict(type='RMSNorm')),
     'resnet': dict(type='ResNet', depth=18),
+    'timm': dict(
+        type='tokennorm.TimmBackbone',
+        model_name='vit_tiny_patch16_224',
+        timm_args=dict(embed_dim=32, depth=2, num_heads=4, dynamic_img_size=True),
+        token_norm_cfg=dict(type='DTN'),
+    ),
 }
 
 
@@ -128,6 +136,29 @@ def test_what_needs_no_images(figure, checkpoints, tmp_path):
     check_picture(tmp_path / 'a.png', min_colors=20)
 
 
+@pytest.mark.parametrize('norms', ['eq7', 'replaced'])
+def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
+    """Eq. 7 and a truncated normal distribution, in a ViT of TokenNorm and in one of timm with replaced norms."""
+    drawn = []
+    draw = plots.draw_positions
+    monkeypatch.setattr(plots, 'draw_positions', lambda *args: drawn.append(args) or draw(*args))
+    analyze('positions', classifiers / ('vit.py' if norms == 'eq7' else 'timm.py'), '--out', tmp_path / 'a.png')
+    check_picture(tmp_path / 'a.png', min_colours=20)
+    ((label, rows, _, titles),) = drawn
+    assert label.endswith(', random weights')
+    assert titles == ('before training', 'before training, truncated normal')
+    assert len(rows) == 4  # two norms of two blocks
+    for _, eq7, normal in rows:
+        torch.testing.assert_close(eq7[0], row_of_p(torch.tensor([[-1.0, -1.0, -1.0]]))[0])
+        assert normal.shape == eq7.shape
+        assert not torch.allclose(normal, eq7, atol=0.05)
+
+
+def test_lambda_of_a_timm_model(classifiers, tmp_path):
+    analyze('lambda', classifiers / 'timm.py', '--out', tmp_path / 'a.png')
+    check_picture(tmp_path / 'a.png', min_colours=20)
+
+
 def test_lambda_of_a_training(tmp_path):
     folder = tmp_path / 'work' / '20260101' / 'vis_data'
     folder.mkdir(parents=True)
@@ -179,7 +210,6 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
     for arguments, message in [
         (('lambda', CONTROL, ln), 'retinanet_pvt-mini_fpn_shapes has no DTN'),
         (('positions', CONTROL, ln), 'has no DTN'),
-        (('positions', CONFIG), 'positions needs a checkpoint'),
         (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
         (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth not found'),

@@ -108,8 +108,8 @@ def lambda_curves(args: argparse.Namespace) -> Figure:
         curves = read_ratio_curves(source)
         if not curves:
             raise ValueError(
-                f'{source} has no lambda in */vis_data/scalars.json: train with DTN and with custom_hooks of '
-                "dict(type='tokennorm.LambdaHook')"
+                f'{source} has no lambda in */vis_data/scalars.json: train with DTN, by `tokennorm train` or with '
+                "custom_hooks of dict(type='tokennorm.LambdaHook')"
             )
         return plots.draw_ratio_curves(source.resolve().name, curves)
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
@@ -117,17 +117,22 @@ def lambda_curves(args: argparse.Namespace) -> Figure:
 
 
 def positions(args: argparse.Namespace) -> Figure:
-    """Draws the row of P of one token per head, as initialized and in the checkpoint (Figs. 7, 8)."""
+    """Draws the row of P of one token per head.
+
+    As initialized and in the checkpoint (Fig. 8); without a checkpoint as initialized and from a truncated normal
+    distribution with standard deviation 0.02 (Fig. 7).
+    """
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
-    if args.checkpoint is None:
-        raise ValueError('positions needs a checkpoint: it shows P after training')
-    after = dtn_layers_of(model)
+    layers = dtn_layers_of(model)
     before = dtn_layers(open_backbone(model.cfg, None))
     rows = []
-    for name in choose(list(after), args.layers, MOST_LAYERS):
-        pool = f'\nwindows of {after[name].pool}' if after[name].pool > 1 else ''
-        rows.append((name + pool, metrics.row_of_p(before[name].position), metrics.row_of_p(after[name].position)))
-    return plots.draw_positions(model.label, rows, metrics.TOKEN)
+    for name in choose(list(layers), args.layers, MOST_LAYERS):
+        pool = f'\nwindows of {layers[name].pool}' if layers[name].pool > 1 else ''
+        position = layers[name].position
+        other = position if args.checkpoint else torch.nn.init.trunc_normal_(torch.empty_like(position), std=0.02)
+        rows.append((name + pool, metrics.row_of_p(before[name].position), metrics.row_of_p(other)))
+    titles = ('before training', 'after training' if args.checkpoint else 'before training, truncated normal')
+    return plots.draw_positions(model.label, rows, metrics.TOKEN, titles)
 
 
 def directions(args: argparse.Namespace) -> Figure:

@@ -195,13 +195,16 @@ def draw_ratios(label: str, layers: Mapping[str, Mapping[str, Tensor]]) -> Figur
     return figure
 
 
-def draw_positions(label: str, layers: Sequence[tuple[str, Tensor, Tensor]], token: tuple[int, int]) -> Figure:
-    """Draws Figs. 7 and 8: rows of P before and after training; lighter is larger.
+def draw_positions(
+    label: str, layers: Sequence[tuple[str, Tensor, Tensor]], token: tuple[int, int], titles: tuple[str, str]
+) -> Figure:
+    """Draws Figs. 7 and 8: rows of P in two states, such as before and after training; lighter is larger.
 
     Args:
         label: Name of the model.
-        layers: For each layer its name and each head's row before and after training, (N, H, W).
+        layers: For each layer its name and each head's row in the two states, (N, H, W).
         token: Row and column of the token whose row it is, in a yellow box; the largest weights have red ones.
+        titles: Names of the two states.
     """
     heads = [evenly(len(before), MAX_HEADS) for _, before, _ in layers]
     columns = max(map(len, heads))
@@ -210,9 +213,7 @@ def draw_positions(label: str, layers: Sequence[tuple[str, Tensor, Tensor]], tok
         f'{label}\nrows of P: yellow the token, red the largest weight, which stands above; each map has its own scale',
         fontsize=9,
     )
-    for index, (panel, when) in enumerate(
-        zip(figure.subfigures(1, 2), ('before training', 'after training'), strict=True)
-    ):
+    for index, (panel, when) in enumerate(zip(figure.subfigures(1, 2), titles, strict=True)):
         panel.suptitle(when, fontsize=10)
         axes = panel.subplots(len(layers), columns, squeeze=False)
         for ax in axes.flat:

@@ -46,6 +46,7 @@ _FIGURES = {
     'lambda': _Figure('lambda of mean and variance, over a training run or of a checkpoint (Fig. 4)'),
     'positions': _Figure(
         'row of P of one token per head, as initialized and in the checkpoint (Figs. 7, 8)\n\n'
+        'Without a checkpoint: as initialized, and from a truncated normal distribution.\n'
         "For token 91 of the paper's grid of 14 x 14. If statistics are pooled, the grid is the pooled one.",
         layers=True,
     ),
@@ -69,7 +70,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        or_run = ', or the work directory of a training run with LambdaHook' if name == 'lambda' else ''
+        or_run = ', or the work directory of a training run' if name == 'lambda' else ''
         figure.add_argument('config', help=f'config file, or the name of a config{or_run}')
         figure.add_argument('checkpoint', nargs='?', help='of a training run, or published; default: random weights')
         if images:

@@ -75,16 +75,14 @@ def load_config(
 def use_report(cfg: Config) -> None:
     """Sets `tokennorm.CocoMetric` instead of mmdet's, which gives the same values, and adds the report's hooks.
 
-    The hooks are `tokennorm.ReportHook`, and `tokennorm.LambdaHook` for the curves of lambda. A config whose validation
-    is not COCO's, a classifier's for example, gets no hook.
+    The hooks are `tokennorm.LambdaHook` for the curves of lambda, and `tokennorm.ReportHook` where COCO AP validates.
     """
     for split in ('val', 'test'):
         for metric in evaluators(cfg, split):
             if metric.get('type') in ('CocoMetric', 'mmdet.CocoMetric'):
                 metric['type'] = 'tokennorm.CocoMetric'
-    if not any(metric.get('type') == 'tokennorm.CocoMetric' for metric in evaluators(cfg, 'val')):
-        return
+    has_report = any(metric.get('type') == 'tokennorm.CocoMetric' for metric in evaluators(cfg, 'val'))
     hooks = list(cfg.get('custom_hooks') or [])
     present = {type_name(hook) for hook in hooks}
-    added = [hook for hook in HOOKS if type_name(hook) not in present]
+    added = [hook for hook in HOOKS[0 if has_report else 1 :] if type_name(hook) not in present]
     cfg.custom_hooks = [*hooks, *added]
