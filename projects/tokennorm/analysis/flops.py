@@ -62,7 +62,7 @@ def count_operations(forward: Callable[[Tensor], Any], size: tuple[int, int]) ->
         size: Height and width of the image.
     """
     aten = torch.ops.aten
-    of_norms = (aten.pow, aten.var_mean, aten.linalg_vector_norm, aten.tanh)  # `_OPS_OF_NORMS`; `pow` is `square`
+    of_norms = (aten.pow, aten.var_mean, aten.linalg_vector_norm, aten.tanh, aten.erf)  # `_OPS_OF_NORMS`: pow is square
     norms = (aten.native_layer_norm, aten.native_group_norm, *of_norms)
     formulas = {  # twice: FlopCounterMode counts multiplications and additions
         **dict.fromkeys(norms, lambda x, *args, **kwargs: 2 * 5 * math.prod(x)),
