@@ -61,10 +61,8 @@ CASES = [
     # A usage error names the argument and where the arguments are listed.
     (['analyze'], r'required: FIGURE; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
-    ([*TRAIN, '--epochs', 'x'], r"argument --epochs: invalid int value: 'x'"),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], r"'a' must be KEY=VALUE"),
-    (['analyze', 'nothing', CONFIG], "invalid choice: 'nothing'"),
     # An empty path is not the working directory.
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
@@ -72,19 +70,13 @@ CASES = [
     ([*TEST, '--out', ' '], 'empty argument after --out'),
     (['check', ''], 'empty argument; is a variable of the shell not set'),
     (['compare', '', 'a'], 'empty argument'),
-    (['convert', '', '@/new.pth', '--config', CONFIG], 'empty argument'),
-    (['publish', '@/model.pth', ''], 'empty argument'),
     (['export', CONFIG, '', '@/model.onnx'], f'empty argument after {CONFIG}'),
-    (['split', ''], 'empty argument'),
-    (['analyze', 'lambda', ''], 'empty argument'),
-    (['configs', ''], 'empty argument'),
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', '-1.0', 'nan', 'inf')],
     *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2', '-1')],
     *[([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be at least 0 and below 1'),
     ([*ANALYZE, '--num-images', '0'], '--num-images 0 must be at least 1'),
-    ([*ANALYZE, '--num-images', '-1'], '--num-images -1 must be at least 1'),
     (['compare', 'a', 'b', '--resamples', '-1'], '--resamples -1: expected 0 or more'),
     (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
     # Outputs that cannot be written, before anything long begins.
@@ -106,7 +98,6 @@ CASES = [
     ([*CONVERT, '@/empty.py'], 'empty.py has no model: it is not a whole config'),
     ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'ResNet.* (no such model|loads its checkpoints as)'),
     (['analyze', 'lambda', '@/number.py', '--out', '@/a.png'], 'number.py has model=3'),
-    (['analyze', 'lambda', '@/empty.py', '--out', '@/a.png'], 'empty.py has no model'),
     ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
     ([*PREDICT, '--cfg-options', 'model.backbone.depths=[1]'], "PVT has no argument 'depths'"),
     ([*PREDICT, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),

@@ -99,24 +99,11 @@ class TestCorruptions:
         assert np.array_equal(corrupt(bgr, corruption, 3, seed=5), of_rgb[..., ::-1])
         assert not np.array_equal(of_bgr, of_rgb[..., ::-1])
 
-    def test_frost_is_cold(self):
-        """Its pictures are bluer than they are red: on grey, blue comes out ahead in BGR."""
-        grey = np.full((64, 64, 3), 100, np.uint8)
-        blue, _, red = np.mean([corrupt(grey, 'frost', 5, seed).mean((0, 1)) for seed in range(12)], axis=0)
-        assert blue > red + 3
-
     @pytest.mark.parametrize('size', [(32, 32), (33, 47), (48, 48), (64, 64)])
     def test_small_images(self, size):
         for corruption in CORRUPTIONS:
             for severity in (1, 5):
                 assert corrupt(picture(*size), corruption, severity, seed=0).shape == (*size, 3)
-
-    def test_severities_grow(self):
-        image = picture(64, 64).astype(int)
-        for corruption in ('gaussian_noise', 'defocus_blur', 'contrast'):
-            errors = [np.abs(corrupt(image.astype(np.uint8), corruption, s, 0) - image).mean() for s in SEVERITIES]
-            assert errors == sorted(errors)
-            assert errors[0] > 1
 
     def test_what_cannot_be_corrupted(self):
         with pytest.raises(CorruptionError, match=r'31 x 40 pixels: corruptions need at least 32 x 32'):

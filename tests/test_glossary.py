@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ('projects', 'configs', 'tools', 'benchmarks', 'tests', 'docs')
+SUFFIXES = ('.py', '.md', '.yml', '.sh', '.cpp', '.h')
 REPLACEMENTS = {
     r'(?<![a-z])(go|goes|going|gone|went)[ _]on(?![a-z])': 'continue, resume',
     r'(?<![a-z])goes[ _]before': 'takes precedence over',
@@ -29,7 +30,7 @@ REPLACEMENTS = {
 
 def test_glossary():
     any_of_them = re.compile('|'.join(f'(?:{pattern})' for pattern in REPLACEMENTS))
-    files = [path for name in FOLDERS for path in (ROOT / name).rglob('*') if path.suffix in ('.py', '.md', '.yml')]
+    files = [path for name in FOLDERS for path in (ROOT / name).rglob('*') if path.suffix in SUFFIXES]
     assert len(files) > 400
     found = []
     for path in (ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted(files)):

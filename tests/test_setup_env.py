@@ -121,27 +121,11 @@ def test_an_index_of_mmcv_may_be_a_page_of_links(machine):
     assert '--index https://wheels.example/mmcv --find-links https://wheels.example/mmcv' in install
 
 
-def test_failing_uv_fails_the_script(machine):
-    stub(machine.venv / 'bin' / 'uv', 'exit 2')
-    assert machine(MMCV_INDEX='/wheels')[0].returncode == 2
-    assert not (machine.venv / 'tokennorm_indexes').exists()
-
-
 def test_a_wrong_python_is_refused(machine):
     stub(machine.venv / 'bin' / 'python', 'exit 1')
     done, calls = machine()
     assert (done.returncode, calls) == (1, [])
     assert 'is not Python 3.10 to 3.13. Name another interpreter: make env PYTHON=python3.11' in done.stderr
-
-
-def test_uv_is_installed_where_it_is_missing(machine, tmp_path):
-    (machine.venv / 'bin' / 'uv').unlink()
-    install = f'cp "$(dirname "$0")/python" "{machine.venv}/bin/uv"'
-    stub(machine.venv / 'bin' / 'python', f'[ "$1" != -c ] || exec "$REAL_PYTHON" "$@"\n[ "$2" != pip ] || {install}')
-    done, calls = machine()
-    assert (done.returncode, calls) == (0, ['uv sync --frozen --inexact'])
-    pip = next(line for line in (tmp_path / 'log').read_text().splitlines() if ' pip ' in line)
-    assert pip == 'python -m pip install --quiet --requirement requirements/uv.txt'
 
 
 @pytest.mark.parametrize(('nvcc', 'hidden'), [(False, True), (True, False)])

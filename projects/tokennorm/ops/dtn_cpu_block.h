@@ -39,7 +39,7 @@ struct Ring {  // rows of windows, of which the last `span` are kept
 
 struct Taps {
   int from, to;
-};  // those that reach [begin, end) from at least one of R neighbours, the first being `at`
+};  // those that reach [begin, end) from at least one of R neighbors, the first being `at`
 INLINE Taps reaching(int at, int low, int taps, int begin, int end) {
   return {std::max(0, begin - at - low - R + 1), std::min(taps, end - at - low)};
 }
@@ -183,8 +183,8 @@ struct Forward : Part<POOLED> {
           const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
           P::for_tokens(row + o, left + start + i, [&](int64_t t) FORCED {
             __builtin_prefetch(y + t * channels + ahead, 1);
-            const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
-            store(y + t * channels, centred * (rsqrt(var_own * vars[t] + var) * weight) + bias, lanes);
+            const vf centered = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
+            store(y + t * channels, centered * (rsqrt(var_own * vars[t] + var) * weight) + bias, lanes);
           });
         }
       }
@@ -263,8 +263,8 @@ struct Backward : Part<POOLED> {
         __builtin_prefetch(grad_y + t * channels + ahead);
         __builtin_prefetch(grad_x + t * channels + ahead, 1);
         const vf r = rsqrt(var_own * vars[t] + var), g = load(grad_y + t * channels, lanes);
-        const vf centred = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
-        const vf e = g * r, product = e * centred, f = product * (r * r);
+        const vf centered = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
+        const vf e = g * r, product = e * centered, f = product * (r * r);
         e_sum += e;
         f_sum += f;
         if (!own) return;
