@@ -143,7 +143,7 @@ def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
     draw = plots.draw_positions
     monkeypatch.setattr(plots, 'draw_positions', lambda *args: drawn.append(args) or draw(*args))
     analyze('positions', classifiers / ('vit.py' if norms == 'eq7' else 'timm.py'), '--out', tmp_path / 'a.png')
-    check_picture(tmp_path / 'a.png', min_colours=20)
+    check_picture(tmp_path / 'a.png', min_colors=20)
     ((label, rows, _, titles),) = drawn
     assert label.endswith(', random weights')
     assert titles == ('before training', 'before training, truncated normal')
@@ -156,7 +156,7 @@ def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
 
 def test_lambda_of_a_timm_model(classifiers, tmp_path):
     analyze('lambda', classifiers / 'timm.py', '--out', tmp_path / 'a.png')
-    check_picture(tmp_path / 'a.png', min_colours=20)
+    check_picture(tmp_path / 'a.png', min_colors=20)
 
 
 def test_lambda_of_a_training(tmp_path):
