@@ -33,6 +33,7 @@ ARCHITECTURES = {  # name: config, options
     'Swin-S': ('swin-small_16xb64_in1k', ''),
     'ConViT-S': (TIMM, ''),
     'TNT-S': (TIMM, 'model.backbone.model.model_name=tnt_s_patch16_224'),
+    'ViTamin-S': (TIMM, 'model.backbone.model.model_name=vitamin_small_224'),
     'ConvNeXt-T': (
         TIMM,
         'model.backbone.model.model_name=convnext_tiny '
