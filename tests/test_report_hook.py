@@ -26,7 +26,7 @@ def test_a_training_run_ends_with_a_report(trained):
     numbers = json.loads((trained / 'report.json').read_text())
     assert numbers['results']['bbox']['summary']['mAP'] >= 0
     assert numbers['title'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
-    assert numbers['checkpoint'] == 'end of training, epoch 1'
+    assert numbers['checkpoint'] == 'best_coco_bbox_mAP_epoch_1.pth'
     assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == list(CLASSES)
     text = (trained / 'report.html').read_text()
     for part in ('Training loss', 'Learning rate', 'Lambda of the DTN layers', 'Worst images', 'stride 8', CLASSES[0]):
@@ -73,6 +73,28 @@ def test_coco_configs_get_metric_and_hooks(config):
     assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
     after = [str(hook.type) for hook in cfg.custom_hooks]
     assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
+
+
+def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch):
+    reports = []
+    monkeypatch.setattr('tokennorm.report.hook.report_on', lambda *args, **kwargs: reports.append(kwargs))
+    metric = SimpleNamespace()
+    runner = SimpleNamespace(
+        work_dir=str(tmp_path),
+        logger=logging.getLogger('report'),
+        train_loop=None,
+        val_loop=SimpleNamespace(evaluator=SimpleNamespace(metrics=[metric])),
+        message_hub=SimpleNamespace(runtime_info={'best_ckpt': 'run/best_coco_bbox_mAP_epoch_1.pth'}),
+    )
+    hook = ReportHook()
+    for epoch, best in ((2, 1), (12, 12), (13, 12), (22, 12)):
+        runner.epoch, runner.iter = epoch, 10 * epoch
+        runner.message_hub.runtime_info['best_ckpt'] = f'run/best_coco_bbox_mAP_epoch_{best}.pth'
+        metric.detections = dict(bbox=epoch)
+        hook.after_val_epoch(runner)
+        hook.after_train(runner)
+    assert [report['detections'] for report in reports] == [None, *[dict(bbox=12)] * 3]
+    assert [report['checkpoint'] for report in reports][1:] == ['best_coco_bbox_mAP_epoch_12.pth'] * 3
 
 
 def test_classifiers_log_lambda():
