@@ -7,6 +7,7 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.compare import assert_near
@@ -174,6 +175,10 @@ def test_torch_func(parameters, kernel_calls):
     function = partial(loss, x) if parameters else partial(loss, position=position)
     _, change = torch.func.jvp(function, (leaf.detach(),), (direction,))
     assert_near('jvp', change, (expected * direction).sum(), 'backward')
+
+    with forward_ad.dual_level():
+        change = forward_ad.unpack_dual(function(forward_ad.make_dual(leaf.detach(), direction))).tangent
+    assert_near('forward AD', change, (expected * direction).sum(), 'backward')
 
     stack = torch.stack([leaf.detach(), leaf.detach() + 0.1])
     mapped = torch.func.vmap(function)(stack)

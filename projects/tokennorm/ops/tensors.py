@@ -11,8 +11,8 @@ from torch import Tensor
 def is_plain(*tensors: Tensor | None) -> bool:
     """Returns whether a compiled kernel may compute with the memory of these tensors: dense, and on one device.
 
-    False while torch traces, compiles or exports, inside transforms (`torch.func`), under dispatch modes (fake tensors,
-    FLOP counters) and for subclasses of `Tensor`.
+    False while torch traces, compiles or exports, inside transforms (`torch.func`) and forward-mode AD, under dispatch
+    modes (fake tensors, FLOP counters) and for subclasses of `Tensor`.
     """
     device = tensors[0].device
     for t in tensors:
@@ -24,6 +24,7 @@ def is_plain(*tensors: Tensor | None) -> bool:
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.onnx.is_in_onnx_export()
+        or torch.autograd.forward_ad._current_level >= 0
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
     )
