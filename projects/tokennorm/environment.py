@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -80,5 +81,6 @@ def require_mmcv_ops() -> None:
 def hide_onedl_message() -> None:
     """Hides what mmengine 0.10.12 prints for mmdet and mmpretrain when they are imported: OneDL is not installed."""
     module: Any = importlib.import_module('mmengine.logging.logger')
+    warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # mmdet when it is imported
     hidden = ('Could not import OneDL. Skipping OneDL datasets.',)
     module.print = lambda *values, **kwargs: None if values == hidden else print(*values, **kwargs)

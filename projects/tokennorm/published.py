@@ -44,10 +44,12 @@ def _retinanet(key: str, time_and_hash: str, size: int, box_ap: float) -> Publis
     return Published(f'retinanet_{key}', config, f'{_HOST}/pvt/{config}/{config}_{time_and_hash}.pth', size, box_ap)
 
 
-def _mask_rcnn(key: str, schedule: str, time_and_hash: str, size: int, *ap: float, suffix: str = '') -> Published:
+def _mask_rcnn(
+    key: str, schedule: str, time_and_hash: str, size: int, box_ap: float, mask_ap: float, suffix: str = ''
+) -> Published:
     file = f'mask_rcnn_{key}-p4-w7_fpn_{schedule}_coco'
     config, url = f'mask-rcnn_{key}-p4-w7_fpn_1x_coco', f'{_HOST}/swin/{file}/{file}_{time_and_hash}.pth'
-    return Published(f'mask-rcnn_{key}{suffix}', config, url, size, *ap)
+    return Published(f'mask-rcnn_{key}{suffix}', config, url, size, box_ap, mask_ap)
 
 
 _ALL = (  # of detectors with one config, the best comes first

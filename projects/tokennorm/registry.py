@@ -10,7 +10,7 @@ from typing import Any
 try:
     from mmengine import registry as upstream
 except ModuleNotFoundError:  # `replace_norms` and `replace_stem` need torch and einops only
-    from tokennorm import plain_registry as upstream  # type: ignore[no-redef]
+    from tokennorm import plain_registry as upstream
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:

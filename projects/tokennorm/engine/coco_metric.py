@@ -47,7 +47,7 @@ class CocoMetric(MMDetCocoMetric):
         return self.proposal_nums[-1] if self.use_mp_eval else 100
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Returns AP by mmdet's names; empty where nothing was detected in any image, as mmdet does."""
+        """Returns AP by mmdet's names. It is 0 where nothing was detected in any image; mmdet then returns none."""
         self.detections = {}
         other = [metric for metric in self.metrics if metric not in ('bbox', 'segm')]
         if self._coco_api is None or self.format_only or other:
@@ -69,8 +69,9 @@ class CocoMetric(MMDetCocoMetric):
         values: dict[str, float] = {}
         for iou_type, detections in self.detections.items():
             if not len(detections):
-                logger.error('The testing results of the whole dataset is empty.')
-                break
+                logger.warning(
+                    f'{iou_type}: no detections in any image, so AP is 0. Train longer, or from better weights.'
+                )
             values.update(self._evaluate(iou_type, detections, logger))
         return values
 

@@ -112,7 +112,7 @@ class DTN(nn.LayerNorm):
         super().reset_parameters()
         if not hasattr(self, 'position'):
             return  # called by nn.LayerNorm's constructor, before the other parameters exist
-        logit = {'paper': 0.0, 'layer_norm': LAYER_NORM_LOGIT}.get(self.init)
+        logit = {'paper': 0.0, 'layer_norm': LAYER_NORM_LOGIT}.get(str(self.init))
         for parameter in (self.mean_logit, self.var_logit):
             if parameter is not None:
                 nn.init.constant_(parameter, math.log(self.init / (1 - self.init)) if logit is None else logit)

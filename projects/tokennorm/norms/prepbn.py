@@ -1,5 +1,7 @@
 """Progressive re-parameterized batch normalization (Guo et al., "SLAB", 2024, arXiv 2405.11582)."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -67,7 +69,7 @@ class PRepBN(nn.LayerNorm):
     @torch.no_grad()
     def scale_and_shift(self) -> tuple[Tensor, Tensor]:
         """Scale and shift (C,) of each channel in eval mode."""
-        bn = self.batch_norm.bn
+        bn: Any = self.batch_norm.bn
         scale = bn.weight / torch.sqrt(bn.running_var + bn.eps)
         return scale + self.alpha, bn.bias - scale * bn.running_mean
 
