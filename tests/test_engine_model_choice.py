@@ -95,7 +95,7 @@ def test_norm_and_stem_choose_a_variant(boxes, masks, package):
 def test_every_model_name_has_its_configs():
     for names in MODEL_NAMES.values():
         for name in names:
-            config(name.format(''))
+            assert Path(config(name.format(''))).stem == name.format('')
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,9 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
         folder = Path(name).expanduser()
         return str(config_of(folder)), str(checkpoint or folder)
     if checkpoint is None:
-        if str(name).endswith(('.pth', '.safetensors')) or ('/' in str(name) and not str(name).endswith('.py')):
-            raise FileNotFoundError(f'{name} not found: expected a work directory, or a config and a checkpoint')
         raise FileNotFoundError(
             f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}; '
-            'a config needs a checkpoint after it'
+            'a config needs a checkpoint after it, a checkpoint its config or work directory before it'
         )
     return str(name), str(checkpoint)
 

@@ -20,7 +20,7 @@ def keep_results(study: Study, folder: Path) -> list[Path]:
     that several stages share is kept once.
 
     Raises:
-        ValueError: if a run, in the work directory or kept beside a new one, has another config than the plan.
+        ValueError: if the config of a run differs from the plan: a run of the work directory, or one kept earlier.
     """
     paths = []
     for name, stage in study.stages.items():
