@@ -1,6 +1,7 @@
 """Imports: the layers of the package, what importing a part of it loads, and scripts without any OpenMMLab package."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -94,7 +95,9 @@ def test_replacing_in_a_timm_model_needs_no_openmmlab_package():
 
 @pytest.fixture(scope='module')
 def added():
-    done = subprocess.run([sys.executable, '-c', PROBE], capture_output=True, text=True)
+    # Without the entry point with which `import torch` has mmengine find this package's configs.
+    environment = os.environ | {'TORCH_DEVICE_BACKEND_AUTOLOAD': '0'}
+    done = subprocess.run([sys.executable, '-c', PROBE], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
