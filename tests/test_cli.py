@@ -140,9 +140,10 @@ def test_a_missing_package_is_one_line(monkeypatch):
     def imports(name):
         return command(lambda argv: import_module(name))
 
-    monkeypatch.setitem(sys.modules, 'mmdet', None)
-    with pytest.raises(SystemExit, match=r'^error: mmdet is not installed. Install torch, then onedl-mmcv with --no-b'):
-        imports('mmdet')([])
+    for name in ('mmdet', 'yaml'):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(SystemExit, match=f'^error: {name} is not installed. Install torch, then onedl-mmcv with '):
+            imports(name)([])
     monkeypatch.setitem(sys.modules, 'mmcv._ext', None)
     monkeypatch.delitem(sys.modules, 'mmcv.ops', raising=False)
     with pytest.raises(SystemExit, match=r"error: mmcv's compiled ops: mmcv was installed without them"):

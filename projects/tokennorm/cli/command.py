@@ -120,7 +120,7 @@ def _missing_packages_named() -> Iterator[None]:
         yield
     except ImportError as error:
         name = str(error.name).partition('.')[0]
-        if name in PACKAGES and find_spec(name) is None:
+        if name in (*PACKAGES, 'yaml') and find_spec(name) is None:
             raise SystemExit(
                 f'error: {name} is not installed. Install torch, then onedl-mmcv with --no-build-isolation, then '
                 '`pip install ".[mm]"` in the repository, in this order'
