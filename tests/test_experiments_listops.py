@@ -37,10 +37,10 @@ def test_evaluate(text, value):
     assert evaluate(text.split()) == value
 
 
-@pytest.mark.parametrize('text', ['', '3 4', '[MAX ]', '[MAX 1 2', '1 ]', '[AVG 1 2 ]', '[MAX 1 10 ]'])
-def test_evaluate_names_what_is_not_an_expression(text):
-    with pytest.raises(ValueError, match='expression'):
-        evaluate(text.split())
+def test_evaluate_names_what_is_not_an_expression():
+    for text in ('', '3 4', '[MAX ]', '[MAX 1 2', '1 ]', '[AVG 1 2 ]', '[MAX 1 10 ]'):
+        with pytest.raises(ValueError, match='expression'):
+            evaluate(text.split())
 
 
 def near(count, total, probability):
@@ -64,19 +64,6 @@ def test_nodes_are_drawn_as_published():
     assert all(near(operators[name], total - lengths[1], 1 / 4) for name in OPERATORS)
     digits = Counter(token for tokens in drawn for token in tokens if token in DIGITS)
     assert all(near(digits[digit], digits.total(), 1 / 10) for digit in DIGITS)
-
-
-def test_rejection_keeps_the_distribution_and_depth_is_limited():
-    random_numbers = random.Random(0)
-    free = Grammar(max_depth=3, max_args=3, min_length=1, max_length=99)
-    kept = [tokens for tokens in (free.draw(random_numbers) for _ in range(30000)) if 5 <= len(tokens) <= 9]
-    limited = Grammar(max_depth=3, max_args=3, min_length=5, max_length=9)
-    drawn = [limited.draw(random_numbers) for _ in range(len(kept))]
-    expected, found = (Counter(map(len, sample)) for sample in (kept, drawn))
-    assert set(found) == set(expected) == {5, 7, 8, 9}
-    assert all(abs(found[n] - expected[n]) < 4 * (2 * expected[n]) ** 0.5 for n in expected)
-    deepest = max(depth for tokens in drawn for depth in depths(tokens))
-    assert deepest == 3
 
 
 def depths(tokens):
@@ -105,15 +92,6 @@ def test_examples_are_different():
     assert len({' '.join(tokens) for tokens, _ in islice(drawn, 400)}) == 400
     with pytest.raises(ValueError, match='no more than about 400 expressions'):
         next(drawn)
-
-
-@pytest.mark.parametrize(
-    'limits',
-    [dict(max_args=1), dict(min_length=0), dict(min_length=10, max_length=9), dict(max_depth=2, min_length=13)],
-)
-def test_impossible_limits(limits):
-    with pytest.raises(ValueError, match='must be'):
-        Grammar(**{**dict(min_length=1), **limits})
 
 
 def test_files_keep_expressions_and_values(tmp_path):
@@ -160,8 +138,7 @@ def classifier(encoder, norm='DTN', **kwargs):
     return model
 
 
-@pytest.mark.parametrize('norm', ['LN', 'DTN', 'IN', 'ScaleNorm'])
-@pytest.mark.parametrize('encoder', ['transformer', 'bigbird'])
+@pytest.mark.parametrize(('encoder', 'norm'), [('transformer', 'DTN'), ('bigbird', 'DTN'), ('bigbird', 'IN')])
 def test_padding_changes_no_logits(encoder, norm):
     model = classifier(encoder, norm).eval()
     inputs, labels = [torch.randint(2, 17, (n,)) for n in (7, 23, 12)], [torch.tensor(1)] * 3
@@ -189,8 +166,7 @@ def test_layer_norm_is_the_encoder_of_transformers(encoder):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize('norm', ['BN', 'GN', 'PowerNorm', 'DTN'])
-@pytest.mark.parametrize('encoder', ['transformer', 'bigbird', 'reformer'])
+@pytest.mark.parametrize(('encoder', 'norm'), [('transformer', 'BN'), ('bigbird', 'DTN'), ('reformer', 'PowerNorm')])
 def test_every_parameter_learns(encoder, norm):
     model = classifier(encoder, norm).train()
     inputs, labels = [torch.randint(2, 17, (n,)) for n in (7, 23)], [torch.tensor(1), torch.tensor(4)]
@@ -199,13 +175,6 @@ def test_every_parameter_learns(encoder, norm):
     assert loss.isfinite()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
     assert sum(type(module).__name__ == 'GridNormAdapter' for module in model.modules()) == 4
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="encoder='lstm' must be one of transformer, bigbird, reformer"):
-        classifier('lstm')
-    with pytest.raises(ValueError, match='an expression has 721 tokens'):
-        classifier('transformer')([torch.ones(721, dtype=torch.long)], [torch.tensor(1)])
 
 
 @cache
@@ -228,15 +197,14 @@ def test_learning_rate_is_long_range_arenas():
             scheduler.step()
 
 
-@pytest.mark.parametrize('norm', ['LN', 'DTN'])
-def test_config_of_the_paper(norm):
+def test_config_of_the_paper():
     pytest.importorskip('transformers')
     cfg = lra_config().model.to_dict()
     with torch.device('meta'):
-        model = MODELS.build(cfg | dict(token_norm_cfg=dict(type=norm)))
+        model = MODELS.build(cfg | dict(token_norm_cfg=dict(type='DTN')))
     blocks = model.encoder.encoder.layer
     assert len(blocks) == 6
-    assert type(blocks[5].intermediate.LayerNorm.norm).__name__ == dict(LN='LayerNorm', DTN='DTN')[norm]
+    assert type(blocks[5].intermediate.LayerNorm.norm).__name__ == 'DTN'
     assert blocks[0].attention.self.query.weight.shape == (512, 512)
     assert blocks[0].attention.self.num_attention_heads == 8
 

@@ -1,9 +1,7 @@
 """Corruptions, what errors under them come to, and the tool on a toy classifier and a toy detector."""
 
 import json
-import math
 import runpy
-import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +21,7 @@ from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
 from torch import nn
 
 from experiments.robustness import corruptions as corruptions_module
-from experiments.robustness.class_folders import class_labels, restrict_answers, use_trained_classes
+from experiments.robustness.class_folders import class_labels, use_trained_classes
 from experiments.robustness.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
@@ -35,7 +33,6 @@ from experiments.robustness.corruptions import (
 from experiments.robustness.evaluation import CorruptedTest, choose_images
 from experiments.robustness.mce import (
     ALEXNET_ERRORS,
-    alexnet_baseline,
     corruption_errors,
     mean_performance,
     relative_corruption_errors,
@@ -43,7 +40,6 @@ from experiments.robustness.mce import (
 )
 from experiments.robustness.results import CLEAN, Results, digest
 from tests.helpers.cases import slow
-from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,9 +64,6 @@ def interpreted(request, monkeypatch):
 
 
 class TestCorruptions:
-    def test_they_are_the_fifteen_of_the_benchmark_in_its_order(self):
-        assert list(CORRUPTIONS) == imagecorruptions.get_corruption_names('common')
-
     @pytest.mark.parametrize('corruption', [slow(c) if c == 'glass_blur' else c for c in CORRUPTIONS])
     def test_a_seed_says_everything(self, corruption):
         """Whatever numpy's global generator is at, and whatever was drawn before; that generator is left alone."""
@@ -99,23 +92,11 @@ class TestCorruptions:
         assert np.array_equal(corrupt(bgr, corruption, 3, seed=5), of_rgb[..., ::-1])
         assert not np.array_equal(of_bgr, of_rgb[..., ::-1])
 
-    @pytest.mark.parametrize('size', [(32, 32), (33, 47), (48, 48), (64, 64)])
-    def test_small_images(self, size):
-        for corruption in CORRUPTIONS:
-            for severity in (1, 5):
-                assert corrupt(picture(*size), corruption, severity, seed=0).shape == (*size, 3)
-
     def test_what_cannot_be_corrupted(self):
         with pytest.raises(CorruptionError, match=r'31 x 40 pixels: corruptions need at least 32 x 32'):
             corrupt(picture(40, 31), 'fog', 1, 0)
         with pytest.raises(CorruptionError, match=r'float32 \(48, 64, 3\) must be of uint8'):
             corrupt(picture().astype(np.float32), 'fog', 1, 0)
-        with pytest.raises(CorruptionError, match=r'uint8 \(48, 64\)'):
-            corrupt(picture()[..., 0], 'fog', 1, 0)
-        with pytest.raises(ValueError, match=r"corruption='rain' must be one of gaussian_noise"):
-            corrupt(picture(), 'rain', 1, 0)
-        with pytest.raises(ValueError, match=r'severity=6'):
-            corrupt(picture(), 'fog', 6, 0)
 
     def test_seeds_are_those_of_image_corruption_and_severity(self):
         seed = image_seed('/data/imagenet/val/n01440764/1.JPEG', 'fog', 3)
@@ -131,8 +112,6 @@ class TestCorruptions:
         step.cell = ('shot_noise', 2)
         expected = corrupt(picture(), 'shot_noise', 2, image_seed('a/b.png', 'shot_noise', 2))
         assert np.array_equal(step(dict(img=picture(), img_path='a/b.png'))['img'], expected)
-        with pytest.raises(CorruptionError, match=r'a/b.png: image of 20 x 20 pixels'):
-            step(dict(img=picture(20, 20), img_path='a/b.png'))
 
 
 class TestMeasures:
@@ -145,11 +124,6 @@ class TestMeasures:
     def test_relative_corruption_error_takes_the_clean_errors_off(self):
         relative = relative_corruption_errors(self.errors, 10.0, self.baseline, 40.0)
         assert relative == dict(fog=100 * (10 + 30) / (10 + 30), snow=100 * (20 + 80) / (40 + 40))
-
-    def test_ratios_to_nothing_are_nan(self):
-        assert math.isnan(corruption_errors(self.errors, dict(fog={1: 0, 3: 0}, snow={1: 1, 3: 1}))['fog'])
-        assert math.isnan(relative_corruption_errors(self.errors, 10.0, self.baseline, 60.0)['fog'])
-        assert math.isnan(relative_performance(self.errors, 0.0))
 
     def test_mean_performance_under_corruption(self):
         assert mean_performance(self.errors) == (30 + 60) / 2
@@ -190,17 +164,12 @@ class TestResults:
         assert again.table([('fog', 2)], 'accuracy/top1') == dict(fog={2: 50.0})
         assert [file.name for file in path.parent.iterdir()] == ['r.json']
 
-    @pytest.mark.parametrize('name', ['weights', 'model', 'pipeline', 'data', 'library'])
-    def test_results_of_something_else_are_not_continued(self, name, tmp_path):
+    def test_results_of_something_else_are_not_continued(self, tmp_path):
         path = tmp_path / 'r.json'
         Results(path, self.settings).write()
-        with pytest.raises(ValueError, match=rf'other {name} \(a.pth, 3 images\).*--out'):
-            Results.resume(path, dict(self.settings, **{name: 'x'}))
-
-    def test_another_kind_of_file(self, tmp_path):
-        (tmp_path / 'r.json').write_text('{"images": []}')
-        with pytest.raises(ValueError, match=r'r.json is not a results file'):
-            Results.resume(tmp_path / 'r.json', self.settings)
+        for name in ('weights', 'model', 'pipeline', 'data', 'library'):
+            with pytest.raises(ValueError, match=rf'other {name} \(a.pth, 3 images\).*--out'):
+                Results.resume(path, dict(self.settings, **{name: 'x'}))
 
     def test_digests_change_with_every_value(self):
         weights = dict(a=torch.zeros(2), b=torch.tensor(1, dtype=torch.bfloat16))
@@ -211,9 +180,6 @@ class TestResults:
 
 
 class TestClasses:
-    def test_labels_are_places_among_the_classes(self):
-        assert class_labels(['c', 'a'], ['a', 'b', 'c'], '--data x') == dict(c=2, a=0)
-
     def test_imagenet_goes_by_wordnet_ids_and_by_names(self):
         """Three of ImageNet-R's folders, and their labels in the order of ImageNet's ids."""
         ids = class_labels(['n01443537', 'n02102318', 'n12267677'], IMAGENET_CATEGORIES, '--data x')
@@ -225,14 +191,6 @@ class TestClasses:
             n12267677='acorn',
         )
         assert class_labels(['acorn'], IMAGENET_CATEGORIES, '--data x') == dict(acorn=988)
-
-    def test_names_that_say_nothing(self):
-        with pytest.raises(ValueError, match=r'--data x: d not among the 3 classes of the checkpoint: a, b, c$'):
-            class_labels(['a', 'd'], ['a', 'b', 'c'], '--data x')
-        with pytest.raises(ValueError, match=r'--classes x: crane is the name of several'):
-            class_labels(['crane'], IMAGENET_CATEGORIES, '--classes x')
-        with pytest.raises(ValueError, match=r'n01440764 not among the 2'):
-            class_labels(['n01440764'], ['a', 'b'], '--data x')
 
     def test_a_config_gets_the_classes_of_the_checkpoint(self, tmp_path):
         for name in ('val/cat', 'val/dog'):
@@ -247,24 +205,6 @@ class TestClasses:
         assert cfg.test_dataloader.dataset == dict(made, type='tokennorm.ClassFolders', pipeline=['steps'])
         with pytest.raises(ValueError, match="the checkpoint has no class names, and its classes are not ImageNet's"):
             use_trained_classes(cfg, None, tmp_path, None)
-
-    def test_only_the_subset_answers(self):
-        head = nn.Linear(3, 4)
-        logits = head(torch.ones(2, 3))
-        restrict_answers(head, [2, 0])
-        restricted = head(torch.ones(2, 3))
-        assert torch.equal(restricted[:, [0, 2]], logits[:, [0, 2]])
-        assert restricted[:, [1, 3]].eq(-torch.inf).all()
-
-
-def test_alexnet_says_what_it_is_of():
-    assert len(alexnet_baseline(1000, False, (224, 224), 50_000).notes) == 1
-    notes = ' '.join(alexnet_baseline(1000, False, (160, 192), 500).notes)
-    assert 'images of 192 x 160' in notes
-    assert '500 images' in notes
-    for num_classes, subset in ((100, False), (1000, True)):
-        with pytest.raises(ValueError, match=r"ImageNet's 1000 classes.*--baseline FILE"):
-            alexnet_baseline(num_classes, subset, (224, 224), 50_000)
 
 
 # ---- the tool ----
@@ -431,43 +371,6 @@ def test_published_files_give_the_errors_of_the_same_corruptions(classifier, col
         run([*arguments, '--out', tmp_path / 'fly.json'], tmp_path)
 
 
-@pytest.mark.slow
-def test_resnet_50_of_table_6_on_published_files(tmp_path, capsys):
-    """mmpretrain's config with random weights, on generated folders of two ImageNet classes."""
-    cfg = Config.fromfile(config_path('mmpretrain::resnet/resnet50_8xb32_in1k.py'))
-    model = MMPRETRAIN_MODELS.build(dict(cfg.model, _scope_='mmpretrain'))
-    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'r50.pth')
-    random = np.random.default_rng(0)
-    for folder in ('val', *(f'c/{corruption}/{severity}' for corruption in ('fog', 'snow') for severity in SEVERITIES)):
-        for name in ('n01440764', 'n01443537'):
-            (tmp_path / folder / name).mkdir(parents=True)
-            image = random.integers(0, 256, (224, 224, 3), dtype=np.uint8)
-            cv2.imwrite(str(tmp_path / folder / name / 'ILSVRC2012_val_1.JPEG'), image)
-    arguments = ['mmpretrain::resnet/resnet50_8xb32_in1k.py', tmp_path / 'r50.pth', '--data', tmp_path / 'val']
-    options = ['--published', tmp_path / 'c', *FOG_AND_SNOW, '--baseline', 'alexnet', '--out', tmp_path / 'r.json']
-    run([*arguments, *options], tmp_path)
-    summary = json.loads((tmp_path / 'r.json').read_text())['summary']
-    for name in ('fog', 'snow'):
-        sums = sum(100 - cell['accuracy/top1'] for key, cell in results_cells(tmp_path) if key.startswith(name))
-        assert summary['CE'][name] == pytest.approx(100 * sums / sum(ALEXNET_ERRORS[name].values()))
-    assert summary['mCE'] == pytest.approx((summary['CE']['fog'] + summary['CE']['snow']) / 2)
-    printed = capsys.readouterr().out
-    assert 'mean error under corruption' in printed
-    assert 'computed on the fly' not in printed
-
-
-def results_cells(folder):
-    return json.loads((folder / 'r.json').read_text())['cells'].items()
-
-
-def test_images_are_taken_evenly_from_those_of_the_subset(classifier):
-    """Of two images of each class, in the order of the classes."""
-    for number, subset, expected in ((3, None, [0, 2, 5]), (None, [0, 2], [0, 1, 4, 5]), (2, [0, 2], [0, 5])):
-        cfg = Config.fromfile(classifier[0])
-        choose_images(cfg, number, subset)
-        assert cfg.test_dataloader.dataset.indices == expected
-
-
 @pytest.mark.parametrize(
     ('indices', 'subset', 'expected'),
     [
@@ -532,17 +435,12 @@ def test_a_subset_of_the_classes(classifier, colors, tmp_path, capsys):
         run([*classifier, '--classes', names], tmp_path)
 
 
-def test_the_real_corruptions_twice(classifier, tmp_path):
-    """All 15 at one severity, through the worker processes too: the same figures; and their sheet."""
-    for name, workers in (('a', 0), ('b', 1)):
-        arguments = ['--severities', 5, '--workers', workers, '--out', tmp_path / f'{name}.json', '--images', 3]
-        arguments += ['--show-dir', tmp_path / 'show'] if name == 'a' else ['--corruptions', 'fog', 'impulse_noise']
-        run([*classifier, *arguments], tmp_path)
-    a, b = (json.loads((tmp_path / f'{name}.json').read_text()) for name in 'ab')
-    assert len(a['cells']) == 16
-    assert {name: a['cells'][name] for name in b['cells']} == b['cells']
-    sheet = cv2.imread(str(tmp_path / 'show' / 'severity_5.png'))
-    assert sheet.shape == (4 * (240 + 20 + 6), 4 * (240 + 6), 3)
+def test_real_corruptions_through_workers_and_their_sheet(classifier, tmp_path):
+    arguments = [*classifier, '--corruptions', 'fog', 'impulse_noise', '--severities', 5, '--images', 3]
+    for workers in (0, 1):
+        run([*arguments, '--workers', workers, '--out', tmp_path / f'{workers}.json', '--show-dir', tmp_path], tmp_path)
+    assert (tmp_path / '0.json').read_text() == (tmp_path / '1.json').read_text()
+    assert cv2.imread(str(tmp_path / 'severity_5.png')).std() > 10
 
 
 def test_classifiers_are_corrupted_after_resizing(classifier, detector, tmp_path, monkeypatch):
@@ -557,9 +455,8 @@ def test_images_too_small_stop_with_their_name(classifier, tmp_path):
     for name in COLORS:
         (tmp_path / 'tiny' / name).mkdir(parents=True)
         cv2.imwrite(str(tmp_path / 'tiny' / name / 'a.png'), np.zeros((20, 20, 3), np.uint8))
-    for workers in (0, 1):
-        with pytest.raises(SystemExit, match=r'^error: .*tiny/blue/a.png.*: image of 20 x 20 pixels'):
-            run([*classifier, '--data', tmp_path / 'tiny', '--corruptions', 'fog', '--workers', workers], tmp_path)
+    with pytest.raises(SystemExit, match=r'^error: .*tiny/blue/a.png.*: image of 20 x 20 pixels'):
+        run([*classifier, '--data', tmp_path / 'tiny', '--corruptions', 'fog'], tmp_path)
 
 
 @pytest.fixture(scope='module')
@@ -596,31 +493,3 @@ def test_mean_performance_of_a_detector(images, detector, tmp_path, monkeypatch,
         clean_AP=100, mPC=pytest.approx(60), rPC=pytest.approx(60), AP=dict(snow=80, fog=40)
     )
     assert 'mPC 60.00 bbox AP, rPC 60.0% of clean' in capsys.readouterr().out
-
-
-def test_a_work_dir_is_read_as_its_latest_checkpoint(detector, tmp_path):
-    shutil.copy(detector[1], tmp_path / 'epoch_2.pth')
-    run([detector[0], tmp_path, '--corruptions', 'none'], tmp_path)
-    file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())
-    assert file['settings']['checkpoint'] == str(tmp_path / 'epoch_2.pth')
-
-
-def test_mistakes_on_the_command_line_say_what_to_do(classifier, detector, tmp_path):
-    with pytest.raises(SystemExit, match=r'--baseline is for classifiers'):
-        run([*detector, '--baseline', 'alexnet'], tmp_path)
-    with pytest.raises(SystemExit, match=r'none.pth not found'):
-        run([classifier[0], 'none.pth'], tmp_path)
-    with pytest.raises(SystemExit, match=r'none.txt not found; it must be a folder'):
-        run([*classifier, '--classes', 'none.txt'], tmp_path)
-    (tmp_path / 'other.py').write_text("model = dict(type='Something')")
-    with pytest.raises(SystemExit, match=r'not an ImageClassifier, and its test_evaluator \[\]'):
-        run([tmp_path / 'other.py', classifier[1]], tmp_path)
-    (tmp_path / 'empty' / 'red').mkdir(parents=True)
-    with pytest.raises(SystemExit, match=r'empty has no images \(.jpg,'):
-        run([*classifier, '--data', tmp_path / 'empty'], tmp_path)
-    torch.save(dict(state_dict={'head.fc.weight': torch.eye(3)}), tmp_path / 'half.pth')
-    with pytest.raises(SystemExit, match=r'does not fit'):
-        run([classifier[0], tmp_path / 'half.pth'], tmp_path)
-    for wrong in (['--images', 0], ['--out', 'r.txt'], ['--corruptions', 'none', 'fog'], ['--severities', 6]):
-        with pytest.raises(SystemExit, match='2'):
-            run([*classifier, *wrong], tmp_path)

@@ -7,10 +7,10 @@ import cv2
 import pytest
 
 from experiments.robustness import CORRUPTIONS
-from experiments.study.page import Pages, factor_difference, plot_curves, plot_summary
-from experiments.study.plan import ARMS, Run, load_study
+from experiments.study.page import Pages, plot_curves, plot_summary
+from experiments.study.plan import Run, load_study
 from experiments.study.results import read_results, value_at
-from experiments.study.run import DOCS, PLANS, main, write_pages
+from experiments.study.run import DOCS, PLANS, write_pages
 from experiments.study.scoring import pack
 from experiments.study.training import fingerprint
 from tests.helpers.study_records import AP, CONFIG, keep
@@ -141,13 +141,6 @@ def test_lambda_and_corrupted_images(study, tmp_path):
     assert row(table, 'corrupted / clean')[1:3] == ['0.31', '0.44']
 
 
-def test_a_factor_needs_all_arms_of_a_seed():
-    values = {(arm, seed): AP[arm][seed] for arm in ARMS for seed in range(3)}
-    del values['DTN', 1]
-    difference = factor_difference(values, 'DTN instead of LN, mean over both stems')
-    assert difference.values == pytest.approx((0.025, 0.02))
-
-
 def test_a_detector_that_found_nothing_has_an_ap_of_zero():
     assert value_at(dict(curve={'1': {}}), 1, 'coco/bbox_mAP') == 0.0
     with pytest.raises(KeyError):
@@ -200,13 +193,6 @@ def test_published_pages_are_what_the_results_give(tmp_path):
     assert cv2.imread(str(folder / 'summary.png')).std() > 10
 
 
-def test_main_page_has_one_table_and_at_most_500_words():
-    text = (DOCS / 'study.md').read_text()
-    assert len(re.findall(r'^\|---', text, re.MULTILINE)) == 1
-    words = re.sub('<!-- begin .*?<!-- end -->|!?\\[|\\]\\(.*?\\)', '', text, flags=re.DOTALL).split()
-    assert len(words) <= 500
-
-
 def test_figures_of_made_up_results(study, tmp_path, monkeypatch):
     records = [(run, metric(study, run), AP[run.arm][run.seed], {}) for run in study.runs()]
     pages = pages_of(study, tmp_path, records)
@@ -221,12 +207,3 @@ def test_figures_of_made_up_results(study, tmp_path, monkeypatch):
     ]
     plot_summary(pages, tmp_path / 'summary.png')
     assert all(cv2.imread(str(tmp_path / f'{name}.png')).std() > 10 for name in ('curves', 'summary'))
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [(['--stages', 'other'], r"--stages other: expected some of \['pretrain', 'retinanet'\]"), (['--jobs', '0'], '')],
-)
-def test_wrong_arguments(tmp_path, arguments, message):
-    with pytest.raises(SystemExit, match=message):
-        main([str(CONFIG), '--score', '--work-dir', str(tmp_path), *arguments])

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine import Config
 from torch import nn
 
 from experiments.study.plan import Run, load_study
-from experiments.study.training import fingerprint
-from tokennorm.datasets import SHAPE_CLASSES
 from tokennorm.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
@@ -48,16 +45,6 @@ def test_arms_set_norm_stem_and_lambda_learning_rate():
     assert study.run_config(Run('vit_p16_blocks', 'l_dtn 2', 0)).model.backbone.l_dtn == 2
 
 
-def test_a_stage_has_options_and_seeds_of_its_own():
-    study = STUDIES['real']
-    assert study.run_config(Run('pvt_mini_lr_high', 'LN', 0)).optim_wrapper.optimizer.lr == 1.5e-3
-    assert study.run_config(Run('vit_p8', 'LN', 0)).model.backbone.patch_size == 8
-    cfg = study.run_config(Run('pvt_mini_6_epochs', 'LN', 0))
-    assert cfg.train_cfg.max_epochs == cfg.param_scheduler[1].end == 6
-    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini_lr_high'} == {0}
-    assert {run.seed for run in study.runs() if run.stage == 'pvt_mini'} == {0, 1, 2}
-
-
 @pytest.mark.parametrize('name', STUDIES)
 def test_the_backbones_have_the_norm_and_stem_of_each_arm(name):
     study = STUDIES[name]
@@ -72,17 +59,6 @@ def test_the_backbones_have_the_norm_and_stem_of_each_arm(name):
         patch_norms = [getattr(module, 'patch_norm', None) for module in modules]
         eps = {norm.eps for norm in patch_norms if isinstance(norm, nn.LayerNorm)}
         assert eps <= ({1.0} if 'eps 1' in run.arm else {1e-6})
-
-
-@pytest.mark.parametrize(('name', 'stage'), STAGES)
-def test_heads_count_the_classes_of_the_data(name, stage):
-    cfg = Config.fromfile(STUDIES[name].stages[stage].config)
-    counts = {v for key, v in flatten(cfg.model.to_dict()).items() if key.endswith('num_classes')}
-    metainfo = cfg.train_dataloader.dataset.get('metainfo')
-    classes = len(metainfo['classes']) if metainfo else dict(cpu=len(SHAPE_CLASSES), real=40)[name]
-    assert counts == {classes}
-    if cfg.model.type == 'ImageClassifier':
-        assert cfg.data_preprocessor.num_classes == classes
 
 
 def test_detector_runs_use_their_own_pretraining():
@@ -111,18 +87,6 @@ def test_stage_arms_share_the_initial_weights_of_one_arm():
     for arm in ('LN', 'DTN from LN'):
         assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
     assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')
-
-
-def test_stages_share_the_runs_that_are_the_same():
-    study = STUDIES['real']
-    for stage, arm in (('lambda', 'LN'), ('blocks', 'DTN'), ('stem', 'LN+DPN')):
-        same, first = Run(f'vit_p16_{stage}', arm, 0), Run('vit_p16', arm, 0)
-        assert study.folder(same) == study.folder(first)
-        assert fingerprint(study.run_config(same)) == fingerprint(study.run_config(first))
-    for stage in study.stages.values():
-        assert len({study.folder(Run(stage.name, arm, 0)) for arm in stage.arms}) == len(stage.arms)
-    others = ('vit_p16', 'vit_p8', 'vit_p16_lr_low', 'vit_p16_3_epochs', 'pvt_mini', 'bccd')
-    assert len({study.folder(Run(stage, 'LN', seed)) for stage in others for seed in (0, 1)}) == 2 * len(others)
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,6 @@ def test_ap_of_a_resample_is_that_of_copied_images(case):
     assert resampled.std() > 0.01
 
 
-def test_resamples_are_those_of_every_run():
-    one, again = (np.stack(list(resamples(50, 3))) for _ in range(2))
-    assert one.shape == (3, 50)
-    assert np.array_equal(one, again)
-    assert len(np.unique(one[0])) < 50
-
-
 def test_bits_of_correctness():
     correct = np.random.default_rng(0).random(1003) < 0.3
     text = pack(correct)
@@ -94,11 +87,6 @@ def test_images_that_both_arms_share_do_not_widen_the_interval():
     assert two_way_interval(values + 2, values) == pytest.approx((2, 2, 1 / 20_000))
     with pytest.raises(ValueError, match=r'got \(3, 500\) and \(2, 500\)'):
         two_way_interval(values, values[:2])
-
-
-def test_p_value_of_a_normal_difference():
-    values = np.random.default_rng(4).standard_normal((1, 50_000)) + 1.96
-    assert two_way_interval(values, 0 * values)[2] == pytest.approx(0.05, abs=0.005)
 
 
 def test_holm():
