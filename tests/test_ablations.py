@@ -11,12 +11,13 @@ from mmengine import Config, DefaultScope
 from mmengine.config import DictAction
 from mmengine.registry import MODELS
 
-from tokennorm.norms import DTN
+from tokennorm.norms import DTN, LayerNorm
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / 'docs' / 'research' / 'ablations.md').read_text()
-DTN_TABLE, DPN_TABLE, TABLE_3 = (
-    re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M) for part in re.split('The Dual Pa|## Other norm', PAGE)
+DTN_TABLE, PVT_TABLE, DPN_TABLE, TABLE_3 = (
+    re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M)
+    for part in re.split(r'Table 10 \(a\) of the|The Dual Pa|## Other norm', PAGE)
 )
 SMALL_STAR = "model.backbone.arch='small*' model.head.in_channels=432 "
 
@@ -34,7 +35,7 @@ def build(config, line, arch=None):
 
 
 def test_the_tables_are_complete():
-    assert (len(DTN_TABLE), len(DPN_TABLE)) == (16, 12)
+    assert (len(DTN_TABLE), len(PVT_TABLE), len(DPN_TABLE)) == (18, 4, 12)
     assert [title for title, _ in TABLE_3] == ['BN', 'IN', 'GN', 'SN', 'ScaleNorm', 'PowerNorm']
     assert SMALL_STAR.strip() in PAGE
 
@@ -52,7 +53,20 @@ def test_a_line_of_the_dtn_paper_builds(title, line):
         both = {'mean_logit', 'var_logit'}
         expected = {'(None,1)': {'mean_logit'}, '(1,None)': {'var_logit'}}.get(fixed[1], set()) if fixed else both
         assert learned & both == expected
-        assert ('position' in learned) == (not re.search('uniform|frozen', line))
+        assert ('position' in learned) == (not re.search('uniform|frozen|band', line))
+
+
+@pytest.mark.parametrize(('title', 'line'), PVT_TABLE, ids=[title for title, _ in PVT_TABLE])
+def test_a_line_of_table_10a_for_pvt_builds(title, line):
+    backbone = build('pvt-tiny-dtn_8xb128_in1k.py', line).backbone
+    norms = [module for module in backbone.modules() if isinstance(module, DTN)]
+    assert len(norms) == (0 if 'LayerNorm' in title else 12)  # two blocks of two norms in three stages
+    assert {norm.eps for norm in backbone.modules() if type(norm) is LayerNorm} == {1e-5, 1e-6}
+    assert all(norm.position.requires_grad == (title == 'DTN') for norm in norms)
+    with_eq6 = [name for name, _ in backbone.named_parameters() if name.endswith('attn.position')]
+    blocks = [f'stages.{i}.blocks.{j}.attn.position' for i in range(3) for j in range(2)]
+    assert with_eq6 == (blocks if 'Eq. 6' in title else [])
+    assert [stage.blocks[0].attn.num_heads for stage in backbone.stages] == [4, 4, 5, 8]
 
 
 @pytest.mark.parametrize(('title', 'line'), DPN_TABLE, ids=[title for title, _ in DPN_TABLE])

@@ -1,16 +1,20 @@
-"""The papers' ablations: DTN with fixed parts, norms after a layer, Eq. 6 in the attention."""
+"""The papers' ablations: DTN with fixed parts or banded P, norms after a layer, Eq. 6 in the attention."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from experiments.ablations import AblatedDTN, AblatedViT
-from experiments.ablations.vit import PLACEMENTS, eq6_bias
+from experiments.ablations import AblatedDTN, AblatedPVT, AblatedViT, BandedDTN
+from experiments.ablations.eq6 import eq6_bias
+from experiments.ablations.vit import PLACEMENTS
 from tests.helpers.compare import assert_near
+from tests.reference import dense_dtn
+from tokennorm.backbones import PVT
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.ops.dtn_eager import axis_weights
 
+PVT_ARCH = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(2, 4), mlp_ratios=(2, 2), sr_ratios=(2, 1))
 ARCH = dict(embed_dims=8, depths=2, num_heads=2, mlp_ratios=2)
 
 
@@ -41,6 +45,50 @@ def test_table_5_ends_are_layer_norm_and_instance_norm():
     assert_near('(a)', AblatedDTN(8, 2, fixed_lambda=1)(x), F.layer_norm(x, (8,)))
     expected = F.instance_norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     assert_near('(b)', AblatedDTN(8, 2, fixed_lambda=0, position_weights='uniform')(x), expected)
+
+
+def banded(tokens, band):
+    """Fig. 5: ones within a band of a T x T matrix, (T, T), divided by the sum of their row."""
+    at = torch.arange(tokens)
+    ones = ((at - at[:, None]).abs() <= band // 2).double()
+    return ones / ones.sum(dim=1, keepdim=True)
+
+
+def randomized_band(dtype=torch.float64, **kwargs):
+    norm = BandedDTN(12, 3, **kwargs).to(dtype)
+    for p in norm.parameters():
+        nn.init.normal_(p)
+    return norm
+
+
+@pytest.mark.parametrize(('band', 'pool', 'fixed'), [(3, 1, None), (5, 2, None), (5, 1, 0), (41, 2, 0)])
+def test_banded_dtn_is_algorithm_1_with_the_matrix_of_figure_5(band, pool, fixed):
+    norm = randomized_band(band=band, pool=pool, fixed_lambda=fixed)
+    height, width = 5, 7
+    x = 3 + torch.randn(2, height, width, 12).double()
+    p = banded(-(-height // pool) * -(-width // pool), band).expand(3, -1, -1)
+    expected = dense_dtn(
+        x.flatten(1, 2), (height, width), norm.weight, norm.bias, norm.mean_logit, norm.var_logit, None,
+        eps=norm.eps, pool=pool, positional_weights=p,
+    )  # fmt: skip
+    assert_near('y', norm(x).flatten(1, 2), expected, dtype=torch.float64)
+    assert not norm.position.requires_grad
+
+
+def test_a_band_over_all_tokens_is_uniform_p():
+    x = torch.randn(2, 5, 6, 8)
+    assert_near('y', BandedDTN(8, 2, band=59)(x), AblatedDTN(8, 2, position_weights='uniform')(x))
+
+
+def test_banded_dtn_normalizes_padded_images_as_if_alone():
+    norm = randomized_band(pool=2, band=5)
+    x = torch.randn(2, 6, 7, 12).double()
+    out = norm(x, torch.tensor([[6, 7], [3, 5]]))
+    assert_near('whole', out[:1], norm(x[:1]), dtype=torch.float64)
+    assert_near('inside', out[1:, :3, :5], norm(x[1:, :3, :5]), dtype=torch.float64)
+    expected = F.layer_norm(x, (12,), norm.weight, norm.bias, norm.eps)
+    assert_near('outside', out[1, 3:], expected[1, 3:], dtype=torch.float64)
+    assert norm.float()(x.bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(('of_attention', 'of_mlp'), [*zip(PLACEMENTS, PLACEMENTS, strict=True), ('pre', 'post')])
@@ -108,3 +156,61 @@ def test_softmax_of_the_bias_is_dtns_weights():
     a1, a2, a3 = position.unbind(dim=-1)
     p = torch.einsum('nij,nkl->nikjl', axis_weights(a1, a3, 4), axis_weights(a1, a2, 6)).reshape(4, 24, 24)
     assert_near('P', eq6_bias(position, 4, 6).softmax(dim=-1), p)
+
+
+def pvt(**kwargs):
+    return AblatedPVT(**dict(arch=PVT_ARCH, pretrain_img_size=32, drop_path_rate=0.0) | kwargs)
+
+
+@pytest.mark.parametrize(('stage', 'sr_ratio'), [(0, 2), (1, 1)])
+@pytest.mark.parametrize(('height', 'width'), [(5, 6), (1, 3)])
+def test_attention_of_pvt_with_eq_6_equals_its_transcription(stage, sr_ratio, height, width):
+    """In float64, one head, query and key at a time. A key is at the center of its tokens; shifts are in keys."""
+    attn = pvt(rel_pos='eq6').double().stages[stage].blocks[0].attn
+    for p in attn.parameters():
+        nn.init.normal_(p, std=0.3)
+    x = torch.randn(1, height, width, attn.q.in_features).double()
+    reduced = attn.reduce(x)
+    rows, columns = reduced.shape[1:3]
+    assert (rows, columns) == (max(height // sr_ratio, 1), max(width // sr_ratio, 1))
+    q = attn.q(x)[0].unflatten(-1, (attn.num_heads, -1))
+    k, v = (t.unflatten(-1, (attn.num_heads, -1)) for t in attn.kv(reduced)[0].chunk(2, dim=-1))
+    mixed = torch.zeros_like(q)
+    for head, (a1, a2, a3) in enumerate(attn.position.double()):
+        for y in range(height):
+            for x_ in range(width):
+                logits, values = [], []
+                for ky in range(rows):
+                    for kx in range(columns):
+                        center_y, center_x = (at * sr_ratio + (sr_ratio - 1) / 2 for at in (ky, kx))
+                        dy, dx = (center_y - y) / sr_ratio, (center_x - x_) / sr_ratio
+                        product = (q[y, x_, head] * k[ky, kx, head]).sum() / 4**0.5
+                        logits.append(product + a1 * (dx**2 + dy**2) + a2 * dx + a3 * dy)
+                        values.append(v[ky, kx, head])
+                mixed[y, x_, head] = torch.stack(logits).softmax(0) @ torch.stack(values)
+    assert_near('tokens', attn(x), attn.proj(mixed.flatten(-2))[None], dtype=torch.float64)
+
+
+def test_eq_6_is_in_the_first_token_norm_stages_of_pvt():
+    model = pvt(rel_pos='eq6', token_norm_stages=1, out_type='cls_token')
+    positions = {name: p.tolist() for name, p in model.named_parameters() if name.endswith('attn.position')}
+    assert positions == {'stages.0.blocks.0.attn.position': [[-1, 0, 0]] * 2}
+    four = pvt(rel_pos='eq6').stages[1].blocks[0].attn.position
+    assert four.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
+    (out,) = model(torch.randn(2, 3, 64, 40))
+    out.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_pvt_without_eq_6_is_pvt():
+    torch.manual_seed(0)
+    one = pvt()
+    torch.manual_seed(0)
+    other = PVT(arch=PVT_ARCH, pretrain_img_size=32, drop_path_rate=0.0)
+    x = torch.randn(1, 3, 64, 40)
+    assert all(torch.equal(a, b) for a, b in zip(one(x), other(x), strict=True))
+
+
+def test_eq_6_in_the_stage_of_the_class_token_is_refused():
+    with pytest.raises(ValueError, match='below the number of stages'):
+        pvt(rel_pos='eq6', token_norm_stages=2, out_type='cls_token')

@@ -1,6 +1,7 @@
-"""Variants of DTN and of the ViT that the ablations of both papers compare. Configs name them by their Python path."""
+"""Variants of DTN, PVT and ViT that the ablations of both papers compare. Configs name them by their Python path."""
 
-from experiments.ablations.dtn import AblatedDTN
+from experiments.ablations.dtn import AblatedDTN, BandedDTN
+from experiments.ablations.pvt import AblatedPVT
 from experiments.ablations.vit import AblatedViT
 
-__all__ = ['AblatedDTN', 'AblatedViT']
+__all__ = ['AblatedDTN', 'AblatedPVT', 'AblatedViT', 'BandedDTN']

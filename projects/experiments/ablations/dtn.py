@@ -1,12 +1,17 @@
-"""DTN with a lambda or weights P that are not learned (DTN paper, Table 5 and 4.3)."""
+"""DTN with a lambda or weights P that are not learned (DTN paper, Table 5, 4.3 and Fig. 5)."""
 
 import math
 from collections.abc import Sequence
 from typing import Literal
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
 
 from tokennorm.norms import DTN
+from tokennorm.norms.grid import check_valid
+from tokennorm.ops.dtn_eager import intra_token_stats
 
 POSITION_WEIGHTS = ('eq7', 'trunc_normal', 'frozen', 'uniform')
 
@@ -71,6 +76,71 @@ class AblatedDTN(DTN):
         fixed = f', fixed_lambda={self.fixed_lambda}' if self.fixed_lambda != (None, None) else ''
         weights = f', position_weights={self.position_weights!r}' if self.position_weights != 'eq7' else ''
         return f'{super().extra_repr()}{fixed}{weights}'
+
+
+class BandedDTN(AblatedDTN):
+    """DTN whose P is a k-banded matrix with binary entries, divided by their sum per row (paper, 3.2 and Fig. 5).
+
+    A token's inter-token statistics are those of the `band` tokens around it in raster order: the last token of a row
+    is next to the first token of the next row. With `fixed_lambda=0` it is the figure's local version of instance norm.
+    P is not learned; `position` is unused. The other arguments are those of `AblatedDTN`.
+
+    Args:
+        band: k, in tokens, or in pooled tokens; odd.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_heads: int,
+        eps: float = 1e-5,
+        pool: int = 1,
+        grid: tuple[int, int] | Literal['sequence'] | None = None,
+        fixed_lambda: float | Sequence[float | None] | None = None,
+        band: int = 3,
+    ) -> None:
+        if not isinstance(band, int) or band < 1 or band % 2 == 0:
+            raise ValueError(f'BandedDTN: band={band!r} must be an odd integer of at least 1, in tokens')
+        self.band = band
+        super().__init__(
+            num_features, num_heads, eps, pool, grid=grid, fixed_lambda=fixed_lambda, position_weights='uniform'
+        )
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """As `DTN`."""
+        check_valid('BandedDTN', x, valid)
+        grid = self._as_grid(x)
+        grid = grid.to(torch.promote_types(x.dtype, torch.float32))
+        if valid is None:
+            return self._normalize(grid).to(x.dtype).view(x.shape)
+        out = F.layer_norm(grid, self.normalized_shape, self.weight, self.bias, self.eps)
+        for i, (height, width) in enumerate(valid.clamp(min=1).tolist()):
+            out[i : i + 1, :height, :width] = self._normalize(grid[i : i + 1, :height, :width])
+        return out.to(x.dtype).view(x.shape)
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        height, width = x.shape[1:3]
+        intra = intra_token_stats(x)
+        shift = x.mean(dim=(1, 2), keepdim=True).detach()  # keeps the digits of E[x^2] - E[x]^2
+        cells = rearrange(x - shift, 'b h w c -> b c h w')
+        cells = F.avg_pool2d(cells, self.pool, ceil_mode=True, count_include_pad=False)
+        tokens = torch.cat([cells, cells * cells], dim=1).flatten(2)
+        tokens = F.avg_pool1d(tokens, self.band, stride=1, padding=self.band // 2, count_include_pad=False)
+        mean, square = tokens.unflatten(2, cells.shape[2:]).chunk(2, dim=1)
+        inter = (mean, (square - mean * mean).clamp(min=0))
+        inter = (t.repeat_interleave(self.pool, 2).repeat_interleave(self.pool, 3) for t in inter)
+        inter_mean, inter_var = (rearrange(t[..., :height, :width], 'b c h w -> b h w c') for t in inter)
+        mean_ratio, var_ratio = (
+            logit.to(x).sigmoid().repeat_interleave(x.shape[-1] // self.num_heads)
+            for logit in (self.mean_logit, self.var_logit)
+        )
+        mean = torch.lerp(inter_mean + shift, intra[0], mean_ratio)
+        var = torch.lerp(inter_var, intra[1], var_ratio)
+        return (x - mean) / (var + self.eps).sqrt() * self.weight + self.bias
+
+    def extra_repr(self) -> str:
+        return f'{super().extra_repr()}, band={self.band}'
 
 
 def _logit(value: float) -> float:

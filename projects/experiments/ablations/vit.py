@@ -3,15 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from einops import rearrange
 from torch import Tensor, nn
 
+from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
 from tokennorm.layers.block import Block, NoNorm
 from tokennorm.layers.mlp import Mlp
-from tokennorm.norms.dtn import attention_centers
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 
@@ -59,11 +57,7 @@ class AblatedViT(ViT):
     def reset_parameters(self) -> None:
         """As `ViT`; the positions of Eq. 6 by Eq. 7."""
         super().reset_parameters()
-        for module in self.modules():
-            if isinstance(module, _Eq6):
-                with torch.no_grad():
-                    module.position[:, 0] = -1
-                    module.position[:, 1:] = 2 * attention_centers(module.num_heads)
+        reset_eq6(self)
 
 
 class PlacedBlock(Block):
@@ -87,40 +81,9 @@ class PlacedBlock(Block):
         return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
 
 
-def eq6_bias(position: Tensor, height: int, width: int) -> Tensor:
-    """The exponent of Eq. 6 of the DTN paper, R a, as a bias of attention logits over a grid of H x W.
-
-    Args:
-        position: [a1, a2, a3] of each head, the factors of dx^2 + dy^2, dx and dy, (N, 3).
-        height: H, in tokens.
-        width: W, in tokens.
-
-    Returns:
-        Bias (N, H * W, H * W) of each query and key, where (dx, dy) is the key's position minus the query's.
-    """
-    a1, a2, a3 = (a[:, None, None] for a in position.unbind(dim=-1))
-    y, x = (torch.arange(size, dtype=position.dtype, device=position.device) for size in (height, width))
-    dy, dx = y - y[:, None], x - x[:, None]
-    of_rows, of_columns = a1 * dy * dy + a3 * dy, a1 * dx * dx + a2 * dx
-    bias = of_rows[:, :, None, :, None] + of_columns[:, None, :, None, :]
-    return rearrange(bias, 'n h w kh kw -> n (h w) (kh kw)')
-
-
-class _Eq6:
-    """Adds the exponent of Eq. 6 to the logits of an attention, with a learned `position` (N, 3)."""
-
-    def __init__(self, dims: int, num_heads: int, *args: Any) -> None:
-        super().__init__(dims, num_heads, *args)
-        self.position = nn.Parameter(torch.empty(num_heads, 3))
-
-    def bias(self, q: Tensor, height: int, width: int) -> Tensor:
-        """Queries (B, N, H * W, D) -> (N, H * W, H * W)."""
-        return eq6_bias(self.position.float(), height, width).to(q.dtype)
-
-
-class Eq6Attention(_Eq6, Attention):
+class Eq6Attention(Eq6, Attention):
     """`Attention` with Eq. 6."""
 
 
-class Eq6WindowAttention(_Eq6, WindowAttention):
+class Eq6WindowAttention(Eq6, WindowAttention):
     """`WindowAttention` with Eq. 6."""

@@ -64,8 +64,12 @@ class SpatialReductionAttention(nn.Module):
         height, width = x.shape[1:3]
         q = rearrange(self.q(x), 'b h w (n d) -> b n (h w) d', n=self.num_heads)
         k, v = rearrange(self.kv(self.reduce(x)), 'b h w (two n d) -> two b n (h w) d', two=2, n=self.num_heads)
-        out = F.scaled_dot_product_attention(q, k, v)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(q, height, width))
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
+
+    def bias(self, q: Tensor, height: int, width: int) -> Tensor | None:
+        """Bias of the logits, for queries (B, N, H * W, D); PVT has none."""
+        return None
 
     def reduce(self, x: Tensor) -> Tensor:
         """Spatial reduction of the tokens for keys and values: (B, H, W, C) -> (B, H // sr_ratio, W // sr_ratio, C)."""
@@ -204,7 +208,7 @@ class PVT(Pyramid):
             blocks = [
                 Block(
                     norm1=token_norms[i](),
-                    attn=SpatialReductionAttention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    attn=self._attention(i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
                     norm2=token_norms[i](),
                     mlp=Mlp(dims, arch['mlp_ratios'][i]),
                     drop_path=next(drop_paths),
@@ -225,6 +229,12 @@ class PVT(Pyramid):
         if out_type == 'cls_token':
             self.norm = build_norm(norm_cfg, in_channels)
         self._finish(self.stages)
+
+    def _attention(
+        self, stage: int, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]
+    ) -> SpatialReductionAttention:
+        """The attention of a block in a stage."""
+        return SpatialReductionAttention(dims, num_heads, sr_ratio, norm_cfg)
 
     def reset_parameters(self) -> None:
         """Published initialization: linear layers, class token and position embeddings truncated normal, std 0.02."""
