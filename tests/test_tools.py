@@ -339,6 +339,7 @@ def test_help_has_no_warnings(program):
 
 def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     print_log('Could not import OneDL. Skipping OneDL datasets.', level=logging.DEBUG)
+    print_log('Could not import OneDL', level=logging.DEBUG)  # of mmpretrain and mmseg
     print_log('shown', level=logging.DEBUG)
     assert capsys.readouterr().out == 'shown\n'
 

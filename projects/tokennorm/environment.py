@@ -79,8 +79,8 @@ def require_mmcv_ops() -> None:
 
 
 def hide_onedl_message() -> None:
-    """Hides what mmengine 0.10.12 prints for mmdet and mmpretrain when they are imported: OneDL is not installed."""
+    """Hides what mmengine 0.10.12 prints when mmdet, mmpretrain or mmseg is imported: OneDL is not installed."""
     module: Any = importlib.import_module('mmengine.logging.logger')
     warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # mmdet when it is imported
-    hidden = ('Could not import OneDL. Skipping OneDL datasets.',)
-    module.print = lambda *values, **kwargs: None if values == hidden else print(*values, **kwargs)
+    hidden = [('Could not import OneDL',), ('Could not import OneDL. Skipping OneDL datasets.',)]
+    module.print = lambda *values, **kwargs: None if values in hidden else print(*values, **kwargs)

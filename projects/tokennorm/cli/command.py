@@ -22,7 +22,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 _print = print
 _format_warning = warnings.formatwarning
 _NOISE = (  # what upstream libraries print, and users cannot act on
-    'Could not import OneDL. Skipping OneDL datasets.',  # mmdet 3.5.1 when it is imported
+    'Could not import OneDL',  # mmdet 3.5.1, mmpretrain and mmseg when they are imported
     *('loading annotations into memory...', 'Done (t=', 'creating index...', 'index created!'),  # pycocotools, per file
 )
 
