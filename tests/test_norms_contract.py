@@ -11,6 +11,7 @@ from tests.helpers.compare import assert_near
 from tests.helpers.norms import NORMS, cfg_of
 from tokennorm import norms
 from tokennorm.builder import build_norm
+from tokennorm.norms import DTN, LayerNorm
 
 BASES = dict(IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
@@ -94,6 +95,18 @@ def test_an_image_without_whole_tokens_counts_as_one_token(name):
 def test_the_meta_device_gives_shapes(name):
     norm = build_norm(cfg_of(name), 8, 2).to('meta')
     assert norm(torch.empty(2, 3, 5, 8, device='meta')).shape == (2, 3, 5, 8)
+
+
+@pytest.mark.parametrize(('cls', 'args'), [(DTN, (8, 2)), (LayerNorm, (8,))])
+def test_skip_init_and_factory_arguments(cls, args):
+    """As `nn.LayerNorm`: parameters on the meta device, then filled by `reset_parameters`."""
+    assert all(p.dtype == torch.float64 for p in cls(*args, device='cpu', dtype=torch.float64).parameters())
+    norm = nn.utils.skip_init(cls, *args)
+    for parameter in norm.parameters():
+        nn.init.constant_(parameter, 7)
+    norm.reset_parameters()
+    for (name, actual), expected in zip(norm.named_parameters(), cls(*args).parameters(), strict=True):
+        assert torch.equal(actual, expected), name
 
 
 @pytest.mark.parametrize('name', ACROSS_TOKENS)

@@ -186,7 +186,7 @@ def test_torch_func(parameters, kernel_calls):
     assert kernel_calls.count('backward') == 1
 
 
-def test_meta_and_fake_tensors_and_export():
+def test_meta_and_fake_tensors_export_and_tracing():
     norm = DTN(12, 3, pool=2)
     with torch.device('meta'):
         y = DTN(12, 3, pool=2)(torch.randn(2, 5, 7, 12), torch.zeros(2, 2, dtype=torch.long))
@@ -196,6 +196,8 @@ def test_meta_and_fake_tensors_and_export():
     x = torch.randn(2, 5, 7, 12)
     exported = torch.export.export(norm, (x,)).module()
     assert_near('y', exported(x), norm(x))
+    traced = torch.jit.trace(norm, (torch.randn(2, 5, 7, 12),))
+    assert_near('y', traced(x), norm(x))
 
 
 def test_flop_counters_see_the_eager_form():

@@ -1,6 +1,7 @@
 """Dynamic Token Normalization (Shao et al., 2021, Algorithm 1) as a module."""
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -54,6 +55,7 @@ class DTN(nn.LayerNorm):
             with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
             slowly: give its logits a higher learning rate. A number between 0 and 1 is the initial lambda itself.
         grid: Layout of a rank-3 input: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
+        device, dtype: Of the parameters, as in `nn.LayerNorm`.
 
     Attributes:
         weight, bias: gamma and beta (C,).
@@ -76,6 +78,8 @@ class DTN(nn.LayerNorm):
         only_var: bool = False,
         init: Literal['paper', 'layer_norm'] | float = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if not isinstance(num_heads, int) or num_heads < 1 or num_features % num_heads:
             raise ValueError(f'DTN: num_heads={num_heads!r} must divide num_features={num_features}')
@@ -91,15 +95,16 @@ class DTN(nn.LayerNorm):
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
             raise ValueError(f"DTN: grid={grid!r} must be (height, width), 'sequence' or None")
-        super().__init__(num_features, eps=eps)
+        super().__init__(num_features, eps=eps, device=device, dtype=dtype)
         self.num_heads = num_heads
         self.pool = pool
         self.form = form
         self.init = init
         self.grid = grid
-        self.register_parameter('mean_logit', None if only_var else nn.Parameter(torch.empty(num_heads)))
-        self.var_logit = nn.Parameter(torch.empty(num_heads))
-        self.position = nn.Parameter(torch.empty(num_heads, 3))
+        empty = partial(torch.empty, device=device, dtype=dtype)
+        self.register_parameter('mean_logit', None if only_var else nn.Parameter(empty(num_heads)))
+        self.var_logit = nn.Parameter(empty(num_heads))
+        self.position = nn.Parameter(empty(num_heads, 3))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -1,5 +1,6 @@
 """LayerNorm with the constructor that all normalizers of token grids share."""
 
+import torch
 from torch import Tensor, nn
 
 
@@ -9,12 +10,19 @@ class LayerNorm(nn.LayerNorm):
     Args:
         num_features: Channels C.
         eps: Added to the variance.
+        device, dtype: Of the parameters, as in `nn.LayerNorm`.
     """
 
     is_token_norm = True
 
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
-        super().__init__(num_features, eps=eps)
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_features, eps=eps, device=device, dtype=dtype)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
