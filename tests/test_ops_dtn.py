@@ -255,6 +255,18 @@ def test_a_variance_of_nothing_is_nothing():
     assert_near('y', actual, dense(*args))
 
 
+def test_gradient_of_a_p_that_is_one_neighbor():
+    """Its own gradient is nearly 0; that of sums over 512 tokens, whose rounding was 1e-4, must not take its place."""
+    args = arguments(2, 16, 16, 8, 1)
+    args[0] = args[0].float().double()
+    args[-1] = torch.tensor([[-21, -40.9, 0]]).double()  # nearly e^20 times as heavy at dx = -1 as at 0
+    grad_y = torch.randn(args[0].shape)
+    actual = forward_and_gradients(dtn, args, torch.float32, grad_y)[-1]
+    expected = forward_and_gradients(dense, args, torch.float64, grad_y.double())[-1]
+    assert 0 < expected.abs().max() < 1e-5
+    assert (actual - expected).abs().max() < 1e-5
+
+
 def test_which_positions_the_kernel_takes():
     x = torch.randn(1, 224, 224, 4)
 

@@ -389,17 +389,25 @@ struct Backward : Part<POOLED> {
   }
 };
 
-// Adds the gradients of an axis' a1 and linear factor, through its weights and through their sums.
+// Adds the gradients of an axis' a1 and linear factor, through its weights and through their sums. The gradients of all
+// offsets add up to 0, so d^2 and d may count from their means under P: what rounding leaves of the gradient of an offset
+// with nearly all the weight then meets a factor near 0.
 void add_axis_gradient(const Axis& axis, const std::vector<vf>& taps, const std::vector<vf>& dots, vf& square,
                        vf& linear) {
   const int size = dots.size();
-  for (int j = 0; j < axis.taps; ++j) {
-    const int d = axis.low + j;
+  vf sum{}, square_mean{}, mean{};
+  for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
+    sum += axis.weight[j];
+    square_mean += axis.weight[j] * splat((float)d * d);
+    mean += axis.weight[j] * splat(d);
+  }
+  square_mean /= sum, mean /= sum;
+  for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
     vf through_sums{};
     for (int i = std::max(0, -d); i < std::min(size, size - d); ++i) through_sums += dots[i] * axis.scale[i];
     const vf gradient = axis.weight[j] * (taps[j] - through_sums);
-    square += gradient * splat((float)d * d);
-    linear += gradient * splat(d);
+    square += gradient * (splat((float)d * d) - square_mean);
+    linear += gradient * (splat(d) - mean);
   }
 }
 
