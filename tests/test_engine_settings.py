@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 
 import tokennorm
@@ -160,11 +161,13 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures('without_report')
-def test_strong_augmentation_trains(data, tmp_path):
+def test_strong_augmentation_trains_and_logs_to_its_own_folder(data, tmp_path):
+    DetLocalVisualizer.get_instance('visualizer', save_dir=str(tmp_path / 'of an earlier run in this process'))
     tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=as_dict(few()))
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))
     kinds = [step.type for step in cfg.train_dataloader.dataset.pipeline]
     assert kinds[:3] == ['Mosaic', 'RandomAffine', 'MixUp']
+    assert len(list(tmp_path.glob('2*/vis_data/scalars.json'))) == 1
 
 
 def test_mistakes_end_with_one_line_before_the_data_is_read(data, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.registry import RUNNERS, init_default_scope
+from mmengine.registry import RUNNERS, VISUALIZERS, init_default_scope
 from torch import Tensor
 
 from tokennorm.build_errors import build_errors
@@ -60,6 +60,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
+        _forget_visualizer(cfg)
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     model = unwrapped(runner.model)
@@ -72,6 +73,13 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)
     return runner
+
+
+def _forget_visualizer(cfg: Config) -> None:
+    """Has Runner build a new visualizer: that of an earlier run in this process writes into that run's folder."""
+    visualizer = cfg.get('visualizer') or {}
+    if 'name' in visualizer:
+        VISUALIZERS.get(visualizer['type'])._instance_dict.pop(visualizer['name'], None)
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:

@@ -1,0 +1,1 @@
+"""Comparison of initial weights on small datasets."""
