@@ -1,23 +1,34 @@
 """Configs on timm's backbones: they build with fitting neck and anchors, take a step with loss, and decay by depth."""
 
+from copy import deepcopy
+
+import numpy as np
 import pytest
 import torch
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine import DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.structures import InstanceData
 
 from tests.helpers.configs import ROOT, build_model, resolve
+from tokennorm.config_files import use_options
+from tokennorm.norms import DTN
 
 EIGHT_GPUS = {
     'retinanet_dinov3-vit-s_sfp_1x_coco': (16, 0.7, 12 + 1),
     'mask-rcnn_dinov3-vit-b_sfp_1x_coco': (16, 0.7, 12 + 1),
     'retinanet_convnext-t_fpn_1x_coco': (32, 0.98, 18 + 1),
 }
-SMALL = dict(
-    vit=dict(embed_dim=384, depth=2, num_heads=4, mlp_ratio=1.0),
-    convnext=dict(depths=(1, 1, 1, 1)),
-)
+SMALL = {
+    'vit_small_patch16_dinov3': dict(embed_dim=384, depth=2, num_heads=4, mlp_ratio=1.0),
+    'vit_base_patch16_dinov3': dict(embed_dim=768, depth=2, num_heads=4, mlp_ratio=1.0),
+    'convnext_tiny': dict(depths=(1, 1, 1, 1)),
+}
+DTN_OPTIONS = {  # of `--cfg-options`, as in docs/guides/timm.md
+    'model.backbone.token_norm_cfg.type': 'DTN',
+    'model.backbone.token_norm_cfg.init': 'layer_norm',
+}
 
 
 def config(name):
@@ -52,26 +63,60 @@ def test_on_one_gpu_a_step_has_as_many_images_as_on_eight(name):
     assert one.model == eight.model
 
 
-@pytest.mark.parametrize('token_norm_cfg', [None, dict(type='DTN', init='layer_norm')], ids=['LN', 'DTN'])
-@pytest.mark.parametrize('name', ['retinanet_dinov3-vit-s_sfp_1x_coco', 'retinanet_convnext-t_fpn_1x_coco'])
-def test_a_step_has_finite_losses_and_gradients_everywhere(name, token_norm_cfg):
-    cfg = config(name)
+def small(cfg):
+    """The config with a shallow backbone of the same channels, without weights."""
     backbone = cfg.model.backbone
-    if token_norm_cfg and 'convnext' in name:
-        pytest.skip('ConvNeXt has no attention next to its norms')
-    args = backbone.timm_args | SMALL['vit' if 'vit' in name else 'convnext']
-    cfg = cfg.copy()
-    cfg.model = cfg.model | dict(backbone=backbone | dict(timm_args=args, token_norm_cfg=token_norm_cfg, init_cfg=None))
-    model = build_model(cfg).train()
-    truth = InstanceData(bboxes=torch.tensor([[10.0, 12.0, 60.0, 50.0]]), labels=torch.tensor([3]))
-    samples = []
-    for shape in [(64, 96), (60, 70)]:
+    backbone.timm_args.update(SMALL[backbone.model_name])
+    backbone.init_cfg = None
+    if cfg.model.type == 'MaskRCNN':  # each RoI costs more than the backbone
+        cfg.model.train_cfg.rpn_proposal.max_per_img = 32
+        cfg.model.train_cfg.rcnn.sampler.num = 16
+    return cfg
+
+
+def batch_of_two(with_masks):
+    """A batch of unequal images with one object each."""
+    samples, inputs = [], []
+    for height, width in [(64, 96), (60, 70)]:
+        truth = InstanceData(bboxes=torch.tensor([[10.0, 12.0, 60.0, 50.0]]), labels=torch.tensor([3]))
+        if with_masks:
+            mask = np.zeros((1, height, width), np.uint8)
+            mask[:, 12:50, 10:60] = 1
+            truth.masks = BitmapMasks(mask, height, width)
         samples.append(DetDataSample(gt_instances=truth))
-        samples[-1].set_metainfo(dict(img_shape=shape, batch_input_shape=(64, 96), pad_shape=(64, 96)))
-    inputs = [torch.randint(0, 255, (3, *sample.img_shape), dtype=torch.uint8) for sample in samples]
-    losses = model(**model.data_preprocessor(dict(inputs=inputs, data_samples=samples), True), mode='loss')
-    loss, _ = model.parse_losses(losses)
+        samples[-1].set_metainfo(dict(img_shape=(height, width), batch_input_shape=(64, 96), pad_shape=(64, 96)))
+        inputs.append(torch.randint(0, 255, (3, height, width), dtype=torch.uint8))
+    return dict(inputs=inputs, data_samples=samples)
+
+
+def check_a_step(cfg):
+    """All losses and all gradients of the backbone exist, and are finite."""
+    torch.manual_seed(0)
+    model = build_model(cfg).train()
+    losses = model(**model.data_preprocessor(batch_of_two('mask_head' in str(cfg.model)), True), mode='loss')
+    loss, shown = model.parse_losses(losses)
+    expected = {'loss_cls', 'loss_bbox'} | ({'loss_rpn_cls', 'loss_mask'} if cfg.model.type == 'MaskRCNN' else set())
+    assert expected < set(shown)
     assert loss.isfinite()
     loss.backward()
-    without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    assert [name for name in without if name.startswith('backbone')] == []
+    gradients = {name: p.grad for name, p in model.backbone.named_parameters() if p.requires_grad}
+    assert [name for name, gradient in gradients.items() if gradient is None or not gradient.isfinite().all()] == []
+    return model
+
+
+@pytest.mark.parametrize('name', EIGHT_GPUS)
+def test_a_step_has_finite_losses_and_gradients_everywhere(name):
+    check_a_step(small(deepcopy(config(name))))
+
+
+@pytest.mark.parametrize('name', [name for name in EIGHT_GPUS if 'dinov3' in name])
+def test_a_step_with_dtn_by_options_on_one_gpu(name):
+    cfg = small(deepcopy(config(name.replace('_1x_', '_1xb2-accum8-1x_'))))  # with activation checkpointing
+    use_options(cfg, DTN_OPTIONS)
+    model = check_a_step(cfg)
+    assert sum(isinstance(module, DTN) for module in model.backbone.modules()) == 2 * 2
+
+
+def test_the_page_has_the_options_of_dtn():
+    page = (ROOT.parent / 'docs' / 'guides' / 'timm.md').read_text()
+    assert ' '.join(f'{key}={value}' for key, value in DTN_OPTIONS.items()) in page

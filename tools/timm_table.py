@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+import timm
 import torch
 
 from tokennorm.backbones import TimmBackbone
@@ -24,21 +25,30 @@ MODELS = (
     'vit_relpos_small_patch16_224', 'vitamin_small_224', 'samvit_base_patch16', 'pvt_v2_b0',
     'swin_tiny_patch4_window7_224', 'swinv2_tiny_window8_256', 'swinv2_cr_tiny_224', 'sam2_hiera_tiny',
     'hiera_tiny_224', 'mvitv2_tiny', 'twins_pcpvt_small', 'davit_tiny', 'focalnet_tiny_srf', 'gcvit_xxtiny',
-    'nextvit_small', 'coat_tiny', 'xcit_nano_12_p16_224', 'tiny_vit_5m_224', 'efficientvit_b0', 'efficientvit_m0',
-    'maxvit_nano_rw_256', 'mobilevit_s', 'edgenext_xx_small', 'caformer_s18', 'poolformer_s12', 'fastvit_t8',
-    'repvit_m1', 'mambaout_femto', 'convnext_atto', 'convnextv2_atto', 'inception_next_atto', 'rdnet_tiny',
-    'hgnetv2_b0', 'starnet_s1', 'shvit_s1', 'fasternet_t0', 'mobilenetv4_conv_small', 'tf_efficientnet_lite0',
-    'regnetx_002', 'resnet18', 'hrnet_w18_small', 'cspdarknet53', 'vgg11',
+    'nextvit_small', 'coat_tiny', 'xcit_nano_12_p16_224', 'tiny_vit_5m_224', 'volo_d1_224', 'cait_xxs24_224',
+    'convit_tiny', 'tnt_s_legacy_patch16_224', 'pit_ti_224', 'nest_tiny', 'crossvit_tiny_240', 'levit_128s',
+    'visformer_tiny', 'efficientvit_b0', 'efficientvit_m0', 'efficientformer_l1', 'efficientformerv2_s0',
+    'swiftformer_xs', 'csatv2', 'maxvit_nano_rw_256', 'coatnet_nano_rw_224', 'mobilevit_s', 'edgenext_xx_small',
+    'caformer_s18', 'poolformer_s12', 'fastvit_t8', 'repvit_m1', 'mambaout_femto', 'convnext_atto',
+    'convnextv2_atto', 'inception_next_atto', 'rdnet_tiny', 'hgnetv2_b0', 'starnet_s1', 'shvit_s1', 'fasternet_t0',
+    'mobilenetv4_conv_small', 'tf_efficientnet_lite0', 'regnetx_002', 'resnet18', 'hrnet_w18_small',
+    'cspdarknet53', 'vgg11',
 )
 # fmt: on
-SIZES = {'any': (150, 203), 'multiples of 32': (160, 224)}
-ARGUMENTS = (
+DYNAMIC = (
     {},
     dict(dynamic_img_size=True),
     dict(dynamic_img_size=True, dynamic_img_pad=True),
     dict(strict_img_size=False),
-    dict(img_size=(160, 224)),
 )
+FIXED, SQUARE = (160, 224), (160, 160)  # pixels
+TRIALS: list[tuple[str, tuple[int, int], dict[str, object]]] = [
+    *(('any', (150, 203), args) for args in DYNAMIC),
+    *(('multiples of 32', FIXED, args) for args in DYNAMIC),
+    ('fixed', FIXED, dict(img_size=FIXED)),
+    ('fixed, square', SQUARE, dict(img_size=SQUARE)),
+]
+SHOWN = {FIXED: '(H, W)', SQUARE: '(S, S)'}
 
 
 def build(name: str, **kwargs: object) -> TimmBackbone:
@@ -58,42 +68,41 @@ def runs(model: TimmBackbone, size: tuple[int, int]) -> bool:
     return all(abs(out.shape[-2] - size[0] / side) < 1.01 for out, side in zip(maps, sides, strict=True))
 
 
-def sizes_of(name: str) -> tuple[str, dict[str, object], TimmBackbone | None]:
-    """The sizes of images that a model takes, the arguments that it needs for them, and the model with them."""
-    best: tuple[str, dict[str, object], TimmBackbone | None] = ('not supported', {}, None)
-    for args in ARGUMENTS:
+def trial_of(name: str) -> tuple[str, tuple[int, int], dict[str, object]] | None:
+    """The first trial that a model passes: words, size of the images, and `timm_args`. None if it passes none."""
+    for trial in TRIALS:
         try:
-            model = build(name, timm_args=args)
+            model = build(name, timm_args=trial[2])
         except Exception:  # most models lack most of these arguments
             continue
-        if args.get('img_size') is None and runs(model, SIZES['any']):
-            return 'any', args, model
-        if best[2] is None and runs(model, SIZES['multiples of 32']):
-            best = ('fixed' if 'img_size' in args else 'multiples of 32', args, model)
-    return best
+        if runs(model, trial[1]):
+            return trial
+    height, width = timm.get_pretrained_cfg(name).input_size[1:]
+    return (f'{height} x {width} only', (height, width), {}) if runs(build(name), (height, width)) else None
 
 
-def dtn_of(name: str, args: dict[str, object]) -> str:
-    """Whether DTN replaces the norms of a model."""
+def dtn_of(name: str, size: tuple[int, int], args: dict[str, object]) -> str:
+    """Whether DTN replaces the norms of a model that takes images of this size."""
     try:
         model = build(name, token_norm_cfg=dict(type='DTN'), timm_args=args)
     except ValueError as error:
         words = {'reorders its tokens': 'refused', 'name them in include': 'by `include`', 'has no LayerNorm': 'no'}
         return next((word for text, word in words.items() if text in str(error)), 'no')
-    return 'yes' if runs(model, SIZES['multiples of 32']) else 'no'
+    return 'yes' if runs(model, size) else 'no'
 
 
 def row_of(name: str) -> str:
     """A row of the table."""
-    sizes, args, model = sizes_of(name)
-    shown = ', '.join(f'{key}={"(H, W)" if key == "img_size" else value}' for key, value in args.items())
-    if model is None:
-        return f'| `{name}` | | | {sizes} | | |'
-    info = model.feature_info
+    trial = trial_of(name)
+    if trial is None:
+        return f'| `{name}` | | | not supported | | |'
+    sizes, size, args = trial
+    shown = ', '.join(f'{key}={SHOWN[value] if key == "img_size" else value}' for key, value in args.items())
+    info = build(name, timm_args=args).feature_info
     strides = ', '.join(str(entry['reduction']) for entry in info)
     channels = ', '.join(str(entry['num_chs']) for entry in info)
     needs = f'`{shown}` |' if shown else '|'
-    return f'| `{name}` | {strides} | {channels} | {sizes} | {needs} {dtn_of(name, args)} |'
+    return f'| `{name}` | {strides} | {channels} | {sizes} | {needs} {dtn_of(name, size, args)} |'
 
 
 def table(rows: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ COLLECTIONS = {
     'pvt_v2': ('PVTv2', 'PyramidVisionTransformerV2', 'https://arxiv.org/abs/2106.13797'),
     'swin': ('Swin', 'Swin Transformer', 'https://arxiv.org/abs/2103.14030'),
     'vit': ('ViT', 'Vision Transformer with a simple feature pyramid', 'https://arxiv.org/abs/2203.16527'),
+    'timm': ('timm', 'Backbones of timm', 'https://github.com/huggingface/pytorch-image-models'),
     'imagenet': ('ImageNet pretraining', 'Vision transformer classifiers', 'https://arxiv.org/abs/2112.02624'),
 }
 NAME = re.compile(
