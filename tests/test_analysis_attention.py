@@ -16,7 +16,7 @@ from tokennorm.analysis.attention import (
     without_place_beyond,
 )
 from tokennorm.analysis.probe import find_blocks, look
-from tokennorm.backbones import PVT, PVTv2, Swin, ViT
+from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.padding import note_image_sizes
 
 NAN = math.nan
@@ -217,3 +217,26 @@ def test_attention_that_cannot_be_seen_is_an_error(monkeypatch):
 def test_other_backbones_are_refused():
     with pytest.raises(ValueError, match='Linear is not supported'):
         find_blocks(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize('norm', ['DTN', 'LN'])
+def test_third_party_models_have_the_tokens_of_their_first_norms(norm):
+    """timm's ViT: without the class token, and within the image of a padded batch."""
+    backbone = TimmBackbone(
+        'vit_tiny_patch16_224',
+        dict(type=norm),
+        timm_args=dict(embed_dim=32, depth=2, num_heads=4, dynamic_img_size=True),
+        autocast_dtype='bfloat16',
+    )
+    images = note_image_sizes(F.pad(torch.randn(1, 3, 64, 32), (0, 32)), [(64, 32)])
+    layers = look(backbone, images)
+    assert [(layer.name, layer.num_heads, layer.stride, layer.attention) for layer in layers] == [
+        (f'net.model.blocks.{i}', 4, 16, None) for i in range(2)
+    ]
+    model = backbone.net.model
+    with torch.no_grad():
+        tokens = model._pos_embed(model.patch_embed(images))[:, 1:].unflatten(1, (4, 4))
+        normalized = model.blocks[0].norm1.norm(tokens, torch.tensor([[4, 2]]))
+    torch.testing.assert_close(layers[0].before, tokens[0, :, :2])
+    torch.testing.assert_close(layers[0].after, normalized[0, :, :2])
+    assert backbone.autocast_dtype == 'bfloat16'

@@ -120,6 +120,7 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
     [
         *(('vit', name) for name in FIGURES[:3]),
         *((name, 'attention-distance') for name in ('swin', 'pvt_v2')),
+        *(('timm', name) for name in ('magnitude', 'variation', 'directions')),
         *(slow('vit', 'directions'), slow('deit', 'attention-distance')),
     ],
 )
@@ -157,6 +158,21 @@ def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
 def test_lambda_of_a_timm_model(classifiers, tmp_path):
     analyze('lambda', classifiers / 'timm.py', '--out', tmp_path / 'a.png')
     check_picture(tmp_path / 'a.png', min_colors=20)
+
+
+def test_a_checkpoint_of_replaced_norms_fits_or_is_refused(tmp_path):
+    """mmengine's loader would ignore the prefix `backbone.` and load nothing."""
+    model = dict(type='timm.create_model', model_name='vit_tiny_patch16_224', embed_dim=32, depth=1, num_heads=4)
+    backbone = dict(type='tokennorm.ReplacedNorms', model=model, token_norm_cfg=dict(type='DTN'))
+    cfg = Config(dict(default_scope='mmpretrain', model=dict(type='ImageClassifier', backbone=backbone)))
+    saved = {f'backbone.{key}': value + 1 for key, value in open_backbone(cfg, None).state_dict().items()}
+    torch.save(dict(state_dict=saved | {'head.fc.bias': torch.zeros(2)}), tmp_path / 'a.pth')
+    loaded = open_backbone(cfg, str(tmp_path / 'a.pth')).state_dict()
+    assert all(torch.equal(value, saved[f'backbone.{key}']) for key, value in loaded.items())
+    saved.popitem()
+    torch.save(dict(state_dict=saved), tmp_path / 'b.pth')
+    with pytest.raises(RuntimeError, match='Missing key'):
+        open_backbone(cfg, str(tmp_path / 'b.pth'))
 
 
 def test_lambda_of_a_training(tmp_path):
@@ -231,6 +247,10 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('magnitude', CONFIG, dtn, '--against', 'a', 'b', 'c'), '--against takes a config and a checkpoint'),
         (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known; LN, IN'),
         (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),
+        (
+            ('attention-distance', classifiers / 'timm.py', '--images', images),
+            "timm, random weights: attention-distance supports TokenNorm's",
+        ),
         (('magnitude', ROOT / 'configs/_base_/datasets/bccd_detection.py'), 'has no model: it is not a whole config'),
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):

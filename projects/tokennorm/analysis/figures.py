@@ -60,6 +60,8 @@ def attention_distance(args: argparse.Namespace) -> Figure:
     found = {}
     for model in models:
         looks = [model.look(image) for image in images]
+        if looks[0][0].attention is None:
+            raise ValueError(f"{model.label}: attention-distance supports TokenNorm's PVT, PVTv2, Swin and ViT only")
         found[model.label] = [
             (
                 layers[0].name,

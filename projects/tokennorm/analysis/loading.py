@@ -11,6 +11,8 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
+from tokennorm.backbones.base import Backbone
+from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import model_of
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
@@ -51,14 +53,19 @@ def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
 
     The checkpoint may be a training run's, with any classes, or a published one. Without one the backbone is
     initialized at random from seed 0.
+
+    Raises:
+        RuntimeError: if the checkpoint does not fit.
     """
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
-    init_cfg = None if checkpoint is None else dict(type='Pretrained', checkpoint=checkpoint)
     backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))
-    if init_cfg is not None:
-        backbone.init_cfg = init_cfg
-        backbone.init_weights()
+    if checkpoint is not None and isinstance(backbone, Backbone):
+        load_pretrained(backbone, checkpoint)
+    elif checkpoint is not None:  # mmengine would silently load what fits
+        whole = read_state_dict(find_checkpoint(checkpoint))
+        own = {key.removeprefix('backbone.'): value for key, value in whole.items() if key.startswith('backbone.')}
+        backbone.load_state_dict(own or whole)
     backbone.eval()  # some upstream backbones return None
     return backbone
 

@@ -2,10 +2,12 @@
 
 The backbones need no code for it. Forward hooks read the tokens, and a `TorchFunctionMode` reads the arguments of
 `F.scaled_dot_product_attention`, from which the weights are computed again. Without a gradient, attention with a bias
-also calls that function on a CPU.
+also calls that function on a CPU. Of third-party models with replaced norms only the tokens are recorded.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from tokennorm.analysis.attention import (
 from tokennorm.backbones import pvt, pvt_v2, swin, vit
 from tokennorm.backbones.base import Pyramid
 from tokennorm.padding import image_sizes_of, whole_tokens
+from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 _LINEAR_SIDE = 7  # PVTv2-Li's keys are a grid of 7 x 7
 _CHUNK = 2**25  # attention weights computed at a time
@@ -89,7 +92,7 @@ class Layer:
         stride: Side of a token, in pixels.
         before: Input of the norm, (H, W, C).
         after: Output of the norm, (H, W, C).
-        attention: Input of the attention.
+        attention: Input of the attention; None in third-party models.
     """
 
     name: str
@@ -98,7 +101,7 @@ class Layer:
     stride: int
     before: Tensor
     after: Tensor
-    attention: Attention
+    attention: Attention | None
 
 
 def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
@@ -115,7 +118,10 @@ def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
             for i, stage in enumerate(backbone.stages)
             for j, block in enumerate(stage.blocks)
         }
-    raise ValueError(f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are")
+    raise ValueError(
+        f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are, and models whose norms "
+        "token_norm_cfg replaces (dict(type='LN') for LayerNorm)"
+    )
 
 
 @torch.no_grad()
@@ -123,17 +129,22 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
     """Runs a backbone in eval mode and float32 on one image, and records it.
 
     Args:
-        backbone: PVT, PVTv2, Swin or ViT.
+        backbone: PVT, PVTv2, Swin, ViT, or a third-party model with replaced norms.
         images: (1, 3, H, W), with the image's size noted if it is padded.
 
     Returns:
         The blocks that ran, first to last.
+
+    Raises:
+        ValueError: for another backbone.
     """
-    find_blocks(backbone)  # raises for the backbones of other packages
     backbone.eval()
-    recorder = _Recorder(backbone, image_sizes_of(images))
+    adapters = replaced_norms(backbone)
+    if not adapters:
+        find_blocks(backbone)  # raises for the backbones of other packages
+    recorder = _NormRecorder(adapters, images) if adapters else _Recorder(backbone, image_sizes_of(images))
     handles = recorder.register()
-    autocast_dtype, backbone.autocast_dtype = backbone.autocast_dtype, None
+    autocast_dtype, backbone.autocast_dtype = getattr(backbone, 'autocast_dtype', None), None
     try:
         with recorder:
             backbone(images)
@@ -142,6 +153,37 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
         for handle in handles:
             handle.remove()
     return recorder.layers
+
+
+def replaced_norms(backbone: nn.Module) -> dict[str, GridNormAdapter]:
+    """The norms that `replace_norms` put into a third-party model: by name of the block, the first norm of each."""
+    found = {}
+    for name, module in backbone.named_modules():
+        if isinstance(module, GridNormAdapter):
+            found.setdefault(name.rpartition('.')[0], module)
+    return found
+
+
+class _NormRecorder(nullcontext):
+    """Records the tokens before and after the norms of a third-party model that runs inside its context."""
+
+    def __init__(self, adapters: dict[str, GridNormAdapter], images: Tensor) -> None:
+        super().__init__()
+        self.adapters = adapters
+        self.image_height = images.shape[2]
+        self.layers: list[Layer] = []
+
+    def register(self) -> list[Any]:
+        return [
+            adapter.norm.register_forward_hook(partial(self._see_tokens, name))
+            for name, adapter in self.adapters.items()
+        ]
+
+    def _see_tokens(self, name: str, norm: nn.Module, args: tuple, out: Tensor) -> None:
+        height, width = out.shape[1:3] if len(args) == 1 else args[1][0].tolist()  # without padding
+        before, after = (tokens[0, :height, :width] for tokens in (args[0], out))
+        stride = self.image_height // out.shape[1]
+        self.layers.append(Layer(name, norm, self.adapters[name].num_heads, stride, before, after, None))
 
 
 class _Recorder(TorchFunctionMode):

@@ -30,6 +30,7 @@ class GridNormAdapter(nn.Module):
         norm: The normalizer, with the weight and bias of the norm that it replaces.
         name: The name of that norm in the model, for messages.
         old: That norm, for its channels and eps.
+        num_heads: Heads of the attention that the norm belongs to.
         grid: Layout of (B, T, C) after the prefix tokens: (H, W), 'sequence' for 1 x T, or None to look it up in
             `record`.
         num_prefix_tokens: The numbers of prefix tokens that a sequence may begin with, the likeliest first.
@@ -44,6 +45,7 @@ class GridNormAdapter(nn.Module):
         norm: nn.Module,
         name: str,
         old: nn.LayerNorm | nn.BatchNorm1d,
+        num_heads: int,
         grid: Grid,
         num_prefix_tokens: Sequence[int],
         record: GridRecord,
@@ -53,6 +55,7 @@ class GridNormAdapter(nn.Module):
             raise ValueError(f"replace_norms: {name}: grid={grid!r} must be (height, width), 'sequence' or None")
         self.norm = norm
         self.name = name
+        self.num_heads = num_heads
         self.normalized_shape = shape_of(old)
         self.eps = old.eps
         self.channels_first = type(old).__name__.endswith('2d')  # the LayerNorm2d of timm and mmpretrain

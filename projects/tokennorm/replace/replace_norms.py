@@ -84,9 +84,11 @@ def replace_norms(
     replacements = {}
     for name in names:
         old = model.get_submodule(name)
-        norm = _norm_like(old, name, token_norm_cfg, _heads(model, name, num_heads))
-        grid_of_norm = _of(name, grid)
-        replacements[name] = GridNormAdapter(norm, name, old, grid_of_norm, tuple(dict.fromkeys(prefixes)), record)
+        heads = _heads(model, name, num_heads)
+        norm = _norm_like(old, name, token_norm_cfg, heads)
+        replacements[name] = GridNormAdapter(
+            norm, name, old, heads, _of(name, grid), tuple(dict.fromkeys(prefixes)), record
+        )
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
     record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
