@@ -40,6 +40,7 @@ from experiments.robustness.mce import (
 )
 from experiments.robustness.results import CLEAN, Results, digest
 from tests.helpers.cases import slow
+from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -369,6 +370,35 @@ def test_published_files_give_the_errors_of_the_same_corruptions(classifier, col
         run([*arguments, '--out', tmp_path / 'new.json'], tmp_path)
     with pytest.raises(SystemExit, match=r'fly.json has results of other library'):
         run([*arguments, '--out', tmp_path / 'fly.json'], tmp_path)
+
+
+@pytest.mark.slow
+def test_resnet_50_of_table_6_on_published_files(tmp_path, capsys):
+    """mmpretrain's config with random weights, on generated folders of two ImageNet classes."""
+    cfg = Config.fromfile(config_path('mmpretrain::resnet/resnet50_8xb32_in1k.py'))
+    model = MMPRETRAIN_MODELS.build(dict(cfg.model, _scope_='mmpretrain'))
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'r50.pth')
+    random = np.random.default_rng(0)
+    for folder in ('val', *(f'c/{corruption}/{severity}' for corruption in ('fog', 'snow') for severity in SEVERITIES)):
+        for name in ('n01440764', 'n01443537'):
+            (tmp_path / folder / name).mkdir(parents=True)
+            image = random.integers(0, 256, (224, 224, 3), dtype=np.uint8)
+            cv2.imwrite(str(tmp_path / folder / name / 'ILSVRC2012_val_1.JPEG'), image)
+    arguments = ['mmpretrain::resnet/resnet50_8xb32_in1k.py', tmp_path / 'r50.pth', '--data', tmp_path / 'val']
+    options = ['--published', tmp_path / 'c', *FOG_AND_SNOW, '--baseline', 'alexnet', '--out', tmp_path / 'r.json']
+    run([*arguments, *options], tmp_path)
+    summary = json.loads((tmp_path / 'r.json').read_text())['summary']
+    for name in ('fog', 'snow'):
+        sums = sum(100 - cell['accuracy/top1'] for key, cell in results_cells(tmp_path) if key.startswith(name))
+        assert summary['CE'][name] == pytest.approx(100 * sums / sum(ALEXNET_ERRORS[name].values()))
+    assert summary['mCE'] == pytest.approx((summary['CE']['fog'] + summary['CE']['snow']) / 2)
+    printed = capsys.readouterr().out
+    assert 'mean error under corruption' in printed
+    assert 'computed on the fly' not in printed
+
+
+def results_cells(folder):
+    return json.loads((folder / 'r.json').read_text())['cells'].items()
 
 
 @pytest.mark.parametrize(
