@@ -177,6 +177,35 @@ def test_every_parameter_learns(encoder, norm):
     assert sum(type(module).__name__ == 'GridNormAdapter' for module in model.modules()) == 4
 
 
+@pytest.mark.parametrize('encoder', ['transformer', 'bigbird', 'reformer'])
+def test_sinusoidal_positions_are_long_range_arenas(encoder):
+    """sin(t / 10000^(2 i / C)) and cos in turn at token t, fixed; token embeddings of variance 1."""
+    pytest.importorskip('transformers')
+    from experiments.listops.encoders import build_encoder
+
+    torch.manual_seed(0)
+    model, _ = build_encoder(encoder, dict(type='LN'), 1000, 50, 8, 1, 2, 2, dropout=0.0, positions='sinusoidal')
+    seen = []
+    embed = model.embeddings.position_embeddings
+    embed.register_forward_hook(lambda module, args, out: seen.append(out))
+    model.eval().embeddings(input_ids=torch.randint(2, 1000, (1, 50)))
+    frequency = torch.tensor([1.0, 10000**-0.25, 10000**-0.5, 10000**-0.75])
+    expected = torch.arange(50)[:, None] * frequency
+    found = seen[0].reshape(-1, 8)
+    assert_near('sines', found[:, 0::2], expected.sin())
+    assert_near('cosines', found[:, 1::2], expected.cos())
+    assert not any(p.requires_grad for p in embed.parameters())
+    assert model.embeddings.word_embeddings.weight.std().item() == pytest.approx(1, abs=0.05)
+
+
+def test_reformer_hashes_in_every_block_as_long_range_arenas():
+    model = classifier('reformer', depth=3)
+    cfg = model.encoder.config
+    assert cfg.attn_layers == ['lsh'] * 3
+    assert (cfg.num_hashes, cfg.num_buckets, cfg.lsh_attn_chunk_length) == (1, 10, 73)
+    assert model.padded_length == 730  # 720 tokens and the class token, in ten chunks
+
+
 @cache
 def lra_config():
     return Config.fromfile(ROOT / 'projects' / 'experiments' / 'listops' / 'configs' / 'listops_1xb32_lra.py')

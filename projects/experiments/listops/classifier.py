@@ -1,7 +1,7 @@
 """Classifier of sequences, for the value of a ListOps expression."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,7 @@ class ListOpsClassifier(BaseModel):
         num_heads: Heads of the attention and of the norms.
         mlp_ratio: Width of the MLPs relative to `embed_dims`.
         dropout: Rate in the encoder.
+        positions: 'learned', or 'sinusoidal' as in Long Range Arena.
         data_preprocessor: As in every model of mmengine.
 
     Raises:
@@ -42,6 +43,7 @@ class ListOpsClassifier(BaseModel):
         num_heads: int = 8,
         mlp_ratio: float = 4,
         dropout: float = 0.1,
+        positions: Literal['learned', 'sinusoidal'] = 'learned',
         data_preprocessor: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(data_preprocessor)
@@ -60,6 +62,7 @@ class ListOpsClassifier(BaseModel):
             num_heads=num_heads,
             mlp_ratio=mlp_ratio,
             dropout=dropout,
+            positions=positions,
         )
         width, hidden = self.encoder.config.hidden_size * (1 + (encoder == 'reformer')), round(embed_dims * mlp_ratio)
         self.head = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, len(DIGITS)))

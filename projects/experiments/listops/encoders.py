@@ -7,8 +7,9 @@ residual connections in BigBird.
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import nn
 from transformers import (
     BigBirdConfig,
@@ -21,7 +22,8 @@ from transformers import (
 
 from tokennorm import replace_norms
 
-BLOCK = 64  # of BigBird's and Reformer's attention, in tokens
+BLOCK = 64  # of BigBird's attention, in tokens
+BUCKETS = 10  # of Reformer's hashes, and its chunks, as in Long Range Arena
 
 
 def build_encoder(
@@ -34,6 +36,7 @@ def build_encoder(
     num_heads: int,
     mlp_ratio: float,
     dropout: float,
+    positions: Literal['learned', 'sinusoidal'] = 'learned',
 ) -> tuple[nn.Module, int]:
     """Builds an encoder whose blocks have the given norms, with a class token first.
 
@@ -44,17 +47,22 @@ def build_encoder(
         vocabulary: Number of different tokens.
         max_length: Tokens of a sequence, at most.
         embed_dims, depth, num_heads, mlp_ratio, dropout: As in vision transformers.
+        positions: 'learned' is the library's. 'sinusoidal' is Long Range Arena's: fixed sines and cosines, and token
+            embeddings of variance 1.
 
     Returns:
         The encoder, and the length that every batch must be padded to: 0 is the longest sequence of the batch.
 
     Raises:
-        ValueError: for another name.
+        ValueError: for another name, and for other positions.
     """
     if name not in _ENCODERS:
         raise ValueError(f'encoder={name!r} must be one of {", ".join(_ENCODERS)}')
+    if positions not in ('learned', 'sinusoidal'):
+        raise ValueError(f"positions={positions!r} must be 'learned' or 'sinusoidal'")
     build, norms = _ENCODERS[name]
-    padded = math.ceil(max_length / BLOCK) * BLOCK
+    multiple = BUCKETS if name == 'reformer' else BLOCK
+    padded = math.ceil(max_length / multiple) * multiple
     encoder = build(
         vocab_size=vocabulary,
         hidden_size=embed_dims,
@@ -69,8 +77,21 @@ def build_encoder(
         depth=depth,
         mlp_dims=round(embed_dims * mlp_ratio),
     )
+    if positions == 'sinusoidal':
+        _use_sinusoids(encoder.embeddings)
     replace_norms(encoder, token_norm_cfg, include=norms, num_heads=num_heads, grid='sequence', num_prefix_tokens=1)
     return encoder, 0 if name == 'transformer' else padded
+
+
+@torch.no_grad()
+def _use_sinusoids(embeddings: nn.Module) -> None:
+    """Long Range Arena's position and token embeddings, in those of one of the library's models."""
+    table = getattr(embeddings.position_embeddings, 'embedding', embeddings.position_embeddings)
+    rows, dims = table.weight.shape
+    first = 0 if table.padding_idx is None else table.padding_idx + 1  # RoBERTa counts positions from 1
+    angles = (torch.arange(rows) - first)[:, None] * 10000 ** (-torch.arange(0, dims, 2) / dims)
+    table.weight.copy_(torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)).requires_grad_(False)
+    embeddings.word_embeddings.weight.normal_()
 
 
 def _bert_like(
@@ -100,19 +121,21 @@ def _reformer(
     num_attention_heads: int,
     hidden_dropout: float,
     attention_dropout: float,
+    max_position_embeddings: int,
     **kwargs: Any,
 ) -> nn.Module:
     cfg = ReformerConfig(
-        attn_layers=['local', 'lsh'] * (depth // 2) + ['local'] * (depth % 2),
+        attn_layers=['lsh'] * depth,
         feed_forward_size=mlp_dims,
         hidden_size=hidden_size,
         num_attention_heads=num_attention_heads,
         attention_head_size=hidden_size // num_attention_heads,
         hidden_dropout_prob=hidden_dropout,
-        local_attention_probs_dropout_prob=attention_dropout,
         lsh_attention_probs_dropout_prob=attention_dropout,
-        local_attn_chunk_length=BLOCK,
-        lsh_attn_chunk_length=BLOCK,
+        lsh_attn_chunk_length=max_position_embeddings // BUCKETS,
+        num_buckets=BUCKETS,
+        num_hashes=1,
+        max_position_embeddings=max_position_embeddings,
         axial_pos_embds=False,
         is_decoder=False,
         use_cache=False,

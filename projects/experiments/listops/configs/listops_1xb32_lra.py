@@ -23,6 +23,7 @@ model = dict(
     num_heads=8,
     mlp_ratio=4,
     dropout=0.1,
+    positions='sinusoidal',
 )
 
 collate_fn = dict(type='pseudo_collate')  # the model pads

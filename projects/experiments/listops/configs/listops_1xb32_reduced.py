@@ -9,7 +9,7 @@ _base_ = './listops_1xb32_lra.py'
 data_root = 'data/listops_reduced'
 max_iters = 500
 
-model = dict(max_length=100, embed_dims=64, depth=2, num_heads=4, dropout=0.0)
+model = dict(max_length=100, embed_dims=64, depth=2, num_heads=4, dropout=0.0, positions='learned')
 train_dataloader = dict(dataset=dict(data_root=data_root))
 val_dataloader = dict(dataset=dict(data_root=data_root))
 test_dataloader = dict(dataset=dict(data_root=data_root))
