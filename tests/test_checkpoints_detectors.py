@@ -141,6 +141,29 @@ def test_other_classes_get_new_heads(tmp_path):
         convert_detector(model, incomplete, 'mmdet.pth', new_heads=True)
 
 
+def test_detector_with_dtn_from_one_with_layer_norm():
+    cfg = Config.fromfile(config('retinanet_pvt-mini_fpn'))
+    cfg.model.backbone.init_cfg = None
+    source = build_model(cfg)
+    randomize(source.backbone)
+    models = {}
+    for init in ('layer_norm', 'paper'):
+        cfg.model.backbone.token_norm_cfg = dict(type='DTN', init=init)
+        models[init] = build_model(cfg)
+    converted, report = convert_detector(models['layer_norm'], source.state_dict(), 'ln.pth', new_heads=True)
+    models['layer_norm'].load_state_dict(converted, strict=True)
+    added = [key for key in converted if key.endswith(('mean_logit', 'var_logit', 'position'))]
+    assert sorted(report.missing) == sorted(added) == sorted(converted.keys() - source.state_dict().keys())
+    assert sorted(report.loaded) == sorted(source.state_dict())
+    assert all(torch.equal(value, converted[key]) for key, value in source.state_dict().items())
+    assert converted[added[0]].sigmoid().min() > 0.999 or added[0].endswith('position')
+    for model, new_heads in ((models['layer_norm'], False), (models['paper'], True)):
+        with pytest.raises(
+            CheckpointError, match=rf'{len(added)} missing: backbone.stages.0.blocks.0.norm1.mean_logit'
+        ):
+            convert_detector(model, source.state_dict(), 'ln.pth', new_heads)
+
+
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
     """The path at which the file of `retinanet_pvt-t` is looked for."""

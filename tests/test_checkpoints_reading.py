@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import time
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -93,6 +95,23 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         with pytest.raises(ConnectionError, match=r"a b.pth could not be fetched: URL can't contain control"):
             read_state_dict(f'{address}/a b.pth')
         server.shutdown()
+
+
+def test_one_of_several_readers_downloads(tmp_path, monkeypatch):
+    """As the ranks of a training run, each with its own lock file."""
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    calls = []
+
+    def download(url, path, hash_prefix):
+        calls.append(url)
+        time.sleep(0.2)
+        torch.save({'a': torch.ones(1)}, path)
+
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(read_state_dict, 3 * ['https://host/a.pth']))
+    assert calls == ['https://host/a.pth']
+    assert all(torch.equal(one['a'], torch.ones(1)) for one in found)
 
 
 def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):

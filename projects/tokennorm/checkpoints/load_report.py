@@ -18,7 +18,7 @@ class LoadReport:
         loaded: From the file; names and the order of values may differ.
         resized: Position embeddings and bias tables of another size than in the file.
         missing: Not in the file: initialized by the model or as the published models are.
-        unexpected: Not used, by the file's own names, such as a classifier's head.
+        unexpected: Of the file's own names, those that the model does not have, such as a classifier's head.
         note: A difference between model and file that the weights do not show.
     """
 
@@ -32,7 +32,7 @@ class LoadReport:
     note: str = ''
 
     def __str__(self) -> str:
-        kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='unexpected')
+        kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='of the file not used')
         counts = [
             f'{len(keys)} {text}: {shorten(keys)}' for kind, text in kinds.items() if (keys := getattr(self, kind))
         ]

@@ -127,22 +127,29 @@ def convert_detector(
     backbone = getattr(model, 'backbone', None)
     own = {key.removeprefix(_BACKBONE): value for key, value in found.items() if key.startswith(_BACKBONE)}
     report = LoadReport(type(model).__name__, str(source), 'TokenNorm')
+    added: list[str] = []
     if hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), own):
         layout = find_layout(backbone, own)
         if layout is not None and not layout.author.endswith('TokenNorm'):
             converted, report = _convert(backbone, own, layout, str(source))
             report.model = type(model).__name__
             report.unexpected = [_BACKBONE + key for key in converted.unused]
+            added = [_BACKBONE + key for key in converted.added]
             found = {key: value for key, value in found.items() if not key.startswith(_BACKBONE)}
             found |= {_BACKBONE + key: value for key, value in converted.items()}
     if new_heads:
+        with_dtn = Converted(found, added=added)
+        add_to_layer_norm(with_dtn, model)
+        found, added = dict(with_dtn), with_dtn.added
         fits = {key for key, value in expected.items() if key in found and found[key].shape == value.shape}
         report.missing = [key for key in expected if key not in fits and not key.startswith(_BACKBONE)]
         left_out = [key for key in found if key not in fits and not key.startswith(_BACKBONE)]
         report.unexpected += left_out
         found = {key: value for key, value in found.items() if key not in left_out}
-    report.loaded = list(found)
-    if problems := misfit({key: value for key, value in expected.items() if key not in report.missing}, found):
+    report.missing += added
+    report.loaded = [key for key in found if key not in added]
+    needed = {key: value for key, value in expected.items() if key in found or key not in report.missing}
+    if problems := misfit(needed, found):
         raise CheckpointError(_does_not_fit(model, source, problems))
     return found, report
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from pickle import UnpicklingError
@@ -100,6 +101,17 @@ def _download(url: str) -> Path:
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
+        with suppress(ImportError, OSError):  # Windows, and file systems without locks
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_file():
+            _fetch(url, path)
+    return path
+
+
+def _fetch(url: str, path: Path) -> None:
     hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
     try:
         torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
@@ -110,7 +122,6 @@ def _download(url: str) -> Path:
         ) from error
     except RuntimeError as error:
         raise CheckpointError(f'{url} was damaged on its way, or is another file: {error}') from error
-    return path
 
 
 def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
