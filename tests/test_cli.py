@@ -108,6 +108,16 @@ def test_configs_show_what_the_metafiles_have():
         main(['configs', 'retinanett'])
 
 
+def test_configs_leave_out_empty_columns(capsys):
+    main(['configs', 'trial'])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ['config', 'norm', 'stem']
+    assert len(lines) == 1 + len(config_rows('trial'))
+    assert ['trial/retinanet_efficientnet-lite0_fpn', 'BatchNorm', 'plain'] in [line.split() for line in lines]
+    main(['configs', 'retinanet_pvt-t*'])
+    assert capsys.readouterr().out.partition('\n')[0].endswith('AP: paper  AP: COCO weights')
+
+
 def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     def main(argv):
         print('Could not import OneDL. Skipping OneDL datasets.')

@@ -30,8 +30,12 @@ def main(argv: list[str]) -> None:
     if not rows:
         names = sorted({word for path in config_files() for word in path.stem.split('_')})
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
-    print(aligned([HEADER, *rows]))
-    print('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
+    columns = [column for column in zip(HEADER, *rows, strict=True) if set(column[1:]) != {'-'}]
+    print(aligned(list(zip(*columns, strict=True))))
+    if columns[-1][0].startswith('AP'):
+        print(
+            '\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.'
+        )
 
 
 def config_rows(pattern: str) -> list[tuple[str, ...]]:
@@ -63,7 +67,7 @@ def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
     metadata = entry.get('Metadata', {})
     return (
         name,
-        'DTN' if '-dtn' in name else 'LayerNorm',
+        'BatchNorm' if 'efficientnet' in name else 'DTN' if '-dtn' in name else 'LayerNorm',
         'DPN' if '-dpn' in name else 'plain',
         _number(metadata.get('Parameters'), 1e6),
         _number(metadata.get('FLOPs'), 1e9),
