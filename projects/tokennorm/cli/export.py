@@ -70,6 +70,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     split = _check(args)
+    print(f'Loading {args.checkpoint}', flush=True)
     from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.datasets.image_files import list_images
     from tokennorm.export.detector import WholeDetector
@@ -100,6 +101,7 @@ def main(argv: list[str]) -> None:
     if split is not None:
         from tokennorm.export.verify import compare
 
+        print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
         with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
             results = compare(inferencer, args.out, split, args.most_lost / 100 if args.int8 else None)
         print('\n'.join(map(str, results)))
