@@ -83,6 +83,7 @@ def test_sizes_are_those_after_resizing():
 
 def test_every_resize_follows_the_image_size():
     cfg = config()
+    cfg.tta_pipeline = [dict(type='TestTimeAug', transforms=[[dict(type='Resize', scale=(2000, 1200))], []])]
     assert short_side(cfg) == 800
     set_image_size(cfg, 320)
     assert short_side(cfg) == 320
@@ -90,6 +91,7 @@ def test_every_resize_follows_the_image_size():
     train = cfg.train_dataloader.dataset.dataset.pipeline
     assert train[1].scales == [(533, 256), (533, 320)]
     assert train[2].crop_size == (160, 0.5)
+    assert cfg.tta_pipeline[0].transforms[0][0].scale == (800, 480)
     use_trained_size(cfg, dict(classes=('a',)))
     assert short_side(cfg) == 320
     use_trained_size(cfg, dict(image_size=640))

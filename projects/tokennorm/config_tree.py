@@ -65,18 +65,19 @@ def steps(cfg: Mapping[str, Any], split: str) -> Iterator[MutableMapping[str, An
     """The steps of a split's pipelines, those inside other steps and dataset wrappers included."""
     dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}
     while dataset:
-        yield from _inner_steps(dataset.get('pipeline') or [])
+        yield from inner_steps(dataset.get('pipeline') or [])
         inner = dataset.get('dataset') or (dataset.get('datasets') or [None])[0]
         dataset = inner or {}
 
 
-def _inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
+def inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
+    """The steps of a pipeline, those inside other steps included."""
     for step in pipeline:
         if isinstance(step, list | tuple):
-            yield from _inner_steps(step)
+            yield from inner_steps(step)
         else:
             yield step
-            yield from _inner_steps(step.get('transforms') or [])
+            yield from inner_steps(step.get('transforms') or [])
 
 
 def inference_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:

@@ -1,11 +1,12 @@
 """The size that images are resized to, in training and in testing."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config_tree import steps
+from tokennorm.config_tree import inner_steps, steps
 from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
@@ -41,13 +42,13 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     if old is None:
         raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')
     seen: set[int] = set()
-    for split in ('train', 'val', 'test'):
-        for step in steps(cfg, split):
-            if id(step) not in seen and type_name(step) in _STEPS:
-                seen.add(id(step))
-                step.update(
-                    {key: _scaled(step[key], size / old) for key in _SIZES if isinstance(step.get(key), list | tuple)}
-                )
+    pipelines = [steps(cfg, split) for split in ('train', 'val', 'test')]
+    for step in chain(*pipelines, inner_steps(cfg.get('tta_pipeline') or [])):
+        if id(step) not in seen and type_name(step) in _STEPS:
+            seen.add(id(step))
+            step.update(
+                {key: _scaled(step[key], size / old) for key in _SIZES if isinstance(step.get(key), list | tuple)}
+            )
     return [f'images are resized to a short side of {size} pixels (config: {old})']
 
 

@@ -34,6 +34,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='write report.html into this folder of the work directory; default: test, or without --work-dir the '
         'folder test next to the checkpoint',
     )
+    parser.group('data').add_argument(
+        '--tta',
+        action='store_true',
+        help='test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the '
+        'tta_pipeline of the config has',
+    )
     args = parser.parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
         raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
@@ -55,6 +61,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.config import load_config
     from tokennorm.engine.summary import describe_data
+    from tokennorm.engine.test_time_augmentation import add_tta, use_tta
     from tokennorm.engine.training import test
     from tokennorm.image_size import use_trained_size
 
@@ -79,7 +86,12 @@ def main(argv: list[str]) -> None:
     if args.show or args.show_dir:
         cfg = _show_predictions(cfg, args, classifier)
     print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
+    if args.tta:
+        merge, views = use_tta(cfg)
+        print_once(views)
     runner = build_runner(cfg, splits=('test',))
+    if args.tta:
+        add_tta(runner, merge)
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))

@@ -1,0 +1,51 @@
+"""Evaluation with test-time augmentation, `tokennorm test --tta`, as mmdet's tools/test.py has it."""
+
+from copy import deepcopy
+from math import prod
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.hooks import PrepareTTAHook
+from mmengine.runner import Runner
+
+from tokennorm.config_tree import inference_cfgs, innermost_datasets, is_classifier
+from tokennorm.engine.distributed import unwrapped
+from tokennorm.messages import UserError
+
+_KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
+_FLIPPED = [dict(type='RandomFlip', prob=1.0), dict(type='RandomFlip', prob=0.0)]
+_FLIPS = dict(type='TestTimeAug', transforms=[_FLIPPED, [dict(type='PackDetInputs', meta_keys=_KEYS)]])
+_MERGE = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
+
+
+def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
+    """Replaces the pipeline of the test data by `tta_pipeline`, or by test images and their mirror images without one.
+
+    Returns:
+        The model that merges the detections of an image, for `add_tta`: the config's `tta_model`, or mmdet's default,
+        which keeps at least as many detections per image as the detector; and a line that describes the views.
+
+    Raises:
+        UserError: for a classifier.
+    """
+    if is_classifier(cfg):
+        raise UserError('--tta is for detectors; this config is a classifier')
+    for dataset in innermost_datasets(cfg.test_dataloader.dataset):
+        dataset['pipeline'] = cfg.get('tta_pipeline') or [*dataset['pipeline'][:-1], deepcopy(_FLIPS)]
+        views = prod(len(choices) for choices in dataset['pipeline'][-1]['transforms'])
+    merge = ConfigDict(deepcopy(cfg.get('tta_model') or _MERGE))
+    for name, limits in inference_cfgs(cfg.model.get('test_cfg') or {}, 'test_cfg'):
+        if 'rpn' not in name:
+            merge.tta_cfg.max_per_img = max(merge.tta_cfg.max_per_img, limits.get('max_per_img', 0))
+    return merge, f'Test-time augmentation: {views} views per image, whose boxes are merged by NMS'
+
+
+def add_tta(runner: Runner, merge: dict[str, Any]) -> None:
+    """Makes a runner merge the detections of the views of each image.
+
+    Raises:
+        UserError: for a detector of masks, which mmdet does not merge.
+    """
+    if getattr(unwrapped(runner.model), 'with_mask', False):
+        raise UserError('--tta merges boxes only, and this detector predicts masks; leave out --tta')
+    runner.register_hook(PrepareTTAHook(merge))

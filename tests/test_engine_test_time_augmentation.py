@@ -1,0 +1,33 @@
+"""Test-time augmentation: the views of an image and the limit on merged boxes. `test_tools` has the merged boxes."""
+
+import pytest
+from mmengine.config import Config
+
+from tokennorm.config_paths import config
+from tokennorm.engine.test_time_augmentation import use_tta
+from tokennorm.messages import UserError
+
+
+def test_views_of_the_config():
+    cfg = Config.fromfile(config('retinanet_pvt-t_fpn_1x_coco'))
+    cfg.model.test_cfg.max_per_img = 300
+    merge, line = use_tta(cfg)
+    assert '6 views' in line  # three sizes, mirrored or not
+    assert cfg.test_dataloader.dataset.pipeline == cfg.tta_pipeline
+    assert (merge.type, merge.tta_cfg.max_per_img, cfg.tta_model.tta_cfg.max_per_img) == ('DetTTAModel', 300, 100)
+
+
+def test_mirror_images_without_views_in_the_config():
+    cfg = Config.fromfile(config('retinanet_pvt-mini_fpn'))
+    plain = cfg.test_dataloader.dataset.pipeline
+    merge, line = use_tta(cfg)
+    assert '2 views' in line
+    *first, views = cfg.test_dataloader.dataset.pipeline
+    assert first == plain[:-1]
+    assert [[step.get('prob') for step in steps] for steps in views.transforms] == [[1.0, 0.0], [None]]
+    assert (merge.tta_cfg.max_per_img, merge.tta_cfg.nms.iou_threshold) == (cfg.model.test_cfg.max_per_img, 0.5)
+
+
+def test_classifiers_are_refused():
+    with pytest.raises(UserError, match='--tta is for detectors'):
+        use_tta(Config(dict(model=dict(type='ImageClassifier'))))
