@@ -140,6 +140,20 @@ def test_own_data_otherwise_starts_from_the_backbone():
         use_initial_weights(cfg, 'imagenet', own_data=True)
 
 
+def test_options_for_another_norm_leave_no_default_weights():
+    cfg = read('retinanet_pvt-t_fpn_1x_coco')
+    with pytest.raises(ValueError, match=r'token_norm_cfg.type changes the model.*--init'):
+        use_initial_weights(cfg, None, True, ['model.backbone.token_norm_cfg.type'])
+    assert use_initial_weights(cfg, None, False, ['model.backbone.token_norm_cfg.type']) == []
+    assert 'COCO' in use_initial_weights(cfg, None, True, ['model.backbone.frozen_stages'])[0]
+    assert 'random' in use_initial_weights(cfg, 'none', True, ['model.backbone.stem_cfg'])[0]
+
+
+def test_two_work_directories_are_refused(boxes, tmp_path):
+    with pytest.raises(UserError, match=rf'--work-dir {tmp_path} and --cfg-options work_dir=b: leave out one'):
+        training.train('retinanet_pvt-t_fpn_1x_coco', work_dir=tmp_path, cfg_options=dict(work_dir='b'))
+
+
 def test_initialization_without_a_checkpoint_stays():
     cfg = read('retinanet_pvt-t-dtn_fpn_1x_coco')
     cfg.model.backbone.init_cfg = dict(type='Normal', layer='Linear')
@@ -160,9 +174,12 @@ def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeyp
             training.train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
         torch.save(dict(state_dict={}, optimizer={}), tmp_path / 'epoch_1.pth')
     options = {'model.backbone.init_cfg': None}
-    with pytest.raises(UserError, match='enough'):
+    with pytest.raises(UserError, match=r'earlier training run, the latest of which is epoch_1.pth. --resume'):
         training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
-    assert seen == [(False, PUBLISHED['retinanet_pvt-t'].url), (True, None), (False, None)]
+    with pytest.raises(UserError, match='enough'):
+        training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path / 'new', cfg_options=options)
+    url = PUBLISHED['retinanet_pvt-t'].url
+    assert seen == [(False, url), ('auto', url), (False, None)]
     assert capsys.readouterr().out.count('Initial weights: ') == 1
 
 

@@ -44,9 +44,6 @@ def test_one_of_several_processes_warns(tmp_path, monkeypatch, capsys):
     def start(rank):
         monkeypatch.setenv('RANK', rank)
         _find_checkpoint_to_resume(Config(dict(work_dir=str(tmp_path), resume=True)))
-        (tmp_path / 'epoch_1.pth').touch()
-        _find_checkpoint_to_resume(Config(dict(work_dir=str(tmp_path))))
-        (tmp_path / 'epoch_1.pth').unlink()
         use_options(Config(dict(model=dict(type='A', depth=1))), {'model.dept': 2})
         return capsys.readouterr().out
 
@@ -55,7 +52,7 @@ def test_one_of_several_processes_warns(tmp_path, monkeypatch, capsys):
         assert start('1') == ''
     with pytest.warns(UserWarning, match='training') as found:
         assert 'warning' in start('0')
-    assert ['earlier training' in str(one.message) for one in found] == [False, True]
+    assert len(found) == 1
 
 
 def test_a_config_may_have_no_scope(tmp_path):

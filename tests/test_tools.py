@@ -14,7 +14,10 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmcv.ops import batched_nms
 from mmdet.apis import DetInferencer
+from mmdet.structures.bbox import bbox_flip
+from mmengine.config import Config
 from mmengine.logging import print_log
 from pycocotools.coco import COCO
 
@@ -24,6 +27,7 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.training import run as train
+from tokennorm.inference.prediction import open_detector
 
 
 @pytest.fixture(scope='module')
@@ -120,11 +124,48 @@ def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):
         tool('train')([CONFIG, '--resume', *arguments[1:]])
 
 
-def test_a_training_in_the_folder_of_another_says_so(data, trained):
-    more = options(data, **{'optim_wrapper.optimizer.type': 'AdamV'})  # which ends it at once
-    message = rf'{trained} has checkpoints of an earlier training run, .* latest, epoch_\d.pth'
-    with pytest.warns(UserWarning, match=message), pytest.raises(SystemExit, match=r'no type .*AdamV'):
-        tool('train')([CONFIG, '--work-dir', str(trained), '--cfg-options', *more])
+def test_training_keeps_the_checkpoints_of_an_earlier_run(data, trained):
+    before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
+    message = rf'{trained} has checkpoints of an earlier training run, .* is epoch_\d.pth. --resume continues it'
+    with pytest.raises(SystemExit, match=message):
+        tool('train')([CONFIG, '--work-dir', str(trained), '--cfg-options', *options(data)])
+    assert {path: path.stat().st_mtime_ns for path in trained.glob('*[!k]')} | before == before
+
+
+def test_config_of_a_resumed_run_does_not_resume(data, trained, tmp_path):
+    work_dir = shutil.copytree(trained, tmp_path / 'work')
+    first = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
+    first |= {'load_from': str(trained / 'epoch_1.pth')}  # the initial weights of the first run
+    more = options(data, **first, **{'optim_wrapper.optimizer.type': 'AdamV'})  # ends it after the config is written
+    with pytest.raises(SystemExit, match=r'no type .*AdamV'):
+        tool('train')([CONFIG, '--work-dir', str(work_dir), '--resume', '--cfg-options', *more])
+    cfg = Config.fromfile(work_dir / Path(CONFIG).name)
+    assert (cfg.resume, cfg.load_from) == (False, str(trained / 'epoch_1.pth'))
+    assert cfg.model.backbone.init_cfg.checkpoint == 'none.pth'
+
+
+def test_tta_merges_an_image_and_its_mirror_image(data, trained, tmp_path, capsys):
+    out = tmp_path / 'predictions.pkl'
+    words = [CONFIG, str(trained), '--work-dir', str(tmp_path), '--out', str(out), '--tta']
+    tool('test')([*words, '--cfg-options', *options(data)])
+    assert 'Test-time augmentation: 2 views per image' in capsys.readouterr().out
+    (checkpoint,) = trained.glob('best_*.pth')
+    inferencer = open_detector(CONFIG, checkpoint, 'cpu', {'model.test_cfg.score_thr': 0.0})[0]
+    for found in pickle.loads(out.read_bytes()):
+        image = cv2.imread(found['img_path'])
+        one, other = (
+            sample.pred_instances
+            for sample in inferencer([image, np.ascontiguousarray(image[:, ::-1])], return_datasamples=True)[
+                'predictions'
+            ]
+        )
+        other.bboxes = bbox_flip(other.bboxes, image.shape)
+        whole = one.cat([one, other])
+        boxes, _ = batched_nms(whole.bboxes, whole.scores, whole.labels, dict(type='nms', iou_threshold=0.5))
+        actual = found['pred_instances']
+        assert len(actual['scores']) == len(boxes[:100])
+        torch.testing.assert_close(actual['scores'], boxes[:100, 4], rtol=0, atol=1e-4)
+        torch.testing.assert_close(actual['bboxes'][:20], boxes[:20, :4], rtol=0, atol=1e-2)  # pixels
 
 
 def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained, tmp_path):
@@ -291,7 +332,7 @@ def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, w
     tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
     assert (tmp_path / 'epoch_1.pth').is_file()
     with pytest.raises(SystemExit, match=r'(?s)epoch_1.pth does not fit RetinaNet.*norm1.position'):
-        tool('train')([CONFIG.replace('-dtn-dpn', ''), '--work-dir', str(tmp_path), '--cfg-options', *few])
+        tool('train')([CONFIG.replace('-dtn-dpn', ''), '--work-dir', str(tmp_path / 'ln'), '--cfg-options', *few])
     few = options(data, **start)
     with pytest.raises(SystemExit, match=r'(?s)none.pth not found.*--init none'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *few])

@@ -1,5 +1,6 @@
 """Builds mmengine's runner of a config after checking what breaks most often."""
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, 
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
-from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.config_tree import model_of
 from tokennorm.engine.checks import (
     check_classes,
@@ -53,6 +53,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_config_data(cfg, splits)
         if 'train' in splits:
             make_resumable(cfg)
+            load_from, init_cfg = cfg.get('load_from'), (cfg.model.get('backbone') or {}).get('init_cfg')
             _find_checkpoint_to_resume(cfg)
             if cfg.get('load_from'):
                 cfg.load_from = find_checkpoint(cfg.load_from)
@@ -63,6 +64,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         _forget_visualizer(cfg)
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    if 'train' in splits and cfg.get('resume') and is_first_process():
+        _write_config_that_does_not_resume(runner, load_from, init_cfg)
     model = unwrapped(runner.model)
     with user_errors(ValueError):
         check_neck(model, cfg.model.get('neck'))
@@ -82,14 +85,29 @@ def _forget_visualizer(cfg: Config) -> None:
         VISUALIZERS.get(visualizer['type'])._instance_dict.pop(visualizer['name'], None)
 
 
+def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, init_cfg: Any) -> None:
+    """Replaces the config in the work directory, with which another run would resume the same checkpoint.
+
+    The arguments are the initial weights of the first run.
+    """
+    cfg = copy.deepcopy(runner.cfg)
+    cfg.resume, cfg.load_from = False, load_from
+    if init_cfg is not None:
+        cfg.model.backbone.init_cfg = init_cfg
+    cfg.dump(Path(runner.work_dir, Path(cfg.filename).name))
+
+
 def _find_checkpoint_to_resume(cfg: Config) -> None:
-    """Sets `load_from` to the latest checkpoint if none is named. Without any, training starts from the beginning."""
+    """Sets `load_from` to the latest checkpoint if none is named. Without any, training starts from the beginning.
+
+    `resume` may be 'auto' or a checkpoint, which leave out the `load_from` of the config.
+    """
+    if isinstance(cfg.get('resume'), str):
+        cfg.load_from, cfg.resume = None if cfg.resume == 'auto' else cfg.resume, True
     with warnings.catch_warnings():
         if not is_first_process():  # all ranks find the same
             warnings.simplefilter('ignore')
-        if not cfg.get('resume'):
-            _warn_of_an_earlier_training(cfg.work_dir)
-        elif not cfg.get('load_from'):
+        if cfg.get('resume') and not cfg.get('load_from'):
             latest = latest_checkpoint(cfg.work_dir)
             cfg.load_from = None if latest is None else str(latest)
             if latest is None:
@@ -97,17 +115,6 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
                 warnings.warn(
                     f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning', stacklevel=3
                 )
-
-
-def _warn_of_an_earlier_training(work_dir: str) -> None:
-    latest = newest_checkpoint(Path(work_dir))
-    if latest is None:
-        return
-    warnings.warn(
-        f'{work_dir} has checkpoints of an earlier training run, which this one overwrites; --resume continues from '
-        f'the latest, {latest.name}; another --work-dir keeps them',
-        stacklevel=4,
-    )
 
 
 def _load_from(runner: Runner, cfg: Config, training: bool) -> None:

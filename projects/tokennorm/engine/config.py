@@ -10,7 +10,7 @@ from mmengine.config import Config
 from tokennorm.config_files import check_options, merge_options, read_config
 from tokennorm.config_tree import evaluators, is_classifier, model_of
 from tokennorm.engine.data import use_data_folder, use_loader_defaults
-from tokennorm.messages import user_errors
+from tokennorm.messages import UserError, user_errors
 from tokennorm.registry import type_name
 
 HOOKS = (dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=100))
@@ -51,6 +51,8 @@ def load_config(
         model_of(cfg)
     cfg.launcher = launcher
     check_options(cfg, cfg_options)  # before the data is read, which may take a minute
+    if work_dir is not None and 'work_dir' in (cfg_options or {}):
+        raise UserError(f'--work-dir {work_dir} and --cfg-options work_dir={cfg_options["work_dir"]}: leave out one')
     if data is not None:
         use_data_folder(cfg, str(data), needed, image_size, fit_images='train' in needed)
     if is_classifier(cfg):

@@ -1,6 +1,6 @@
 """Initial weights of a training run: `--init`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mmengine.config import Config
@@ -9,14 +9,18 @@ from tokennorm.checkpoints.packaged import PACKAGED
 from tokennorm.checkpoints.reading import read_state_dict
 from tokennorm.published import published_detector
 
+# Entries of a backbone that decide which weights fit it.
+_NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'stem_cfg'))
 
-def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool) -> list[str]:
+
+def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, options: Iterable[str] = ()) -> list[str]:
     """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
 
     Args:
         cfg: The config, changed in place.
         init: 'coco', 'imagenet', 'none', or a file, a URL or a work directory; None is the default.
         own_data: Whether the data are not those of the config. Then the default is 'coco' where it exists.
+        options: Keys of `--cfg-options`, which change the config later. With another norm or stem there is no default.
 
     Raises:
         ValueError: if the config has no such weights.
@@ -29,6 +33,11 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool) ->
     if init is None:
         if not own_data or cfg.get('load_from'):
             return []
+        if changed := [key for key in options if key.startswith(_NORM_AND_STEM)]:
+            raise ValueError(
+                f'--cfg-options {changed[0]} changes the model, and the weights of its config may not fit it. Choose '
+                'them with --init (none, FILE, coco or imagenet), or name a config with this norm and stem'
+            )
         init = 'coco' if published else 'imagenet' if weights else 'none'
     if init == 'coco':
         if published is None:

@@ -90,7 +90,8 @@ def train(
         init: Initial weights: 'coco' is mmdet's published detector, 'imagenet' the backbone that the config names,
             'none' a random initialization; or a file, a URL or a work directory, of a detector or of a backbone. With
             `data`, None is 'coco' where such a detector exists; otherwise it is what the config or `cfg_options` name.
-        work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`.
+        work_dir: Directory of logs and checkpoints; by default that of the config, or `work_dirs/NAME`. It must have no
+            checkpoints, except to resume.
         epochs: Length of training; every schedule follows it.
         lr: Learning rate.
         image_size: Short side that images are resized to in training and testing, in pixels.
@@ -141,7 +142,7 @@ def train(
         settings.log_to(cfg, log)
         if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
             with user_errors(CheckpointError, OSError):
-                initial_weights.extend(use_initial_weights(cfg, init, own_data))
+                initial_weights.extend(use_initial_weights(cfg, init, own_data, options))
 
     cfg = load_config(
         config,
@@ -169,17 +170,27 @@ def train(
         print_once(f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning')
         resume = False
     if resume:
-        cfg.resume = True
-        cfg.load_from = None if resume is True else str(resume)
+        cfg.resume = 'auto' if resume is True else str(resume)
     else:
         print_once(*initial_weights)
     with locked_work_dir(cfg.work_dir):
+        if not cfg.get('resume'):
+            _check_unused(cfg.work_dir)
         runner = build_runner(cfg, splits=('train', 'val'))
         _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
         last = _LastMetrics()
         runner.register_hook(last)
         run(runner, how_to_continue='--resume continues from the latest.')
     return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
+
+
+def _check_unused(work_dir: str) -> None:
+    """Raises `UserError` for a directory with checkpoints, which this run would overwrite one by one."""
+    if (latest := newest_checkpoint(Path(work_dir))) is not None:
+        raise UserError(
+            f'{work_dir} has checkpoints of an earlier training run, the latest of which is {latest.name}. --resume '
+            'continues it; otherwise choose another --work-dir, or delete this directory'
+        )
 
 
 def _fit_schedule_and_lr(
