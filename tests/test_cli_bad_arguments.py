@@ -91,6 +91,7 @@ CASES = [
     ([*ANALYZE[:3], '--out', '@/x.jpg'], 'must end in .png'),
     (['check', '@/data', '--out', '@/file/x'], '--out: the folder .* cannot be created'),
     (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'folder .*file cannot be created'),
+    (['publish', '@/model.pth', '@/file/x.pth'], 'folder .*file cannot be created'),
     (['convert', '@/model.pth', '@/x.txt', '--config', CONFIG], 'x.txt must end in .pth or .safetensors'),
     # Configs.
     (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),

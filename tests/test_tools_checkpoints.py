@@ -17,6 +17,7 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
+from tokennorm.export.model_card import model_card
 from tokennorm.report.scalars import read_scalars
 
 
@@ -248,3 +249,11 @@ def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, cap
     with pytest.raises(SystemExit, match='2'):
         tool('publish')([str(trained)])
     assert 'give either OUT or --hf DIR' in capsys.readouterr().err
+
+
+def test_fields_of_a_card_cannot_break_it():
+    published = dict(state_dict=dict(weight=torch.ones(1)), meta={})
+    card = model_card('name', published, {}, 'my: "x"\n- y', 'a\n| b')
+    _, fields, text = card.split('---\n', 2)
+    assert yaml.safe_load(fields)['license'] == 'my: "x"\n- y'
+    assert '| Training data | a / b |' in text

@@ -30,11 +30,13 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe
     from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
+    from tokennorm.output_dir import make_output_dir
 
-    with user_errors(OSError, RuntimeError):
+    with user_errors(OSError, RuntimeError, ValueError):
         source = find_checkpoint(args.source)
         content = read_checkpoint(source)
         published = for_publication(content, source)
+        make_output_dir((args.hf or args.out).parent)
         if args.hf is not None:
             from tokennorm.export.model_card import write_hub_folder
 

@@ -51,7 +51,7 @@ def model_card(
     task = 'image-segmentation' if masks else 'object-detection' if boxes else 'image-classification'
     fields = [
         'library_name: tokennorm',
-        f'license: {license_id}',
+        f'license: {json.dumps(license_id)}',
         f'pipeline_tag: {task}',
         f'tags: [tokennorm, {task}]',
     ]
@@ -69,7 +69,7 @@ def model_card(
         'Parameters and buffers': f'{sum(value.numel() for value in published["state_dict"].values()):,}',
         'TokenNorm': meta.get('tokennorm_version', _UNKNOWN),
     }
-    rows = [f'| {key} | {str(value).replace("|", "/")} |' for key, value in table.items()]
+    rows = [f'| {key} | {" ".join(str(value).replace("|", "/").split())} |' for key, value in table.items()]
     usage = [
         'Install TokenNorm with its extra `mm`, then:',
         '',
