@@ -25,6 +25,7 @@ constexpr int PIECE = 16;         // columns between one filter and the next ste
 constexpr int STRIP = 64;         // rows of windows, at least, where an image is cut into strips
 constexpr int TASKS = 8;          // images are cut into strips until there are that many tasks
 constexpr int CHUNK = 32;         // rows of tokens of a task that needs no filter
+constexpr int SHARE = 131072;     // elements of a thread, at least: a second thread costs as much time as 40,000
 constexpr double LOWEST = -19.9;  // exp of it is 2e-9 of a token's own weight: float32 resolves 6e-8
 constexpr double WIDEST = 0.7;  // share of a large grid's sides that filters may reach: matrix products are faster then
 constexpr int LARGE = 128 * 128;  // windows: their moments fill the caches
@@ -187,9 +188,7 @@ void run(const Call& c, int64_t tasks, F task) {
       for (int64_t i; (i = next++) < tasks;) task(i, scratch);
     } catch (const std::bad_alloc&) { failed = true; }
   };
-  const int64_t worth =
-      c.batch * c.tokens() * c.channels / 32768;  // starting a thread takes as long as that many elements
-  const int64_t threads = std::min({c.threads, tasks, worth + 1});
+  const int64_t threads = std::min({c.threads, tasks, c.batch * c.tokens() * c.channels / SHARE});
   std::vector<std::thread> others;
   try {
     for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
