@@ -1,21 +1,61 @@
-"""The transformer block, and the placements of its norms."""
+"""The transformer block, and Peri-LN's placement of its norms in every backbone."""
 
+from functools import partial
+
+import pytest
+import torch
 from torch import nn
 
-from tokennorm.backbones import ViT
+from tests.helpers.compare import assert_near
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.layers.block import Block
-from tokennorm.norms import LayerNorm
+from tokennorm.norms import DTN, LayerNorm
 
-PLACEMENTS = ('pre', 'post', 'pre+post')
 ARCH = dict(embed_dims=8, depths=2, num_heads=2, mlp_ratios=2)
-
-
-def vit(**kwargs):
-    return ViT(**dict(arch=ARCH, patch_size=8, pretrain_img_size=32, drop_path_rate=0.0) | kwargs)
+PYRAMID = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(2, 2), mlp_ratios=(2, 2))
+PVT_ARCH = dict(PYRAMID, sr_ratios=(2, 1))
+BACKBONES = {
+    'PVT': partial(PVT, PVT_ARCH, pretrain_img_size=32),
+    'PVTv2': partial(PVTv2, PVT_ARCH),
+    'Swin': partial(Swin, PYRAMID, window_size=3),
+    'ViT': partial(ViT, ARCH, patch_size=8, pretrain_img_size=32),
+}
 
 
 def test_default_block_has_the_published_parameters():
-    names = {name.split('.')[0] for name, _ in vit().blocks[0].named_parameters()}
-    assert names == {'norm1', 'attn', 'norm2', 'mlp'}
-    block = Block(LayerNorm(8), nn.Identity(), LayerNorm(8), nn.Identity(), drop_path=0.0)
+    vit = BACKBONES['ViT']()
+    assert {name.split('.')[0] for name, _ in vit.blocks[0].named_parameters()} == {'norm1', 'attn', 'norm2', 'mlp'}
+    block = Block(partial(LayerNorm, 8), nn.Identity(), nn.Identity(), drop_path=0.0)
     assert len(block.state_dict()) == 4
+
+
+def layer_norm(x, norm):
+    mean = x.mean(-1, keepdim=True)
+    return norm.weight * (x - mean) / (((x - mean) ** 2).mean(-1, keepdim=True) + norm.eps).sqrt() + norm.bias
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_peri_ln_normalizes_before_and_after_each_layer(name):
+    """x + Norm(Module(Norm(x))) in float64 (Kim et al., "Peri-LN", 2025), and gradients for every parameter."""
+    model = BACKBONES[name](norm_placement='peri', drop_path_rate=0.0)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.3)
+    block = (model.blocks if name == 'ViT' else model.stages[0].blocks)[0].double()
+    window = ((1, 1), None) if name == 'Swin' else ()
+    x = torch.randn(2, 5, 6, 8).double()
+    expected = x + layer_norm(block.attn(layer_norm(x, block.norm1), *window), block.post_norm1)
+    expected = expected + layer_norm(block.mlp(layer_norm(expected, block.norm2)), block.post_norm2)
+    assert_near('tokens', block(x, None, *window), expected, dtype=torch.float64)
+    sum(out.square().sum() for out in model.float()(torch.randn(1, 3, 32, 40))).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_norms_after_layers_leave_padding_out():
+    block = Block(partial(DTN, 8, 2), nn.Identity(), nn.Identity(), 0.0, 'peri')
+    x = torch.randn(1, 6, 7, 8)
+    assert_near('tokens', block(x, torch.tensor([[4, 5]]))[:, :4, :5], block(x[:, :4, :5]))
+
+
+def test_other_placements_are_refused():
+    with pytest.raises(ValueError, match="norm_placement='post' must be 'pre' or 'peri'"):
+        BACKBONES['PVT'](norm_placement='post')

@@ -1,9 +1,9 @@
 """ViT with norms after its layers (Dual PatchNorm's comparison), or Eq. 6 in its attention (DTN paper, Table 10a)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
@@ -46,39 +46,24 @@ class AblatedViT(ViT):
         return Eq6WindowAttention(self.embed_dims, num_heads, window)
 
     def _block(
-        self, attn: nn.Module, arch: Mapping[str, float], drop_path: float, build: Callable[[], nn.Module]
+        self,
+        attn: nn.Module,
+        arch: Mapping[str, float],
+        drop_path: float,
+        build: Callable[[], nn.Module],
+        norm_placement: Literal['pre', 'peri'],
     ) -> Block:
-        pre, post = (
-            [build() if kind in placement.split('+') else NoNorm() for placement in self.placements]
-            for kind in ('pre', 'post')
-        )
-        return PlacedBlock(pre, post, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path)
+        block = Block(build, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path, 'peri')
+        for i, placement in enumerate(self.placements, start=1):
+            for kind, name in (('pre', f'norm{i}'), ('post', f'post_norm{i}')):
+                if kind not in placement.split('+'):
+                    setattr(block, name, NoNorm())
+        return block
 
     def reset_parameters(self) -> None:
         """As `ViT`; the positions of Eq. 6 by Eq. 7."""
         super().reset_parameters()
         reset_eq6(self)
-
-
-class PlacedBlock(Block):
-    """`Block` whose norms are before or after the attention and the MLP, or both.
-
-    Args:
-        pre: Token normalization layers before the attention and before the MLP.
-        post: Those after them, before the residual connections.
-        attn, mlp, drop_path: As in `Block`.
-    """
-
-    def __init__(
-        self, pre: Sequence[nn.Module], post: Sequence[nn.Module], attn: nn.Module, mlp: nn.Module, drop_path: float
-    ) -> None:
-        super().__init__(pre[0], attn, pre[1], mlp, drop_path)
-        self.post_norm1, self.post_norm2 = post
-
-    def forward(self, x: Tensor, valid: Tensor | None = None, *attn_args: Any) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        x = x + self.drop_path(self.post_norm1(self.attn(self.norm1(x, valid), *attn_args), valid))
-        return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
 
 
 class Eq6Attention(Eq6, Attention):

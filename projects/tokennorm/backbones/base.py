@@ -199,6 +199,7 @@ class Pyramid(Backbone):
     - `token_norm_stages`: Leading stages that use `token_norm_cfg`.
     - `stem_cfg`: The first patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one.
     - `norm_cfg`: All other norms, except the first norm of Dual PatchNorm. None is as published.
+    - `norm_placement`: As in `Block`.
     - `with_cp`: Activation checkpointing: recompute blocks in the backward pass, to save memory.
 
     Args:

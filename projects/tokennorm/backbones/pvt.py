@@ -166,6 +166,7 @@ class PVT(Pyramid):
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
         pretrain_img_size: int | tuple[int, int] = 224,
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
@@ -207,11 +208,11 @@ class PVT(Pyramid):
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
             blocks = [
                 Block(
-                    norm1=token_norms[i](),
+                    token_norms[i],
                     attn=self._attention(i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    norm2=token_norms[i](),
                     mlp=Mlp(dims, arch['mlp_ratios'][i]),
                     drop_path=next(drop_paths),
+                    norm_placement=norm_placement,
                 )
                 for _ in range(arch['depths'][i])
             ]

@@ -139,6 +139,7 @@ class PVTv2(Pyramid):
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
         frozen_stages: int = -1,
@@ -175,11 +176,11 @@ class PVTv2(Pyramid):
             )
             blocks = [
                 Block(
-                    norm1=token_norms[i](),
+                    token_norms[i],
                     attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    norm2=token_norms[i](),
                     mlp=ConvMlp(dims, arch['mlp_ratios'][i], first_act=nn.ReLU() if arch['linear'] else nn.Identity()),
                     drop_path=next(drop_paths),
+                    norm_placement=norm_placement,
                 )
                 for _ in range(arch['depths'][i])
             ]

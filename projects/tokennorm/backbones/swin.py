@@ -208,6 +208,7 @@ class Swin(Pyramid):
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
         frozen_stages: int = -1,
@@ -242,11 +243,11 @@ class Swin(Pyramid):
                 patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
             blocks = [
                 Block(
-                    norm1=token_norms[i](),
+                    token_norms[i],
                     attn=WindowAttention(dims, arch['num_heads'][i], window_size),
-                    norm2=token_norms[i](),
                     mlp=Mlp(dims, arch['mlp_ratios'][i]),
                     drop_path=next(drop_paths),
+                    norm_placement=norm_placement,
                 )
                 for _ in range(arch['depths'][i])
             ]

@@ -60,6 +60,7 @@ class ViT(Backbone):
         stem_cfg: The patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one, without a norm.
         norm_cfg: All other norms, except those of the stem, which `stem_cfg` may set. None is as published: LayerNorm
             with eps 1e-6. (The DTN authors' classifiers use 1e-5.)
+        norm_placement: As in `Block`.
         pretrain_img_size: Side, or height and width, of the images that the position embedding is made for, in pixels.
             For other images it is resized, bicubic with antialiasing as in timm.
         window_size: Side of the attention's windows, in tokens, for 'featmap'.
@@ -94,6 +95,7 @@ class ViT(Backbone):
         l_dtn: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
         pretrain_img_size: int | tuple[int, int] = 224,
         window_size: int = 14,
         global_indices: Sequence[int] | None = None,
@@ -158,7 +160,7 @@ class ViT(Backbone):
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm)
+            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm, norm_placement)
             for i, attn in enumerate(attentions)
         )
         if out_type == 'cls_token':
@@ -173,11 +175,15 @@ class ViT(Backbone):
         return WindowAttention(self.embed_dims, num_heads, window, rel_pos is not None)
 
     def _block(
-        self, attn: nn.Module, arch: Mapping[str, float], drop_path: float, build: Callable[[], nn.Module]
+        self,
+        attn: nn.Module,
+        arch: Mapping[str, float],
+        drop_path: float,
+        build: Callable[[], nn.Module],
+        norm_placement: Literal['pre', 'peri'],
     ) -> Block:
-        """A block whose two norms `build` builds."""
-        norm1, norm2 = build(), build()
-        return Block(norm1, attn, norm2, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path)
+        """A block whose norms `build` builds."""
+        return Block(build, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path, norm_placement)
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:

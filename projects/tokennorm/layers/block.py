@@ -1,6 +1,7 @@
 """The transformer block of all backbones."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -22,32 +23,39 @@ class Block(nn.Module):
     """Norm, attention, norm, MLP, each pair with a residual connection.
 
     Args:
-        norm1: Token normalization layer before the attention, called as `norm1(x, valid)`.
+        build_norm: Builds a token normalization layer, which is called as `norm(x, valid)`.
         attn: Attention, called as `attn(x, *attn_args)`.
-        norm2: Token normalization layer before the MLP.
         mlp: MLP, (B, H, W, C) -> (B, H, W, C).
         drop_path: Stochastic depth rate of both branches.
+        norm_placement: 'pre' has norms before the attention and the MLP. 'peri' also has norms after them, before the
+            residual connections: x + Norm(Module(Norm(x))) (Kim et al., "Peri-LN", 2025).
+
+    Raises:
+        ValueError: for another `norm_placement`.
     """
 
     def __init__(
         self,
-        norm1: nn.Module,
+        build_norm: Callable[[], nn.Module],
         attn: nn.Module,
-        norm2: nn.Module,
         mlp: nn.Module,
         drop_path: float,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
     ) -> None:
         super().__init__()
-        self.norm1 = norm1
+        if norm_placement not in ('pre', 'peri'):
+            raise ValueError(f"norm_placement={norm_placement!r} must be 'pre' or 'peri'")
+        self.norm1 = build_norm()
         self.attn = attn
-        self.norm2 = norm2
+        self.norm2 = build_norm()
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
+        self.post_norm1, self.post_norm2 = (build_norm() if norm_placement == 'peri' else NoNorm() for _ in range(2))
 
     def forward(self, x: Tensor, valid: Tensor | None = None, *attn_args: Any) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
-        x = x + self.drop_path(self.attn(self.norm1(x, valid), *attn_args))
-        return x + self.drop_path(self.mlp(self.norm2(x, valid)))
+        x = x + self.drop_path(self.post_norm1(self.attn(self.norm1(x, valid), *attn_args), valid))
+        return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
 
 
 def run_block(block: nn.Module, *args: Any, recompute: bool) -> Tensor:
