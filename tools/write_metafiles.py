@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tokennorm.published import published_detector
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / 'configs' / 'results.yml'
 IMAGE = {'coco': (800, 1280), 'in1k': (224, 224)}  # height and width at which FLOPs are counted
@@ -121,34 +123,40 @@ def count(folder: str, name: str) -> dict[str, int]:
 
 HEADING = """# Model zoo
 
-All configs of COCO and ImageNet. This project has not trained on either, so it reports no results of its own here;
-trial and demo configs are in [choose a config](guides/configs.md).
+`tokennorm train --data DIR` [chooses a config](guides/configs.md). This page lists all of them. This project has not
+trained on COCO or ImageNet: results on these are those of their authors.
 
 ## Support matrix
 
 {matrix}
-Each entry is a config file. LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual
-PatchNorm in the stem. `star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels. Other
-combinations are options:
+LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
+`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels. PVT with DTN has the heads
+(4, 4, 5, 8) ([why](concepts/dtn.md#options)). Other combinations are options:
 
 ```bash
-# another normalizer or stem, random initialization
---cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed \\
-    model.backbone.init_cfg=None
+# another normalizer or stem; --init FILE for weights that fit it
+--init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
 # Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
 --cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
-# random initialization, or other weights
---init none
---init FILE
 ```
 
-PVT with DTN has the heads (4, 4, 5, 8) of the DTN authors' code, PVT with LayerNorm its own (1, 2, 5, 8), for which
-weights are published. The paper does not state its heads. With fewer than four heads
-[Eq. 7](concepts/dtn.md#equations) centers each head on its own token.
+In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
+800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
+or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
+paper states.
+"""
+FOOTER = """
+## Trials, demo, segmentation
 
-In the tables below parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
-800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. The column
-"DTN paper" quotes the authors' results: box AP, or box / mask AP, on COCO val2017; top-1 accuracy on ImageNet-1k.
+| config | use it for | result |
+|---|---|---|
+| `trial/*` | your own photographs, on a CPU | [hardware and time](get_started/train.md#hardware-and-time) |
+| `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 50.6 |
+| `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | [appendix](study/appendix.md) |
+| `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
+| `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
+| `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |
+| `segmentation/*` | [semantic segmentation](guides/other_tasks.md#segmentation) | not trained |
 """
 
 
@@ -176,18 +184,57 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
     return text
 
 
+def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> str:
+    """What a config is for, in a few words.
+
+    Args:
+        folder: The folder of the config.
+        name: The name of the config.
+        table: The table of the DTN paper that has the model.
+        pretrained: Backbones with their variants, such as 'PVT-T DTN', that detectors load.
+    """
+    parts = NAME.fullmatch(name)
+    variant = VARIANTS[parts['variant']]
+    if folder == 'imagenet':
+        if not re.match('pvt|swin|vit', parts['backbone']):
+            return 'a third-party model with DTN'
+        if variant == 'LN':
+            return 'the baseline of pretraining with DTN or DPN'
+        if f'{backbone_of(parts["backbone"])} {variant}' in pretrained:
+            return f'pretraining for detectors with {variant}'
+        return f'Table {table} of the DTN paper' if table else "the ViTs of Dual PatchNorm's paper"
+    if variant != 'LN':
+        return f'detection after pretraining with {variant}'
+    published = published_detector(name)
+    aps = [f'{ap:.1f}' for ap in (published.box_ap, published.mask_ap) if ap is not None] if published else []
+    weights = 'pretrained weights' if folder == 'timm' else 'ImageNet weights'
+    if published:
+        weights = f'COCO weights (AP {" / ".join(aps)})'
+    return f'own data, {"one GPU, " if "accum" in name else ""}from {weights}'
+
+
 def index(results: dict[str, dict[str, Entry]]) -> str:
     """The text of docs/configs.md."""
+    detectors = [NAME.fullmatch(name) for folder in ('pvt', 'pvt_v2', 'swin', 'vit') for name in results[folder]]
+    pretrained = {f'{backbone_of(parts["backbone"])} {VARIANTS[parts["variant"]]}' for parts in detectors}
     text = HEADING.format(matrix=support_matrix(results))
     for folder, (title, _, _) in COLLECTIONS.items():
-        text += f'\n## {title}\n\n| config | parameters (M) | FLOPs (G) | DTN paper |\n|---|---|---|---|\n'
+        columns = ['config', 'use it for', 'parameters (M)', 'FLOPs (G)']
+        has_paper = any('paper' in entry for entry in results[folder].values())
+        columns += ['DTN paper'] if has_paper else []
+        text += f'\n## {title}\n\n| {" | ".join(columns)} |\n{"|---" * len(columns)}|\n'
         for name, entry in results[folder].items():
             parameters, flops = entry.get('parameters', 0) / 1e6, entry.get('flops', 0) / 1e9
             values = [f'{value:.1f}' for value in entry.get('paper', ())]
-            reported = ' / '.join(values[:1] if folder == 'imagenet' else values)
-            link = f'[{name}](../configs/{folder}/{name}.py)'
-            text += f'| {link} | {parameters:.1f} | {flops:.1f} | {reported} |\n'
-    return text
+            cells = [
+                f'[{name}](../configs/{folder}/{name}.py)',
+                use_of(folder, name, entry.get('table'), pretrained),
+                f'{parameters:.1f}',
+                f'{flops:.1f}',
+                ' / '.join(values[:1] if folder == 'imagenet' else values),
+            ]
+            text += f'| {" | ".join(cells[: len(columns)])} |\n'
+    return text + FOOTER
 
 
 def generated(results: dict[str, dict[str, Entry]]) -> dict[Path, str]:
