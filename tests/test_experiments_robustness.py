@@ -489,6 +489,12 @@ def test_images_too_small_stop_with_their_name(classifier, tmp_path):
         run([*classifier, '--data', tmp_path / 'tiny', '--corruptions', 'fog'], tmp_path)
 
 
+def test_results_that_cannot_be_written_stop_at_once(tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(SystemExit, match=r'^error: the folder .*file cannot be created'):
+        run(['none.py', 'none.pth', '--out', tmp_path / 'file' / 'x.json'], tmp_path)
+
+
 @pytest.fixture(scope='module')
 def detector(tmp_path_factory):
     folder = tmp_path_factory.mktemp('detector')

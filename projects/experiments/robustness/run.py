@@ -29,6 +29,7 @@ from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.messages import UserError, user_errors
+from tokennorm.output_dir import check_output_file
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
@@ -111,6 +112,8 @@ def evaluate(args: argparse.Namespace) -> None:
     """Evaluates what the arguments ask for, and prints the report."""
     cells = [(corruption, severity) for corruption in args.corruptions for severity in args.severities]
     with user_errors(ImportError, RuntimeError, OSError, ValueError):
+        if args.out is not None:
+            check_output_file(args.out)
         test, results, baseline = prepare(args, cells)
         if args.show_dir is not None and cells:
             draw(test, args)
