@@ -82,7 +82,8 @@ def _forget_visualizer(cfg: Config) -> None:
     """Has Runner build a new visualizer: that of an earlier run in this process writes into that run's folder."""
     visualizer = cfg.get('visualizer') or {}
     if 'name' in visualizer:
-        VISUALIZERS.get(visualizer['type'])._instance_dict.pop(visualizer['name'], None)
+        with VISUALIZERS.switch_scope_and_registry(None) as visualizers:
+            visualizers.get(visualizer['type'])._instance_dict.pop(visualizer['name'], None)
 
 
 def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, init_cfg: Any) -> None:
