@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -95,6 +96,19 @@ def demo_trained(demo_data, tmp_path_factory):
     work_dir = tmp_path_factory.mktemp('work')
     tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(demo_data)])
     return work_dir
+
+
+@pytest.fixture(scope='session')
+def exported(tmp_path_factory):
+    """RetinaNet with one feature map, and its ONNX file for one size: a graph for any size takes ten times as long."""
+    from tests.helpers.exporting import build, config, write
+
+    logging.getLogger('torch.__trace').setLevel(logging.WARNING)  # pytest would format thousands of records
+    torch.manual_seed(0)
+    cfg = config(strides=(4,))
+    cfg.model.neck = None
+    model = build(cfg)
+    return model, write(cfg, model, tmp_path_factory.mktemp('export') / 'tiny.onnx', dynamic=False)
 
 
 @pytest.fixture

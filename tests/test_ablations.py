@@ -22,14 +22,12 @@ DTN_TABLE, PVT_TABLE, DPN_TABLE, TABLE_3 = (
 SMALL_STAR = "model.backbone.arch='small*' model.head.in_channels=432 "
 
 
-def build(config, line, arch=None):
-    """The classifier on the meta device, or its backbone of another `arch` on the CPU."""
+def build(config, line):
+    """The classifier on the meta device."""
     options = dict(option.split('=', 1) for option in shlex.split(line))
     cfg = Config.fromfile(ROOT / 'configs' / 'imagenet' / config)
     cfg.merge_from_dict({key: DictAction._parse_iterable(value) for key, value in options.items()})
     mmpretrain.utils.register_all_modules(init_default_scope=False)
-    if arch:
-        return MODELS.build(cfg.model.backbone | dict(arch=arch))
     with DefaultScope.overwrite_default_scope('mmpretrain'), torch.device('meta'):
         return MODELS.build(cfg.model)
 
@@ -93,15 +91,3 @@ def test_a_normalizer_of_table_3_is_in_all_blocks(title, line, config):
     assert len(norms) == 25
     assert {type(norm) for norm in norms} == {MODELS.get(f'tokennorm.{title}')}
     assert backbone.l_dtn == 0
-
-
-@pytest.mark.parametrize(('title', 'line'), TABLE_3, ids=[title for title, _ in TABLE_3])
-def test_a_normalizer_of_table_3_trains(title, line):
-    small = 'model.backbone.pretrain_img_size=32 '
-    backbone = build(
-        'vit-small_8xb128_in1k.py', small + line, arch=dict(embed_dims=48, depth=2, num_heads=3, mlp_ratio=1)
-    )
-    (out,) = backbone(torch.randn(3, 3, 32, 32))
-    out.square().mean().backward()
-    assert out.isfinite().all()
-    assert [name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []

@@ -101,13 +101,6 @@ def test_principal_components_are_those_of_numpy():
     np.testing.assert_allclose(again.flip(0), points, rtol=1e-9)
 
 
-def test_first_component_lies_along_a_line():
-    tokens = torch.tensor([0.0, 1.0, 5.0])[:, None] * torch.tensor([3.0, 4.0])
-    points, shares = principal_components(tokens)
-    torch.testing.assert_close(points[:, 0], torch.tensor([-10.0, -5.0, 15.0]))
-    torch.testing.assert_close(shares, torch.tensor([1.0, 0.0]))
-
-
 def test_mean_cosine():
     """Of the pairs of (1, 0), (2, 0) and (0, 3) one is parallel and two are at right angles."""
     assert mean_cosine(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])) == pytest.approx(1 / 3)

@@ -30,11 +30,6 @@ def test_a_scale_is_at_the_place_of_its_pixel():
     assert ratio == pytest.approx(scales[1, 2, 0].item(), rel=1e-4)
 
 
-def test_a_model_without_that_norm_is_named():
-    with pytest.raises(ValueError, match='no DualPatchEmbed with a norm before its projection'):
-        patch_scales(DualPatchEmbed(3, 8, 4, norms='post'))
-
-
 def test_the_figure_of_a_config(tmp_path, capsys):
     from tokennorm.cli.analyze import main
 

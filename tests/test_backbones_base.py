@@ -52,8 +52,7 @@ def test_registry_output_shapes_and_feature_info(cls):
 
 
 @of_every_form
-@of_every_norm
-@pytest.mark.parametrize('stem', ['PatchEmbed', 'DualPatchEmbed'])
+@pytest.mark.parametrize(('norm', 'stem'), [('LN', 'PatchEmbed'), ('DTN', 'DualPatchEmbed')])
 def test_every_parameter_gets_a_gradient_at_an_odd_size(cls, kwargs, norm, stem):
     model = build(cls, token_norm_cfg=dict(type=norm), stem_cfg=dict(type=stem), in_channels=4, **kwargs)
     outs = model(torch.randn(2, 4, 75, 101))
@@ -243,28 +242,13 @@ DTN_CFG = dict(type='DTN')
 @pytest.mark.parametrize(
     ('cls', 'kwargs', 'message'),
     [
-        (PVT, dict(arch='tny'), "arch='tny' must be one of tiny, .* or a dict"),
-        (PVT, dict(arch=ARCH | dict(sr_ratios=[4, 2, 0])), 'sr_ratios'),
-        (PVT, dict(arch=ARCH | SR_RATIOS | dict(depths=[2, 2])), 'one entry per stage'),
-        (PVT, dict(out_indices=(0, 3)), r'out_indices=\(0, 3\) must be in 0 to 2'),
-        (PVT, dict(out_indices=()), 'at least one stage'),
-        (PVT, dict(norm_cfg=dict(type='BN2d')), 'BatchNorm2d does not normalize token grids'),
         (PVT, dict(out_type='cls_token', token_norm_cfg=DTN_CFG, token_norm_stages=3), 'class token'),
-        (Swin, dict(out_type='tokens'), "out_type='tokens' must be 'featmap' or"),
-        (ViT, dict(out_type='avg_featmap'), "out_type='avg_featmap' must be 'featmap' or 'cls_token'"),
-        (ViT, dict(arch='tny'), r"arch='tny' must be one of .*base\* or a dict"),
-        (ViT, dict(arch=VIT_ARCH | dict(mlp_ratios=-2.5)), 'mlp_ratios=-2.5 must be positive'),
-        (ViT, dict(global_indices=(0, 4)), r'global_indices=\(0, 4\) must be in 0 to 3'),
-        (ViT, dict(rel_pos=0), r'rel_pos=\(0, 0\) must be in 1'),
-        (ViT, dict(rel_pos=(4, 4, 4)), r'rel_pos=\(4, 4, 4\) must be one side or \(height, width\)'),
         (ViT, dict(rel_pos=4, out_type='cls_token'), r"rel_pos=\(4, 4\) must .* None for out_type='cls_token'"),
-        (ViT, dict(l_dtn=5), r'l_dtn=\(5,\) must be in 0 to 4'),
         (ViT, dict(l_dtn=4, out_type='cls_token'), 'l_dtn=4 below the depth'),
         (ViT, dict(token_norm_cfg=DTN_CFG, out_type='cls_token'), 'l_dtn=4 below the depth'),
-        (ViT, dict(autocast_dtype='bf16'), "autocast_dtype='bf16' must be 'bfloat16', 'float16' or None"),
     ],
 )
-def test_messages_of_wrong_arguments(cls, kwargs, message):
+def test_arguments_that_contradict_each_other(cls, kwargs, message):
     """`test_bad_arguments.py` has all arguments of all backbones."""
     with pytest.raises(ValueError, match=message):
         build(cls, **kwargs)

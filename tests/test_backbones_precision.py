@@ -9,10 +9,9 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.helpers.backbones import BACKBONES, build
-from tests.helpers.cases import slow
 from tests.helpers.pvt import ARCH
 from tests.helpers.samples import sample_with_two_objects
-from tokennorm.backbones import ViT
+from tokennorm.backbones import PVT, Swin, ViT
 
 # Largest difference of a map, relative to its largest entry: some units in the last place of each.
 TOLERANCE = {'bfloat16': 3e-2, 'float16': 4e-3}
@@ -27,17 +26,17 @@ def record_dtypes(model):
     return dtypes
 
 
+CLASSIFIER = dict(out_type='cls_token', l_dtn=2, norm_cfg=dict(type='LN'))
+
+
 @pytest.mark.parametrize(
-    ('norm', 'dtype'),
+    ('cls', 'kwargs', 'norm', 'dtype'),
     [
-        *((norm, 'bfloat16') for norm in ('LN', 'DTN', 'BN', 'PowerNorm', 'DyT')),
-        ('DTN', 'float16'),
-        *(slow(norm, 'float16') for norm in ('LN', 'BN', 'PowerNorm', 'DyT')),
+        *((cls, {}, 'DTN', 'bfloat16') for cls in BACKBONES),
+        (ViT, CLASSIFIER, 'DTN', 'bfloat16'),
+        *((PVT, {}, norm, 'bfloat16') for norm in ('LN', 'BN', 'PowerNorm', 'DyT')),
+        *((cls, {}, 'DTN', 'float16') for cls in (Swin, ViT)),
     ],
-)
-@pytest.mark.parametrize(
-    ('cls', 'kwargs'),
-    [*((cls, {}) for cls in BACKBONES), (ViT, dict(out_type='cls_token', l_dtn=2, norm_cfg=dict(type='LN')))],
 )
 def test_maps_are_float32_and_near_those_of_float32(cls, kwargs, norm, dtype):
     kwargs = dict(token_norm_cfg=dict(type=norm), norm_cfg=dict(type=norm)) | kwargs

@@ -5,14 +5,13 @@ import ast
 import pytest
 import torch
 import torch.nn.functional as F
-from mmdet.models.backbones.pvt import pvt_convert
 from torch import nn
 
 from tests.helpers.compare import assert_near
-from tests.helpers.pvt_v2 import ARCH, mmdets_model, published_layout, small_pvt_v2, timms_model
+from tests.helpers.pvt_v2 import ARCH, mmdets_model, small_pvt_v2, timms_model
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVTv2
-from tokennorm.checkpoints import from_published_dtn, from_published_pvt_v2
+from tokennorm.checkpoints import from_published_pvt_v2
 
 SIZES = [(224, 224), (161, 223)]
 
@@ -74,51 +73,3 @@ def test_initial_convolutions_are_the_published_ones():
             fan_out = module.kernel_size[0] ** 2 * module.out_channels / module.groups
             assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.15), name
             assert (module.bias == 0).all(), name
-
-
-@pytest.mark.parametrize('layout', ['published', 'timm', 'mmdet', 'ours'])
-def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
-    if layout == 'timm':
-        content = timms_model().state_dict()
-    elif layout == 'mmdet':
-        content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
-    else:
-        source = randomize(small_pvt_v2())
-        content = source.state_dict() if layout == 'ours' else published_layout(source)
-    torch.save({'state_dict': content}, tmp_path / 'pvt_v2.pth')
-    model = small_pvt_v2(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'pvt_v2.pth')))
-    start = {key: value.clone() for key, value in model.state_dict().items()}
-    model.init_weights()
-    assert [key for key, value in model.state_dict().items() if torch.equal(value, start[key])] == []
-    if layout == 'mmdet':  # which is what mmdet itself makes of the published layout
-        again = pvt_convert(published_layout(model))
-        assert all(torch.equal(value, content[f'backbone.{key}']) for key, value in again.items())
-    elif layout != 'timm':
-        assert all(torch.equal(value, model.state_dict()[key]) for key, value in source.state_dict().items())
-
-
-def test_published_dtn_in_published_pvt_v2_fills_the_backbone():
-    model = small_pvt_v2(token_norm_cfg=dict(type='DTN', form='published'))
-    published = {}
-    for key, value in published_layout(model).items():
-        if key.endswith('.position'):
-            square, dx, dy = value.unbind(-1)
-            published[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
-            published[key.replace('position', 'pos_proj.bias')] = torch.randn(len(value))
-        else:
-            published[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
-    converted = from_published_dtn(from_published_pvt_v2(published))
-    assert set(converted) == set(model.state_dict())
-    assert all(torch.equal(value, model.state_dict()[key]) for key, value in converted.items())
-
-
-def test_from_published_pvt_v2_is_pure_and_names_foreign_keys():
-    published = published_layout(small_pvt_v2())
-    before = dict(published)
-    assert set(from_published_pvt_v2(published)) == set(small_pvt_v2().state_dict())
-    assert list(published.items()) == list(before.items())
-    foreign = {'layer1.weight': torch.ones(1)}
-    assert from_published_pvt_v2(foreign) == foreign
-    for known in (published, timms_model().state_dict(), mmdets_model().state_dict()):
-        with pytest.raises(ValueError, match='layer1'):
-            from_published_pvt_v2(known | foreign)

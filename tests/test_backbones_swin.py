@@ -12,7 +12,6 @@ from tests.helpers.compare import assert_near
 from tests.helpers.swin import ARCH, mmdets_model, published_layout, small_swin, timms_model
 from tests.helpers.weights import randomize
 from tokennorm.backbones import Swin
-from tokennorm.backbones.swin import relative_positions, shift_mask
 from tokennorm.checkpoints import from_published_swin, load_pretrained
 from tokennorm.layers.attention import attend_with_bias
 
@@ -95,31 +94,6 @@ def test_attention_with_bias_is_the_same_without_gradient(num_masks):
     assert attend_with_bias(*(t.bfloat16() for t in (q, k, v, bias.detach()))).dtype == torch.bfloat16
 
 
-def test_relative_positions_number_the_offsets():
-    index = relative_positions(3)
-    offsets = {}
-    for query in range(9):
-        for key in range(9):
-            offset = (query // 3 - key // 3, query % 3 - key % 3)
-            assert offsets.setdefault(offset, index[query, key].item()) == index[query, key]
-    assert sorted(offsets.values()) == list(range(25))
-    assert (offsets[-2, -2], offsets[0, 0], offsets[0, 1], offsets[1, 0]) == (0, 12, 13, 17)
-
-
-def test_shift_mask_connects_original_neighbors():
-    height, width, window, shift = 6, 9, 3, (1, 2)
-    mask = shift_mask((height, width), window, shift, torch.zeros(1, dtype=torch.float64))
-    assert mask.dtype == torch.float64
-    assert mask.shape == (6, 9, 9)
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij')
-    rolled = torch.stack([y, x]).roll((-1, -2), dims=(1, 2))
-    y, x = rearrange(rolled, 'two (h wh) (w ww) -> two (h w) (wh ww)', wh=window, ww=window)
-    near = ((y[:, :, None] - y[:, None]).abs() < window) & ((x[:, :, None] - x[:, None]).abs() < window)
-    assert torch.equal(mask == 0, near)
-    assert torch.equal(mask == -torch.inf, ~near)
-    assert (shift_mask((height, width), window, (0, 0), mask) == 0).all()
-
-
 def test_initial_bias_tables():
     model = small_swin(arch=dict(ARCH, embed_dims=[16, 32, 64, 128]))
     assert 0.015 < model.stages[3].blocks[0].attn.relative_position_bias_table.std() < 0.025
@@ -134,26 +108,6 @@ def test_checkpoint_conversion_agrees_with_mmdet():
     again = from_published_swin(theirs.state_dict())
     assert set(again) == set(ours.state_dict())
     assert all(torch.equal(value, again[key]) for key, value in ours.state_dict().items())
-
-
-@pytest.mark.parametrize('layout', ['published', 'classifier', 'timm', 'mmdet', 'ours'])
-def test_checkpoints_of_every_layout_fill_the_backbone(tmp_path, layout):
-    if layout == 'timm':
-        content = timms_model().state_dict()
-    elif layout == 'mmdet':
-        content = {f'backbone.{key}': value for key, value in mmdets_model().state_dict().items()}
-    else:
-        source = randomize(small_swin())
-        content = source.state_dict() if layout == 'ours' else published_layout(source, layout == 'classifier')
-    torch.save({'model': content}, tmp_path / 'swin.pth')
-    model = small_swin(init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'swin.pth')), out_indices=(1, 3))
-    start = {key: value.clone() for key, value in model.state_dict().items()}
-    model.init_weights()
-    untouched = [key for key, value in model.state_dict().items() if torch.equal(value, start[key])]
-    fresh = [f'stages.{i}.norm.{kind}' for i in range(4) for kind in ('weight', 'bias')]
-    assert untouched == (fresh if layout in ('classifier', 'timm') else [])
-    if layout in ('published', 'ours'):
-        assert all(torch.equal(value, model.state_dict()[key]) for key, value in source.state_dict().items())
 
 
 def test_last_norm_of_classifier_or_last_output_norm(tmp_path):
@@ -189,15 +143,3 @@ def test_classifier_and_detection_checkpoints_convert_both_ways():
     for model, out_type in ((classifier, 'avg_featmap'), (detection, 'featmap')):
         same = from_published_swin(model.state_dict(), out_type)
         assert all(torch.equal(value, same[name]) for name, value in model.state_dict().items())
-
-
-def test_from_published_swin_is_pure_and_names_foreign_keys():
-    published = published_layout(small_swin(), classifier=True)
-    before = dict(published)
-    assert set(from_published_swin(published)) == set(small_swin().state_dict())
-    assert list(published.items()) == list(before.items())
-    foreign = {'layer1.weight': torch.ones(1)}
-    assert from_published_swin(foreign) == foreign
-    for known in (published, timms_model().state_dict(), mmdets_model().state_dict()):
-        with pytest.raises(ValueError, match='layer1'):
-            from_published_swin(known | foreign)

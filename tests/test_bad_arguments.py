@@ -1,6 +1,6 @@
 """Arguments that cannot be right are ValueErrors that name them, when a backbone, neck, stem or norm is built."""
 
-import re
+from itertools import product
 
 import pytest
 
@@ -41,17 +41,12 @@ OWN = dict(
 )
 
 
-def cases():
-    for backbone in ARCHS:
-        for name, values in (NOT_ALLOWED | OWN[backbone]).items():
-            for value in values:
-                yield backbone, name, value
-
-
-@pytest.mark.parametrize(('backbone', 'name', 'value'), list(cases()))
-def test_backbones(backbone, name, value):
-    with pytest.raises(ValueError, match=rf'{name}|pool=(0|2.5) must'):
-        getattr(backbones, backbone)(**dict(arch=ARCHS[backbone]) | {name: value})
+@pytest.mark.parametrize('backbone', ARCHS)
+def test_backbones(backbone):
+    for name, values in (NOT_ALLOWED | OWN[backbone]).items():
+        for value in values:
+            with pytest.raises(ValueError, match=rf'{name}|pool=(0|2.5) must'):
+                getattr(backbones, backbone)(**dict(arch=ARCHS[backbone]) | {name: value})
 
 
 @pytest.mark.parametrize('backbone', ARCHS)
@@ -63,9 +58,8 @@ def test_a_row_has_the_keys_of_the_table_and_no_others(backbone):
 
 
 @pytest.mark.parametrize('backbone', ARCHS)
-@pytest.mark.parametrize('value', [(0, 1), (1,), 'ab', None, (1.5, 1), 0, -1, 'a'])
-def test_rows_of_an_architecture(backbone, value):
-    for key in ARCHS[backbone]:
+def test_rows_of_an_architecture(backbone):
+    for key, value in product(ARCHS[backbone], [(0, 1), (1,), 'ab', None, (1.5, 1), 0, -1, 'a']):
         if key == 'mlp_ratios' and value == (1.5, 1):
             continue  # a fractional width is allowed
         with pytest.raises(ValueError, match=rf'{backbone}: .*{key}'):
@@ -77,34 +71,17 @@ def test_heads_that_do_not_divide_the_channels():
         backbones.PVT(dict(ARCHS['PVT'], num_heads=(1, 3)))
     with pytest.raises(ValueError, match='ViT: num_heads=3 must divide embed_dims=8'):
         backbones.ViT(dict(ARCHS['ViT'], num_heads=3))
-    with pytest.raises(ValueError, match='DTN: num_heads=3 must divide num_features=8'):
-        build_norm(dict(type='DTN', num_heads=3), 8)
     with pytest.raises(ValueError, match=r'DTN: num_heads=\(1, 2\) must divide num_features=8'):
         build_norm(dict(type='DTN', num_heads=(1, 2)), 8)
-
-
-def test_pools():
-    with pytest.raises(ValueError, match=r"DTN: pool='2' must be an integer"):
-        build_norm(dict(type='DTN', pool='2'), 8)
-    for pool in ('(4,2)', 'avg', (4, 2, 1)):
-        message = rf'PVT: pool={re.escape(repr(pool))} must be an integer, in tokens, or 2 of them, one per stage'
-        with pytest.raises(ValueError, match=message):
-            backbones.PVT(ARCHS['PVT'], token_norm_cfg=dict(type='DTN', pool=pool))
 
 
 def test_nearest_names():
     with pytest.raises(ValueError, match=r"arch='tinny' must be one of tiny, .* \(did you mean tiny\?\)"):
         backbones.Swin('tinny')
-    with pytest.raises(ValueError, match=r"arch='smal' must be one of tiny, .* \(did you mean small\?\)"):
-        backbones.ViT('smal')
-    with pytest.raises(ValueError, match=r"norm_cfg: no type 'BatchNorn' .* \(did you mean BatchNorm\?\)"):
-        build_norm(dict(type='BatchNorn'), 8)
     with pytest.raises(
         ValueError, match=r"norm_cfg: DTN has no argument 'pol' \(did you mean pool\?\); it has num_feat"
     ):
         build_norm(dict(type='DTN', pol=2), 8)
-    with pytest.raises(ValueError, match=r"DualPatchEmbed has no argument 'patch_siz' \(did you mean patch_size\?\)"):
-        build_stem(dict(type='DualPatchEmbed', patch_siz=4))
     pytest.importorskip('timm')
     with pytest.raises(ValueError, match=r"model_name='pvt_v2_b00' .* \(did you mean pvt_v2_b0\?\)"):
         backbones.TimmBackbone('pvt_v2_b00')
@@ -139,10 +116,10 @@ def test_norms(cfg, message):
 
 
 @pytest.mark.parametrize('name', ['in_channels', 'out_channels', 'num_outs', 'start_level'])
-@pytest.mark.parametrize('value', [-1, 'a', None, 0.5])
-def test_necks(name, value):
-    with pytest.raises(ValueError, match=f'SimpleFeaturePyramid: {name}='):
-        SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})
+def test_necks(name):
+    for value in (-1, 'a', None, 0.5):
+        with pytest.raises(ValueError, match=f'SimpleFeaturePyramid: {name}='):
+            SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,16 @@ def test_backbones_prints_time_and_memory_of_each_host():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+def test_dtn_runs_in_every_dtype(tmp_path, dtype):
+    command = [sys.executable, BENCHMARKS / 'dtn.py', '--only', 's4, 224', '--seconds', '0.05', '--threads', '1']
+    run = subprocess.run([*command, '--dtype', dtype, '--out', tmp_path], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert 'PVT s4, 224' in run.stdout
+    assert list(tmp_path.glob('*.csv'))
+
+
+@pytest.mark.slow
 def test_detector_step_prints_the_share_of_dtn(monkeypatch, capsys):
     names = ['pvt/retinanet_pvt-t_fpn_1x_coco', 'pvt/retinanet_pvt-t-dtn_fpn_1x_coco']
     monkeypatch.syspath_prepend(BENCHMARKS)

@@ -62,8 +62,3 @@ def test_timm_names_are_those_of_the_hub_unless_a_file_has_them(cache, tmp_path,
 def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
     with pytest.raises(ConnectionError, match=f'{name} could not be fetched: it is not in the local cache.*Download '):
         pretrained(name)
-
-
-def test_a_name_that_the_hub_does_not_allow_is_an_error(cache):
-    with pytest.raises(ConnectionError, match=r'hf-hub:a/b/c could not be fetched: .*a/b/c'):
-        find_checkpoint('hf-hub:a/b/c')

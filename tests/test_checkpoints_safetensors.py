@@ -2,9 +2,6 @@
 
 import json
 import struct
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ from mmengine.runner import checkpoint as loaders
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
+from tests.helpers.http import serve
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict, trained_classes
@@ -86,30 +84,22 @@ def test_a_url_of_it_is_read(tmp_path, monkeypatch):
     (tmp_path / 'b').mkdir()
     for name, value in (('a.safetensors', 1.0), ('b/a.safetensors', 2.0)):
         (tmp_path / name).write_bytes(to_bytes(dict(state_dict={'weight': torch.full((2,), value)}), '.safetensors'))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f'http://127.0.0.1:{server.server_port}'
+    with serve(tmp_path) as url:
         assert torch.equal(read_state_dict(f'{url}/a.safetensors?download=true')['weight'], torch.ones(2))
         assert read_state_dict(f'{url}/b/a.safetensors')['weight'].tolist() == [2, 2], 'not the file of the same name'
         with pytest.raises(ConnectionError, match=r'none.safetensors could not be fetched'):
             read_state_dict(f'{url}/none.safetensors')
-        server.shutdown()
 
 
-def header_only(text, length=None, tensors=b'\0' * 8):
-    return struct.pack('<Q', len(text) if length is None else length) + text.encode() + tensors
+def header_only(text):
+    return struct.pack('<Q', len(text)) + text.encode() + b'\0' * 4
 
 
 ENTRY = '"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 DAMAGED = {
-    'empty': (b'', 'header too small'),
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
     'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
-    'oversized header': (header_only('{}', 2**40), 'header too large'),
-    'duplicate key': (header_only(f'{{{ENTRY},{ENTRY}}}', None, b'\0' * 4), 'the header has the key weight twice'),
-    'wrong size': (header_only('{' + ENTRY.replace('[1]', '[2]') + '}'), 'invalid shape'),
-    'not JSON': (header_only('{"weight":'), 'invalid JSON in header'),
+    'duplicate key': (header_only(f'{{{ENTRY},{ENTRY}}}'), 'the header has the key weight twice'),
     'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'header too large'),
 }
 

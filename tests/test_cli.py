@@ -29,11 +29,6 @@ def test_help_lists_the_subcommands(capsys):
         assert f'\n  {name} ' in text
 
 
-def test_an_unknown_subcommand_gets_the_nearest_name():
-    with pytest.raises(SystemExit, match=r"error: no subcommand 'trian' \(did you mean train\?\)"):
-        main(['trian'])
-
-
 def test_help_imports_neither_torch_nor_openmmlab():
     code = f"""
 import sys

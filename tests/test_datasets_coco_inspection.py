@@ -23,7 +23,7 @@ from tokennorm.datasets.image_files import open_image
 
 @pytest.fixture(scope='module')
 def sound(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=24, num_val=12, image_size=64)
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=8, num_val=6, image_size=48)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     assert (found.errors, found.warnings) == ([], [])
     content = json.loads((data / 'annotations' / 'train.json').read_text())
     per_image = [sum(a['image_id'] == image['id'] for a in content['annotations']) for image in content['images']]
-    row = f'| train | 24 | {per_image.count(0)} | {sum(per_image)} | 0 | {max(per_image)} |'
+    row = f'| train | 8 | {per_image.count(0)} | {sum(per_image)} | 0 | {max(per_image)} |'
     assert row in found.table
     disks = sum(a['category_id'] == content['categories'][0]['id'] for a in content['annotations'])
     assert f'| disk | {disks} |' in found.table
@@ -58,9 +58,6 @@ ENTRIES = {
         r'train: annotations without a valid bbox: id \d+ of \d+\.jpg \(bbox=None\)',
     ),
     'NaN': (lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), r'annotations without a valid bbox: .*nan'),
-    'three numbers': (lambda c: first(c).update(bbox=[1, 2, 3]), r'annotations without a valid bbox'),
-    'no area': (lambda c: first(c).pop('area'), r'annotations without a valid area'),
-    'no width': (lambda c: c['images'][0].pop('width'), r'images without a valid width: .*\.jpg \(width=None\)'),
     'zero height': (lambda c: c['images'][0].update(height=0), r'images without a valid height'),
     'no name': (lambda c: c['categories'][0].pop('name'), r'categories without a valid name'),
     'same id': (lambda c: c['annotations'][1].update(id=first(c)['id']), r'annotations with the same id'),
@@ -68,7 +65,7 @@ ENTRIES = {
     'no images': (lambda c: (c['images'].clear(), c['annotations'].clear()), r'has no images or no categories'),
     'type of id': (lambda c: [a.update(image_id=str(a['image_id'])) for a in c['annotations']], r'are not of one type'),
     'corners': (
-        lambda c: [a.update(bbox=[40, 40, 60, 60], segmentation=[[1, 2, 3, 4, 5, 6]]) for a in c['annotations']],
+        lambda c: [a.update(bbox=[30, 30, 40, 40], segmentation=[[1, 2, 3, 4, 5, 6]]) for a in c['annotations']],
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
     ),
     'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
@@ -77,11 +74,8 @@ ENTRIES = {
         lambda c: first(c).update(bbox=[1, 2, 1e300, 4]),
         r'without a valid bbox: id \d+ of \d+\.jpg .*1e\+300',
     ),
-    'infinite': (lambda c: first(c).update(area=float('inf')), r'annotations without a valid area: .*=inf'),
-    'beyond floats': (lambda c: c['images'][0].update(width=10**400), r'images without a valid width'),
-    'types of ids': (lambda c: c['images'][0].update(id='a'), r'the id of images and the image_id .* not of one type'),
     'types of classes': (lambda c: c['categories'][0].update(id='a'), r'the id of categories and .* not of one type'),
-    'text as id': (lambda c: first(c).update(id='a'), r"annotations without a valid id: id a of \d+\.jpg \(id='a'\)"),
+    'types of ids': (lambda c: c['images'][0].update(id='a'), r'the id of images and the image_id .* not of one type'),
 }
 
 
@@ -95,12 +89,10 @@ def test_entries_that_would_break_training_are_errors(data, fault):
 
 BOXES = {
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
-    'negative side': (lambda c: first(c).update(bbox=[5, 5, -4, 9]), r'boxes without area'),
     'no area': (lambda c: first(c).update(area=0), r'boxes without area'),
-    'outside': (lambda c: first(c).update(bbox=[64, 5, 9, 9]), r'boxes outside their image, not trained on'),
-    'above': (lambda c: first(c).update(bbox=[5, -9, 9, 9]), r'boxes outside their image'),
+    'outside': (lambda c: first(c).update(bbox=[48, 5, 9, 9]), r'boxes outside their image, not trained on'),
     'ignore': (lambda c: first(c).update(ignore=1), r'objects marked ignore, not trained on'),
-    'partly': (lambda c: first(c).update(bbox=[60, 5, 9, 9]), r'boxes partly outside their image'),
+    'partly': (lambda c: first(c).update(bbox=[44, 5, 9, 9]), r'boxes partly outside their image'),
     'image': (lambda c: first(c).update(image_id=10**6), r'annotations of an image that is not listed'),
     'category': (lambda c: first(c).update(category_id=99), r'annotations of a category that is not listed'),
     'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
@@ -125,26 +117,17 @@ MASKS = {
     'size': (
         lambda c: first(c).update(segmentation=dict(size=[3, 5], counts='0')),
         r'run-length masks that do not fit their image: annotation \d+ of \d+\.jpg '
-        r'\(size=\[3, 5\], the image is \[64, 64\]\)',
+        r'\(size=\[3, 5\], the image is \[48, 48\]\)',
     ),
     'sum': (
-        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[9])),
-        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts that do not add up to the 4096 pixels of the image',
-    ),
-    'negative': (
-        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts=[4097, -1])),
-        r'run-length masks .* \(counts that do not add up',
-    ),
-    'cut off': (
-        lambda c: first(c).update(segmentation=dict(size=[64, 64], counts='P')),
-        r'run-length masks .* \(counts that do not add up to the 4096 pixels of the image, or are damaged\)',
+        lambda c: first(c).update(segmentation=dict(size=[48, 48], counts=[9])),
+        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts that do not add up to the 2304 pixels of the image',
     ),
     'NaN': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
         r'polygons with values that are not numbers: annotation \d+ of \d+\.jpg$',
     ),
     'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with values that are not'),
-    'text': (lambda c: first(c).update(segmentation='a'), r'segmentations that are neither lists nor run lengths'),
     'far': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
         r'polygons far outside their image: annotation \d+ of \d+\.jpg \(200\)',
@@ -166,22 +149,12 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
     assert 'No problems found.' in str(found)
 
 
-@pytest.mark.parametrize('runs', [[12], [0, 12], [5, 3, 4], [5, 0, 3, 4], [1] * 12, [11, 1]])
-def test_run_lengths_are_sound_packed_or_not(runs):
-    size = [3, 4]
-    packed = coco_masks.frPyObjects(dict(size=size, counts=runs), *size)['counts'].decode()
-    for counts in (runs, packed):
-        assert mask_problem(dict(size=size, counts=counts), size) == ('', '')
-        for other in ([3, 3], [4, 4]):
-            kind, detail = mask_problem(dict(size=other, counts=counts), other)
-            assert kind == 'run-length masks that do not fit their image'
-            assert detail.startswith(f'counts that do not add up to the {other[0] * other[1]} pixels')
-
-
-@pytest.mark.parametrize('counts', [[13, -1], [11.5, 0.5], [True, 11], '/', 'p', '5P', 'PPPPPPPP0', 'O', '11O', ''])
-def test_damaged_run_lengths_are_never_decoded(counts):
-    kind, _ = mask_problem(dict(size=[3, 4], counts=counts), [3, 4])
-    assert kind == 'run-length masks that do not fit their image'
+def test_run_lengths_that_do_not_add_up_are_never_decoded():
+    for counts in ([5, 3, 4], coco_masks.frPyObjects(dict(size=[3, 4], counts=[5, 3, 4]), 3, 4)['counts'].decode()):
+        assert mask_problem(dict(size=[3, 4], counts=counts), [3, 4]) == ('', '')
+    for counts in ([13, -1], [11.5, 0.5], [True, 11], [5, 3, 5], '/', '5P', 'PPPPPPPP0', '11O', ''):
+        kind, _ = mask_problem(dict(size=[3, 4], counts=counts), [3, 4])
+        assert kind == 'run-length masks that do not fit their image'
 
 
 def test_a_split_for_boxes_only_is_one_line(data):
@@ -209,7 +182,7 @@ def test_crowds_are_counted_apart(data):
     content = edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations'][:5]])
     found = inspect(data)
     objects = len(content['annotations']) - 5
-    assert re.search(rf'\| train \| 24 \| \d+ \| {objects} \| 5 \|', found.table)
+    assert re.search(rf'\| train \| 8 \| \d+ \| {objects} \| 5 \|', found.table)
     edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations']])
     assert inspect(data).errors == ['train: no image has an object to learn from or to evaluate on']
 
@@ -221,12 +194,12 @@ def test_image_files(data):
     paths[0].unlink()
     paths[1].write_bytes(b'')
     paths[2].write_bytes(paths[2].read_bytes()[:-200])
-    cv2.imwrite(str(paths[3]), np.zeros((32, 64, 3), np.uint8))
+    cv2.imwrite(str(paths[3]), np.zeros((32, 48, 3), np.uint8))
     paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
     found = inspect(data)
     assert found.errors == [
         'train: image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes '
-        f'are misplaced: {names[3]} (id {ids[3]}, 64x32, annotated 64x64)',
+        f'are misplaced: {names[3]} (id {ids[3]}, 48x32, annotated 48x48)',
         f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
         f'train: image files that cannot be decoded in {data}/images/train: '
         f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
@@ -249,38 +222,16 @@ def encoded(image, kind, **more):
 
 def test_images_of_other_kinds(data):
     """Grey, CMYK and transparent ones are read in color, without a word; of 16 bits half are lost."""
-    replace_image(data, 0, encoded(Image.new('L', (64, 64)), 'JPEG'))
-    replace_image(data, 1, encoded(Image.new('CMYK', (64, 64)), 'JPEG'))
-    replace_image(data, 2, encoded(Image.new('RGBA', (64, 64)), 'PNG'))
+    replace_image(data, 0, encoded(Image.new('L', (48, 48)), 'JPEG'))
+    replace_image(data, 1, encoded(Image.new('CMYK', (48, 48)), 'JPEG'))
+    replace_image(data, 2, encoded(Image.new('RGBA', (48, 48)), 'PNG'))
     assert (inspect(data).errors, inspect(data).warnings) == ([], [])
-    deep = np.zeros((64, 64, 3), np.uint16)
+    deep = np.zeros((48, 48, 3), np.uint16)
     names = [replace_image(data, i, cv2.imencode('.png', x)[1].tobytes()) for i, x in ((3, deep), (4, deep[..., 0]))]
     found = inspect(data)
     assert found.errors == []
     what = 'train: image files of 16 bits a channel, of which training reads the upper 8'
     assert found.warnings == [f'{what}: 2 ({names[0]}, {names[1]})']
-
-
-def test_names_that_no_file_system_has(data):
-    def rename(content):
-        for image, name in zip(content['images'], ['x' * 5000, 'a\0b', '\ud800', '..'], strict=False):
-            image['file_name'] = name
-
-    edit(data, 'train', rename)
-    found = inspect(data)
-    (error,) = found.errors
-    assert re.match(r'train: image files missing in \S+: 4 \(x+ \(id \d+\), a\0b', error)
-    assert '\\ud800' in str(found), 'what cannot be printed is escaped'
-
-
-def test_a_png_with_other_bytes_in_its_middle(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    content = bytearray(encoded(Image.fromarray(pixels), 'PNG'))
-    (tmp_path / 'whole').write_bytes(content)
-    content[len(content) // 2] ^= 255
-    (tmp_path / 'a').write_bytes(content)
-    assert open_image(tmp_path, 'whole').problem == ''
-    assert open_image(tmp_path, 'a').problem == 'that cannot be decoded'
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
@@ -298,9 +249,9 @@ def test_the_size_is_that_after_turning_by_exif(data):
     path = data / 'images' / 'train' / content['images'][0]['file_name']
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(np.zeros((64, 32, 3), np.uint8)).save(path, exif=exif)
-    assert '64x32, annotated 64x64' in inspect(data).errors[0]
-    assert cv2.imread(str(path)).shape == (32, 64, 3), 'what training reads'
+    Image.fromarray(np.zeros((48, 32, 3), np.uint8)).save(path, exif=exif)
+    assert '48x32, annotated 48x48' in inspect(data).errors[0]
+    assert cv2.imread(str(path)).shape == (32, 48, 3), 'what training reads'
 
 
 def test_categories_that_do_not_match_between_splits(data):
@@ -340,8 +291,3 @@ def test_iscrowd_is_needed_where_it_is_evaluated(data):
         edit(data, split, lambda c: [a.pop('iscrowd') for a in c['annotations']])
     (error,) = inspect(data).errors
     assert error.startswith('val: annotations without a valid iscrowd')
-
-
-def test_long_lists_are_counted_and_cut(data):
-    edit(data, 'train', lambda c: [a.update(area=0) for a in c['annotations'][:20]])
-    assert re.search(r': 20 \(annotation .* and 15 more\)$', inspect(data).warnings[0])

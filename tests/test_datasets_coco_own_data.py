@@ -1,11 +1,8 @@
 """A config follows the data that it is pointed at."""
 
-import json
 import shutil
 
 import pytest
-import torch
-from mmdet.evaluation import CocoMetric
 from mmdet.registry import DATASETS
 from mmengine import Config
 
@@ -120,54 +117,6 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
     assert 'mask' not in found.text(with_masks=False)
 
 
-def test_category_ids_are_those_of_the_file(data):
-    def renumber(content):
-        for entry in content['categories']:
-            entry['id'] += 10
-        for entry in content['annotations']:
-            entry['category_id'] += 10
-
-    for split in ('train', 'val'):
-        edit(data, split, renumber)
-    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
-    use(cfg, data)
-    assert cfg.train_dataloader.dataset.metainfo.category_ids == (11, 12, 13, 14)
-
-
 def test_a_classifier_has_no_coco_data(data):
     with pytest.raises(ValueError, match=r'train_dataloader of this config does not read one COCO annotation file'):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)
-
-
-def test_ap_counts_every_detection_of_a_dense_image(tmp_path):
-    """150 objects found without a fault: 1, where mmdet's own limit of 100 would give 0.67."""
-    boxes = [[(i % 15) * 20, (i // 15) * 20, 10, 10] for i in range(150)]
-    content = dict(
-        images=[dict(id=1, file_name='a.jpg', width=320, height=320)],
-        annotations=[
-            dict(id=i + 1, image_id=1, category_id=1, bbox=box, area=100, iscrowd=0) for i, box in enumerate(boxes)
-        ],
-        categories=[dict(id=1, name='cell')],
-    )
-    (tmp_path / 'val.json').write_text(json.dumps(content))
-    found = torch.tensor([[x, y, x + w, y + h] for x, y, w, h in boxes], dtype=torch.float32)
-    sample = dict(
-        img_id=1,
-        ori_shape=(320, 320),
-        pred_instances=dict(
-            bboxes=found, scores=torch.linspace(0.9, 0.5, 150), labels=torch.zeros(150, dtype=torch.long)
-        ),
-    )
-    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
-    _fit_limits(cfg, most_objects=150)
-    ours = {key: cfg.val_evaluator[key] for key in ('use_mp_eval', 'proposal_nums')}
-    assert ours == {key: cfg.test_evaluator[key] for key in ours}
-    cfg = dict(ann_file=str(tmp_path / 'val.json'), metric='bbox')
-    values = {}
-    for name, dense in dict(default={}, ours=ours).items():
-        metric = CocoMetric(**cfg, **dense)
-        metric.dataset_meta = dict(classes=('cell',))
-        metric.process({}, [sample])
-        values[name] = metric.evaluate(size=1)['coco/bbox_mAP']
-    assert values['ours'] == pytest.approx(1.0)
-    assert values['default'] == pytest.approx(0.67, abs=0.01)

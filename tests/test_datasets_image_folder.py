@@ -54,13 +54,6 @@ def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path):
     assert cfg.test_dataloader.dataset.data_prefix == str(root / 'test')
 
 
-def test_unlabeled_test_images_are_not_a_split(tmp_path):
-    root = make_folder(tmp_path)
-    (root / 'test').mkdir()
-    cv2.imwrite(str(root / 'test' / '0.jpg'), np.zeros((8, 8, 3), np.uint8))
-    assert list(find_image_folder(root, needed=())) == ['train', 'val']
-
-
 def test_layouts_that_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'nowhere not found'):
         find_image_folder(tmp_path / 'nowhere')

@@ -156,11 +156,6 @@ def test_shards_of_other_programs_get_an_index(tmp_path, capsys):
     assert list(json.loads((tmp_path / INDEX).read_text())['shards']) == ['a.tar', 'b.tar']
 
 
-def test_an_existing_folder_is_not_written_to(folders):
-    with pytest.raises(SystemExit, match=r'error: .*shards/train exists: name a new folder'):
-        tool('write_shards')([str(folders / 'folder'), str(folders / 'shards')])
-
-
 def test_an_interruption_leaves_no_folder_of_shards(folders, tmp_path):
     image = str(folders / 'folder' / 'train' / 'ant' / 'sub' / '0.some.PNG')
 

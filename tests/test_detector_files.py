@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from tokennorm.cli.export import parse_args as export_args
 from tokennorm.cli.predict import parse_args as predict_args
 from tokennorm.detector_files import config_of, detector_files
 from tokennorm.messages import UserError
@@ -61,8 +60,3 @@ def test_predict_takes_a_detector_and_paths(work_dir):
     assert (args.checkpoint, args.path) == (one, ['a.jpg'])
     with pytest.raises(UserError, match='a config needs a checkpoint'):
         predict_args([CONFIG, 'a.jpg'])
-
-
-def test_export_takes_a_detector_and_a_file(work_dir):
-    args = export_args([str(work_dir), 'out.onnx'])
-    assert (args.config, args.checkpoint, str(args.out)) == (str(work_dir), None, 'out.onnx')

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
-from mmengine.registry import DefaultScope
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.engine import coco_metric
 from tokennorm.engine.coco_metric import CocoMetric
-from tokennorm.registry import METRICS
 
 SIDE = 128
 CLASSES = ('cell', 'dust', 'glass', 'never seen')
@@ -174,12 +172,6 @@ def test_other_metrics_are_those_of_mmdet(data):
     assert values['coco/AR@100'] == evaluate(MMDetCocoMetric, path, samples, metric='proposal')[1]['coco/AR@100']
 
 
-def test_the_result_files_are_written_where_asked(data, tmp_path):
-    path, samples = data
-    metric, _ = evaluate(CocoMetric, path, samples, metric='segm', outfile_prefix=str(tmp_path / 'found'))
-    assert len(json.loads((tmp_path / 'found.segm.json').read_text())) == len(metric.detections['segm']) > 300
-
-
 @pytest.mark.parametrize('masks', [False, True])
 def test_detections_survive_a_file(data, tmp_path, masks):
     path, samples = data
@@ -190,11 +182,3 @@ def test_detections_survive_a_file(data, tmp_path, masks):
     np.testing.assert_array_equal(again.table.astype(np.float32), detections.table.astype(np.float32))
     assert again.masks == detections.masks
     assert (again.masks is not None) == masks
-
-
-def test_the_metric_is_found_from_the_scope_of_mmdet():
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        from mmdet.registry import METRICS as MMDET_METRICS
-
-        assert MMDET_METRICS.get('tokennorm.CocoMetric') is CocoMetric
-    assert METRICS.get('CocoMetric') is CocoMetric

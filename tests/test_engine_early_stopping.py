@@ -51,7 +51,7 @@ def train(work_dir, **settings):
     )
 
 
-@pytest.mark.parametrize('moment', [dict(iteration=5), dict(validation=12), dict(iteration=13), dict(validation=16)])
+@pytest.mark.parametrize('moment', [dict(validation=12), dict(iteration=13)])
 def test_resumed_run_stops_early_at_the_same_epoch(tmp_path, moment):
     whole = train(tmp_path / 'whole')
     assert 3 < whole.epoch < 30, 'did not stop early'

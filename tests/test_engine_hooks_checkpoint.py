@@ -24,12 +24,19 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != '.py')
 
 
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('trained')
+    train(folder, train_cfg=EPOCHS, max_keep_ckpts=3, iteration=13)
+    return folder
+
+
 @pytest.fixture
-def three(tmp_path):
-    """A folder with the checkpoints of three epochs, of which the third is the latest."""
-    train(tmp_path, train_cfg=EPOCHS, max_keep_ckpts=3, iteration=13)
-    assert latest_checkpoint(tmp_path) == tmp_path / 'epoch_3.pth'
-    return tmp_path
+def three(trained, tmp_path):
+    """A folder with the checkpoints of three epochs, of which the third is the latest; it was copied."""
+    shutil.copytree(trained, tmp_path / 'copy')
+    assert latest_checkpoint(tmp_path / 'copy') == tmp_path / 'copy' / 'epoch_3.pth'
+    return tmp_path / 'copy'
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
@@ -172,11 +179,6 @@ def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
     assert latest_checkpoint(three) == three / 'epoch_3.pth'
     (three / 'last_checkpoint').write_text(str(three / 'gone.pth'))
     assert latest_checkpoint(three) == three / 'epoch_3.pth'
-
-
-def test_a_copied_work_dir_resumes_from_its_own_checkpoint(three, tmp_path_factory):
-    copy = shutil.copytree(three, tmp_path_factory.mktemp('copies') / 'copy')
-    assert latest_checkpoint(copy) == copy / 'epoch_3.pth'
 
 
 @pytest.mark.parametrize('is_folder', [False, True])

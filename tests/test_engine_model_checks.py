@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from mmdet.utils import register_all_modules
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
@@ -78,7 +79,7 @@ def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
     cfg = Config.fromfile(ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini_fpn_shapes.py').model
     cfg.backbone.update(backbone)
     cfg.neck.update(neck)
-    with DefaultScope.overwrite_default_scope('mmdet'):
+    with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
         model = MODELS.build(cfg)
     if found is None:
         check_strides(model)
@@ -96,7 +97,7 @@ def test_a_backbone_with_one_map_wants_a_pyramid():
     cfg = Config.fromfile(ROOT / 'configs' / 'vit' / 'mask-rcnn_vit-s_sfp_1x_coco.py').model
     cfg.backbone.update(arch='tiny', init_cfg=None, pretrain_img_size=32, rel_pos=None)
     cfg.neck.in_channels = 192
-    with DefaultScope.overwrite_default_scope('mmdet'):
+    with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
         check_strides(MODELS.build(cfg))
         cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
         with pytest.raises(
@@ -110,7 +111,7 @@ def test_patches_of_14_pixels_fit_no_anchors():
     cfg = Config.fromfile(ROOT / 'configs' / 'timm' / 'retinanet_dinov3-vit-s_sfp_1x_coco.py').model
     vit = dict(embed_dim=384, depth=1, num_heads=4, mlp_ratio=1.0, dynamic_img_size=True)
     cfg.backbone.update(model_name='vit_small_patch14_dinov2', init_cfg=None, timm_args=vit)
-    with DefaultScope.overwrite_default_scope('mmdet'):
+    with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
         with pytest.raises(
             ValueError, match=r'have \[7, 14, 28, 56, 112\]: change the stride 14 .*dict\(patch_size=16\)'
         ):

@@ -13,7 +13,7 @@ from mmengine.registry import MODELS
 
 from tests.helpers.coco_files import edit
 from tests.helpers.selections import few
-from tokennorm.argument_checks import MODEL_NAMES, check_training
+from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints import packaged
 from tokennorm.checkpoints.packaged import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
@@ -98,20 +98,6 @@ def test_every_model_name_has_its_configs():
             assert Path(config(name.format(''))).stem == name.format('')
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (dict(), '--data DIR'),
-        (dict(config='retinanet_pvt-t_fpn_1x_coco', model='pvt-t'), 'leave them out'),
-        (dict(data='.', model='pvt-tt'), r'did you mean pvt-t\?'),
-        (dict(data='.', norm='LN'), r'did you mean ln\?'),
-    ],
-)
-def test_choices_that_do_not_fit(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        check_training(**arguments)
-
-
 def read(name, **more):
     cfg = Config.fromfile(config(name))
     cfg.update(more)
@@ -152,13 +138,6 @@ def test_options_for_another_norm_leave_no_default_weights():
 def test_two_work_directories_are_refused(boxes, tmp_path):
     with pytest.raises(UserError, match=rf'--work-dir {tmp_path} and --cfg-options work_dir=b: leave out one'):
         training.train('retinanet_pvt-t_fpn_1x_coco', work_dir=tmp_path, cfg_options=dict(work_dir='b'))
-
-
-def test_initialization_without_a_checkpoint_stays():
-    cfg = read('retinanet_pvt-t-dtn_fpn_1x_coco')
-    cfg.model.backbone.init_cfg = dict(type='Normal', layer='Linear')
-    assert 'random' in use_initial_weights(cfg, None, own_data=True)[0]
-    assert cfg.model.backbone.init_cfg == dict(type='Normal', layer='Linear')
 
 
 def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeypatch, capsys):

@@ -1,11 +1,8 @@
 """Options that cannot be read or are surely spelt wrong end with what to do; what looks like it is a warning."""
 
-import argparse
-
 import pytest
 from mmengine.config import Config
 
-from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_files import check_keys, merge_options
 
 
@@ -68,43 +65,7 @@ def test_keys_that_are_surely_wrong_are_errors(key, message):
         merge_options(config(), {key: 1})
 
 
-@pytest.mark.parametrize(
-    ('key', 'message'),
-    [
-        ('trian_cfg.max_epochs', r'trian_cfg.max_epochs: the config has no trian_cfg \(did you mean train_cfg\?\)'),
-        ('optim_wraper.optimizer.lr', r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
-    ],
-)
-def test_top_level_keys_that_nothing_reads_are_errors(key, message):
-    with pytest.raises(ValueError, match=message):
-        check_keys(config(), {key: 1})
-
-
 def test_keys_are_checked_before_lists_have_grown():
     assert check_keys(config(), {'pipeline.2.scale': 1, 'train_cfg.max_epoch': 2}) == [
         '--cfg-options: train_cfg.max_epoch is new: train_cfg has no max_epoch (did you mean max_epochs?)'
     ]
-
-
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['a=1', 'abc'], "--cfg-options: 'abc' must be KEY=VALUE"),
-        (['=3'], "'=3' must be KEY=VALUE"),
-        (['a..b=3'], "'a..b=3' must be KEY=VALUE"),
-        (['a=1', 'b=[1,(2'], "--cfg-options: 'b=[1,(2' cannot be read: "),
-    ],
-)
-def test_what_cannot_be_read_ends_in_the_usage(words, message, capsys):
-    parser = argparse.ArgumentParser()
-    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
-    with pytest.raises(SystemExit):
-        parser.parse_args(['--cfg-options', *words])
-    assert message in capsys.readouterr().err
-
-
-def test_values_are_those_of_mmengine():
-    parser = argparse.ArgumentParser()
-    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
-    options = parser.parse_args(['--cfg-options', 'a=1', 'b.c=[1,2]', 'd=x=y', 'e=None']).cfg_options
-    assert options == {'a': 1, 'b.c': [1, 2], 'd': 'x=y', 'e': None}

@@ -45,8 +45,7 @@ def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
 
 
 @pytest.mark.parametrize('schedule', [ONE_X, COSINE, IMAGENET, POLY], ids=['1x', 'cosine', 'imagenet', 'poly'])
-@pytest.mark.parametrize('epochs', [1, 4, 20, 50])
-@pytest.mark.parametrize('epoch_length', [13, 300])
+@pytest.mark.parametrize(('epochs', 'epoch_length'), [(1, 13), (4, 300), (20, 13), (50, 13)])
 def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
     iterations = epochs * epoch_length
     fitted = fit_to(schedule, iterations, epoch_length)

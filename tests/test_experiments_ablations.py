@@ -91,6 +91,16 @@ def test_banded_dtn_normalizes_padded_images_as_if_alone():
     assert norm.float()(x.bfloat16()).dtype == torch.bfloat16
 
 
+def test_position_weights_are_initialized_and_learned():
+    kinds = {
+        kind: AblatedDTN(8, 4, position_weights=kind).position for kind in ('eq7', 'trunc_normal', 'frozen', 'uniform')
+    }
+    assert [p.requires_grad for p in kinds.values()] == [True, True, False, False]
+    assert kinds['eq7'].tolist() == kinds['frozen'].tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
+    assert torch.equal(kinds['uniform'], torch.zeros(4, 3))
+    assert 0 < kinds['trunc_normal'].abs().max() < 0.1
+
+
 @pytest.mark.parametrize(('of_attention', 'of_mlp'), [*zip(PLACEMENTS, PLACEMENTS, strict=True), ('pre', 'post')])
 def test_each_placement_is_its_formula(of_attention, of_mlp):
     block = vit(norm_placement=(of_attention, of_mlp)).blocks[0]

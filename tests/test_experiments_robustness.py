@@ -11,7 +11,6 @@ import imagecorruptions
 import numpy as np
 import pytest
 import torch
-from imagecorruptions import corruptions as library
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import Config
 from mmengine.model import BaseModel
@@ -39,15 +38,10 @@ from experiments.robustness.mce import (
     relative_performance,
 )
 from experiments.robustness.results import CLEAN, Results, digest
-from tests.helpers.cases import slow
 from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
-DRAWN_BY_CHANCE = {
-    *('gaussian_noise', 'shot_noise', 'impulse_noise', 'glass_blur', 'motion_blur'),
-    *('snow', 'frost', 'fog', 'elastic_transform'),
-}
 
 
 def picture(height=48, width=64):
@@ -56,16 +50,8 @@ def picture(height=48, width=64):
     return np.ascontiguousarray(cells.repeat(8, 0).repeat(8, 1)[:height, :width])
 
 
-@pytest.fixture(autouse=True)
-def interpreted(request, monkeypatch):
-    """Compiling the loop of glass_blur takes longer than all other tests of corruptions: one slow test does."""
-    if 'glass_blur' not in request.node.name:
-        name = '_shuffle_pixels_njit_glass_blur'
-        monkeypatch.setattr(library, name, getattr(library, name).py_func)
-
-
 class TestCorruptions:
-    @pytest.mark.parametrize('corruption', [slow(c) if c == 'glass_blur' else c for c in CORRUPTIONS])
+    @pytest.mark.parametrize('corruption', ['impulse_noise', 'fog', 'jpeg_compression'])
     def test_a_seed_says_everything(self, corruption):
         """Whatever numpy's global generator is at, and whatever was drawn before; that generator is left alone."""
         image = picture()
@@ -76,21 +62,18 @@ class TestCorruptions:
         assert np.array_equal(first, corrupt(image, corruption, 3, seed=5))
         assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
         other = corrupt(image, corruption, 3, seed=6)
-        assert np.array_equal(first, other) == (corruption not in DRAWN_BY_CHANCE)
-        assert first.shape == image.shape
-        assert first.dtype == np.uint8
+        assert np.array_equal(first, other) == (corruption == 'jpeg_compression')
         assert not np.array_equal(first, image)
         assert np.array_equal(image, picture()), 'the image itself was changed'
 
-    @pytest.mark.parametrize('corruption', ['snow', 'frost', 'jpeg_compression'])
-    def test_the_library_is_given_rgb(self, corruption):
-        """These three treat the colors differently, so that swapped channels would show."""
+    def test_the_library_is_given_rgb(self):
+        """Frost treats the colors differently, so that swapped channels would show."""
         bgr = picture()
         np.random.seed(5)  # noqa: NPY002
-        of_rgb = imagecorruptions.corrupt(np.ascontiguousarray(bgr[..., ::-1]), 3, corruption)
+        of_rgb = imagecorruptions.corrupt(np.ascontiguousarray(bgr[..., ::-1]), 3, 'frost')
         np.random.seed(5)  # noqa: NPY002
-        of_bgr = imagecorruptions.corrupt(bgr, 3, corruption)
-        assert np.array_equal(corrupt(bgr, corruption, 3, seed=5), of_rgb[..., ::-1])
+        of_bgr = imagecorruptions.corrupt(bgr, 3, 'frost')
+        assert np.array_equal(corrupt(bgr, 'frost', 3, seed=5), of_rgb[..., ::-1])
         assert not np.array_equal(of_bgr, of_rgb[..., ::-1])
 
     def test_what_cannot_be_corrupted(self):

@@ -1,7 +1,6 @@
 """Exported detectors find what mmdet finds, at sizes that were not traced, and refuse what they cannot do."""
 
 import json
-import logging
 import re
 from pathlib import Path
 
@@ -43,25 +42,10 @@ def test_the_traced_module_agrees_with_mmdet(kind):
         assert_same_detections(in_pytorch(cfg, model), model, sizes)
 
 
-@pytest.fixture(scope='module')
-def one_level(tmp_path_factory):
-    """RetinaNet with one feature map, exported for one size: a graph for any size takes ten times as long."""
-    logging.getLogger('torch.__trace').setLevel(logging.WARNING)  # pytest would format thousands of records
-    torch.manual_seed(0)
-    cfg = config(strides=(4,))
-    cfg.model.neck = None
-    model = build(cfg)
-    path = write(cfg, model, tmp_path_factory.mktemp('export') / 'tiny.onnx', dynamic=False)
-    return model, Detector(path, threads=1)
-
-
-def test_an_onnx_file_agrees_with_mmdet(one_level):
-    model, detector = one_level
+def test_onnx_file_agrees_with_mmdet_and_has_metadata(exported):
+    model, path = exported
+    detector = Detector(path, threads=1)
     assert_same_detections(detector, model, EXAMPLE_SIZES)
-
-
-def test_metadata_say_how_to_prepare_an_image(one_level):
-    _, detector = one_level
     assert detector.classes == list(CLASSES)
     expected = dict(color='RGB', resize=dict(scale=[96, 64], keep_ratio=True), category_ids=[1, 2, 3], license='CC0')
     assert {key: detector.metadata[key] for key in expected} == expected
@@ -144,24 +128,6 @@ def test_unsupported_parts_are_named():
     model.bbox_head.__class__ = OwnDecoding
     with pytest.raises(ValueError, match='OwnDecoding cannot be exported'):
         WholeDetector(model)
-
-
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['out.tflite'], r'OUT out.tflite must end in .onnx, .pt2, .xml'),
-        (['out.pt2', '--verify', '.'], r'--verify needs an .onnx or .xml file'),
-        (['out.onnx', '--verify', 'nowhere'], r'--verify: nowhere is not a folder'),
-    ],
-)
-def test_arguments_that_cannot_work_end_with_one_line(words, message, tmp_path, monkeypatch):
-    from tokennorm.cli.export import main
-
-    monkeypatch.chdir(tmp_path)
-    for name in ('config.py', 'checkpoint.pth'):
-        Path(name).touch()
-    with pytest.raises(SystemExit, match=message):
-        main(['config.py', 'checkpoint.pth', *words])
 
 
 def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypatch):

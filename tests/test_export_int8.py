@@ -1,16 +1,10 @@
 """INT8 files: what is quantized, how far detections move, and bad input in one line."""
 
-import logging
-import re
-
 import numpy as np
 import onnx
 import pytest
-import torch
 from PIL import Image
 
-from tests.helpers.exporting import build, config, write
-from tokennorm.cli.export import main
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.runtime import Detector
 from tokennorm.export.verify import Comparison
@@ -25,15 +19,10 @@ def batch_of_two(inputs):
 
 
 @pytest.fixture(scope='module')
-def files(tmp_path_factory):
-    """A float32 file, its INT8 file, and inputs. A graph for any size would take ten times as long."""
-    logging.getLogger('torch.__trace').setLevel(logging.WARNING)
-    folder = tmp_path_factory.mktemp('int8')
-    torch.manual_seed(0)
-    cfg = config(strides=(4,))
-    cfg.model.neck = None
-    path = write(cfg, build(cfg), folder / 'float32.onnx', dynamic=False)
-    images = []
+def files(exported, tmp_path_factory):
+    """A float32 file, its INT8 file, and inputs."""
+    _, path = exported
+    folder, images = tmp_path_factory.mktemp('int8'), []
     for i in range(3):
         images.append(folder / f'{i}.png')
         pixels = np.random.default_rng(i).integers(0, 256, (300, 420, 3), dtype=np.uint8)
@@ -74,21 +63,3 @@ def test_the_bound_on_the_loss():
     assert (within.equal, beyond.equal) == (True, False)
     assert str(within).endswith('INT8 loses 0.5 AP, at most 1.0 AP')
     assert str(beyond).endswith('INT8 loses 2.0 AP, more than 1.0 AP')
-
-
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
-        (['o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx files'),
-        (['o.onnx', '--int8', '--calibrate', '.', '--fp16'], 'without --fp16'),
-        (['o.onnx', '--int8', '--calibrate', '.'], r'\. has no images'),
-    ],
-)
-def test_bad_arguments_end_in_one_line(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as error:
-        main(['retinanet_pvt-mini_fpn_bccd', 'x.pth', *words])
-    text = str(error.value) + capsys.readouterr().err
-    assert text.count('\n') <= 2
-    assert re.search(message, text), text

@@ -67,13 +67,6 @@ def test_predict_with_a_file_needs_neither_torch_nor_mmcv(model_file, images, tm
     assert (tmp_path / 'out' / 'detections.json').is_file()
 
 
-def test_files_of_several_folders_are_relative_to_their_parent(model_file, images, tmp_path):
-    main([str(model_file), str(images / 'b/c.png'), str(images / 'a.png'), '--out', str(tmp_path), '--no-save-vis'])
-    content = json.loads((tmp_path / 'detections.json').read_text())
-    assert [image['file_name'] for image in content['images']] == ['b/c.png', 'a.png']
-    assert not (tmp_path / 'vis').exists()
-
-
 def test_drawings_stay_in_the_output_directory(model_file, images, tmp_path, monkeypatch):
     (tmp_path / 'here').mkdir()
     monkeypatch.chdir(tmp_path / 'here')

@@ -49,20 +49,10 @@ note('tokennorm.engine.hooks')
 
 for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
     sys.modules[name] = None
-PVT('tiny', token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
+sizes = dict(embed_dims=[8], depths=[1], num_heads=[2], mlp_ratios=[1], sr_ratios=[2])
+PVT(sizes, token_norm_cfg=dict(type='DTN'))(torch.randn(1, 3, 32, 32))
 layer = nn.TransformerEncoderLayer(8, 2, 16)
 assert replace_norms(layer, dict(type='DTN'), grid='sequence') == ['norm1', 'norm2']
-
-del sys.modules['timm']
-from timm.models import VisionTransformer
-sizes = dict(img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=4, num_classes=3)
-model = VisionTransformer(**sizes, class_token=False, global_pool='avg')
-for block in model.blocks:
-    block.norm1, block.norm2 = (DTN(16, num_heads=4, grid=(4, 4)) for _ in range(2))
-model(torch.randn(2, 3, 32, 32)).square().mean().backward()
-positions = [p for name, p in model.named_parameters() if 'position' in name]
-assert len(positions) == 4
-assert all(p.grad is not None for p in positions)
 print(json.dumps(added))
 """
 
@@ -109,7 +99,7 @@ def test_normalizers_need_torch_and_einops_only(added):
 
 
 def test_backbones_and_replacing_need_mmengine_too(added):
-    """They run where neither mmdet nor timm can be imported, and so does DTN in a block of timm without mmdet."""
+    """They run where neither mmdet nor timm can be imported."""
     assert added['tokennorm.backbones'] == []
 
 

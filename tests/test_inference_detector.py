@@ -1,6 +1,6 @@
-"""`Detector` gives mmdet's detections for every kind of image, and `tokennorm.train` returns what training left."""
+"""`Detector` gives mmdet's detections for every kind of image."""
 
-import argparse
+import shutil
 
 import cv2
 import numpy as np
@@ -9,51 +9,28 @@ from mmdet.apis import DetInferencer
 from PIL import Image
 
 import tokennorm
-from tests.helpers.trained import CONFIG, options
-from tokennorm.cli.arguments import ConfigOptions
-from tokennorm.datasets import make_shapes_dataset
+from tests.helpers.trained import CONFIG
 from tokennorm.inference.detector import Detections
 from tokennorm.messages import UserError
 from tokennorm.thresholds import write_thresholds
 
 
-def as_dict(words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions)
-    return parser.parse_args(['--cfg-options', *words]).cfg_options
+@pytest.fixture(scope='module')
+def work_dir(demo_trained, tmp_path_factory):
+    return shutil.copytree(demo_trained, tmp_path_factory.mktemp('work') / 'copy')
 
 
 @pytest.fixture(scope='module')
-def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+def detector(work_dir):
+    return tokennorm.Detector(work_dir, device='cpu')
 
 
-@pytest.fixture(scope='module')
-def result(data, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('tokennorm.report.hook.ReportHook.after_train', lambda self, runner: None)  # for time
-        return tokennorm.train(CONFIG, work_dir=tmp_path_factory.mktemp('work'), cfg_options=as_dict(options(data)))
-
-
-@pytest.fixture(scope='module')
-def detector(result):
-    return tokennorm.Detector(result.work_dir, device='cpu')
-
-
-def test_training_returns_metrics_and_checkpoint(result):
-    assert 0 <= result.metrics['coco/bbox_mAP'] <= 1
-    assert result.checkpoint.is_file()
-    assert result.checkpoint.parent == result.work_dir
-
-
-def test_detections_are_those_of_mmdet(data, result, detector):
-    path = next((data / 'images' / 'val').iterdir())
+def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
+    path = next((demo_data / 'images' / 'val').iterdir())
     detector._inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=8)  # after one epoch all scores are low
     found = detector(path, score_threshold=0.0)
     assert len(found) == 8
-    inferencer = DetInferencer(
-        CONFIG, str(next(result.work_dir.glob('epoch_*.pth'))), device='cpu', show_progress=False
-    )
+    inferencer = DetInferencer(CONFIG, str(next(work_dir.glob('epoch_*.pth'))), device='cpu', show_progress=False)
     inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=8)
     (expected,) = inferencer(str(path))['predictions']
     np.testing.assert_allclose(found.boxes, expected['bboxes'], atol=1e-3)
@@ -66,14 +43,14 @@ def test_detections_are_those_of_mmdet(data, result, detector):
     assert len(above) == (found.scores >= middle).sum() < len(found)
     np.testing.assert_array_equal(above.boxes, found.boxes[found.scores >= middle])
     thresholds = {name: middle if i else 1.0 for i, name in enumerate(detector.classes)}
-    write_thresholds(result.work_dir, thresholds, None)
+    write_thresholds(work_dir, thresholds, None)
     best = detector(path, score_threshold='best')
     np.testing.assert_array_equal(best.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
 
 
-def test_paths_arrays_and_pil_images_give_the_same(data, detector, tmp_path):
+def test_paths_arrays_and_pil_images_give_the_same(demo_data, detector, tmp_path):
     path = tmp_path / 'image.png'
-    array = cv2.imread(str(next((data / 'images' / 'val').iterdir())))
+    array = cv2.imread(str(next((demo_data / 'images' / 'val').iterdir())))
     cv2.imwrite(str(path), array)
     found = detector([str(path), path, array, Image.open(path)], score_threshold=0.0, batch_size=2)
     assert len(found) == 4

@@ -77,16 +77,3 @@ def test_slurm(slurm, name):
     assert torchrun[torchrun.index(f'{TOOLS}/{name}.py') + 1 :] == [
         *('CONFIG', *fifth, '--launcher', 'pytorch', *after, '--cfg-options', 'a=b')
     ]
-
-
-def test_slurm_with_gpus_that_do_not_fill_machines(slurm):
-    done = launch('slurm.sh', 'train', 'PARTITION', 'JOB', 'CONFIG', 'WORK', path=slurm, GPUS='12')
-    assert done.returncode == 2
-    assert 'GPUS=12 must be a multiple of GPUS_PER_NODE=8' in done.stderr
-
-
-@pytest.mark.parametrize('name', ['dist_train', 'dist_test', 'slurm'])
-def test_too_few_arguments_print_the_usage(name):
-    done = launch(f'{name}.sh', 'CONFIG')
-    assert done.returncode == 2
-    assert f'tools/{name}.sh ' in done.stderr

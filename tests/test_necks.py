@@ -87,21 +87,6 @@ def test_norms_are_those_of_norm_cfg():
     assert {out.shape[1] for out in neck((torch.randn(1, 16, 2, 2),))} == {256}
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(in_channels=6), 'in_channels=6'),
-        (dict(in_channels=[16]), r'in_channels=\[16\]'),
-        (dict(num_outs=0), 'num_outs=0'),
-        (dict(start_level=4), 'start_level=4 must be in 0 to 3'),
-        (dict(norm_cfg=dict(type='BM')), "no type 'BM'"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_named(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        SimpleFeaturePyramid(**{'in_channels': 16, **kwargs})
-
-
 def test_it_takes_one_map():
     with pytest.raises(ValueError, match='takes one feature map, got 2'):
         SimpleFeaturePyramid(16)((torch.randn(1, 16, 2, 2),) * 2)

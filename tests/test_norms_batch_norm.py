@@ -5,7 +5,7 @@ import torch
 from mmengine.model import convert_sync_batchnorm, revert_sync_batchnorm
 from torch import nn
 
-from tests.helpers.compare import assert_near
+from tests.helpers.compare import assert_near, assert_same_with_gradients
 from tests.reference import channels_first
 from tokennorm.norms import BatchNorm, SyncBatchNorm
 
@@ -26,13 +26,8 @@ def test_equals_torchs_in_training_and_in_eval_mode(kwargs):
         ours.train(train)
         theirs.train(train)
         x = (2 * torch.randn(2, 3, 5, 6) + 1).double().requires_grad_()
-        y, expected = ours(x), channels_first(theirs, x)
-        grad_y = torch.randn_like(x)
-        assert_near('y', y, expected, dtype=x.dtype)
-        actual = torch.autograd.grad(y, [x, *ours.parameters()], grad_y)
-        expected = torch.autograd.grad(expected, [x, *theirs.parameters()], grad_y)
-        for name, a, e in zip(('x', 'weight', 'bias'), actual, expected, strict=True):
-            assert_near(f'gradient of {name}', a, e, 'backward', dtype=x.dtype)
+        inputs = [dict(x=x) | dict(norm.named_parameters()) for norm in (ours, theirs)]
+        assert_same_with_gradients(ours(x), channels_first(theirs, x), *inputs)
         for name, value in theirs.state_dict().items():
             assert_near(name, ours.bn.state_dict()[name].double(), value.double(), dtype=x.dtype)
     assert ours.bn.num_batches_tracked == 2

@@ -170,14 +170,6 @@ def test_nothing_crosses_the_edge_of_the_valid_rectangle(dtype):
         assert leaf.grad[image, :height, width:].abs().sum() == 0
 
 
-def test_the_eager_form_takes_valid_too():
-    args = arguments(4, 11, 14, 8, 2)
-    valid = torch.tensor([[11, 14], [5, 14], [7, 3], [1, 1]])
-    for pool in (1, 2, 4):
-        actual = eager_dtn(*args, pool=pool, valid=valid)
-        assert_near('y', actual, dense(*args, pool=pool, valid=valid), dtype=torch.float64)
-
-
 @pytest.mark.parametrize(('pool', 'valid'), [(1, None), slow(2, None), (2, [[2, 2], [1, 3]])])
 def test_gradients_of_the_eager_form(pool, valid):
     """First and second derivatives, in double."""

@@ -103,13 +103,18 @@ def assert_gradients_near(actual, expected, dtype=torch.float32):
         assert error <= bound, f'gradient of {name}: {error:.1e} > {bound:.1e}'
 
 
-@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
-def test_equals_the_dense_transcription(batch, height, width, channels, heads, pool):
-    tensors, grad_y = inputs(batch, height, width, channels, heads)
-    y, grads = run(tensors, grad_y, pool=pool)
-    expected_y, expected_grads = run_reference(tensors, grad_y, pool=pool)
+def assert_equals_reference(tensors, grad_y, **kwargs):
+    """Output and gradients; returns the gradients."""
+    y, grads = run(tensors, grad_y, **kwargs)
+    expected_y, expected_grads = run_reference(tensors, grad_y, **kwargs)
     assert_near('y', y, expected_y)
     assert_gradients_near(grads, expected_grads)
+    return grads
+
+
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_equals_the_dense_transcription(batch, height, width, channels, heads, pool):
+    assert_equals_reference(*inputs(batch, height, width, channels, heads), pool=pool)
 
 
 @pytest.mark.parametrize('dtype', [slow(torch.float16), torch.bfloat16])
@@ -147,10 +152,7 @@ def test_every_sign_and_size_of_a1(a1, grid):
     """Where it is largest the exponents are up to 29 apart, all weight at an end; at -100 it is on the token itself."""
     tensors, grad_y = inputs(1, *grid, 4, 1)
     tensors[5] = torch.tensor([[a1, 0.3, -0.2]])
-    y, grads = run(tensors, grad_y)
-    expected_y, expected_grads = run_reference(tensors, grad_y)
-    assert_near('y', y, expected_y)
-    assert_gradients_near(grads, expected_grads)
+    assert_equals_reference(tensors, grad_y)
 
 
 @pytest.mark.slow
@@ -168,12 +170,7 @@ def test_every_sign_and_size_of_a1_on_both_axes(a1):
 
 @pytest.mark.parametrize('pool', [slow(1), 2])
 def test_only_var_takes_the_mean_of_the_token(pool):
-    tensors, grad_y = inputs(1, 3, 3, 4, 1, only_var=True)
-    y, grads = run(tensors, grad_y, pool=pool)
-    expected_y, expected_grads = run_reference(tensors, grad_y, pool=pool)
-    assert grads[3] is None
-    assert_near('y', y, expected_y)
-    assert_gradients_near(grads, expected_grads)
+    assert assert_equals_reference(*inputs(1, 3, 3, 4, 1, only_var=True), pool=pool)[3] is None
 
 
 def test_lambda_close_to_one_keeps_gradients():

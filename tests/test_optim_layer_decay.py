@@ -89,13 +89,6 @@ def test_positions_ratios_and_bias_tables_have_no_weight_decay(name):
             assert decayed[param] == pytest.approx(expected), param
 
 
-def test_the_ratios_of_switchable_norm_have_none_either():
-    model = ViT(VIT_ARCH, pretrain_img_size=32, token_norm_cfg=dict(type='SN'))
-    found = settings(model, wrapper(model))
-    assert {found[f'blocks.0.norm1.{kind}_weight'][1] for kind in ('mean', 'var')} == {0.0}
-    assert found['blocks.0.norm1.weight'][1] == 0.1
-
-
 def test_custom_keys_multiply_the_rate_and_say_the_decay():
     model = BACKBONES['ViT']()
     keys = {'blocks.1.': dict(lr_mult=3.0), 'pos_embed': dict(decay_mult=0.25), '.cls_token': dict(lr_mult=2.0)}
@@ -114,19 +107,6 @@ def test_all_parameters_except_frozen_ones_are_in_a_group():
     assert sum(len(group['params']) for group in found) == len([p for p in model.parameters() if p.requires_grad])
     assert {group['lr'] for group in found} == {1e-3 * 0.5}
     assert len(settings(model, wrapper(model))) == len(found)
-
-
-def test_a_rate_of_one_is_mmengines_own():
-    model = BACKBONES['Swin']()
-    assert {lr for lr, _ in settings(model, wrapper(model, decay_rate=1)).values()} == {1e-3}
-
-
-def test_it_works_without_weight_decay():
-    model = BACKBONES['ViT']()
-    optimizer = dict(optimizer=dict(type='SGD', lr=1.0))
-    groups = LayerDecayOptimWrapperConstructor(optimizer, dict(decay_rate=0.5))(model).param_groups
-    assert {group['lr'] for group in groups} == {0.5**i for i in range(5)}
-    assert {group['weight_decay'] for group in groups} == {0}
 
 
 def test_a_config_of_a_detector_finds_it():

@@ -99,14 +99,6 @@ def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):
     assert 'different annotations' in (tmp_path / 'a.html').read_text()
 
 
-def test_without_the_annotations_there_is_no_interval(runs, tmp_path):
-    pair = [read_run(run) for run in runs]
-    for run in pair:
-        run.numbers['data']['path'] = str(tmp_path / 'gone.json')
-    (result,) = compare(*pair, tmp_path / 'a.html').values()
-    assert result.low is None
-
-
 def test_a_directory_without_a_report_is_named(runs, tmp_path):
     with pytest.raises(SystemExit, match=rf'error: {tmp_path} has no report.json; expected a work directory'):
         main([str(runs[0]), str(tmp_path)])

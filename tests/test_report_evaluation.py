@@ -28,11 +28,6 @@ def test_best_threshold_by_hand():
     assert (best.precision, best.recall, best.f1) == (3 / 4, 3 / 4, 6 / 8)
 
 
-def test_equal_scores_are_one_threshold():
-    sweep = sweep_thresholds(np.full(3, 0.5), np.array([True, False, False]), 2)
-    np.testing.assert_allclose(sweep, [[0.5, 1 / 3, 1 / 2, 2 / 5]])
-
-
 def test_perfect_detections():
     truth = make_truth()
     result = evaluate(truth, perfect(truth))

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from tests.helpers.detections import make_truth
 from tokennorm.report.figures import pick_confusions
-from tokennorm.report.page import data_facts, validates_by_epoch, versions
+from tokennorm.report.page import data_facts, validates_by_epoch
 
 
 def test_data_facts(tmp_path):
@@ -23,11 +23,6 @@ def test_data_facts(tmp_path):
     assert data_facts(path, truth) == facts
     path.write_text(json.dumps(truth) + ' ')
     assert data_facts(path, truth)['fingerprint'] != facts['fingerprint']
-
-
-def test_versions_name_what_computes():
-    found = versions()
-    assert {'Python', 'tokennorm', 'torch', 'numpy', 'device'} <= set(found)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ import logging
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from mmengine.config import Config
 
 from tokennorm.datasets import CLASSES
-from tokennorm.datasets.drawing import tile
 from tokennorm.engine.config import use_report
 from tokennorm.report.hook import ReportHook
 
@@ -103,18 +101,3 @@ def test_classifiers_log_lambda():
     use_report(cfg)
     assert list(cfg.custom_hooks) == [*hooks, dict(type='tokennorm.LambdaHook', interval=100)]
     assert cfg.val_evaluator == evaluator
-
-
-def test_hooks_of_the_config_stay():
-    cfg = Config.fromfile(CONFIGS / 'demo' / 'retinanet_pvt-mini_fpn_shapes.py')
-    hooks = list(cfg.custom_hooks)
-    use_report(cfg)
-    assert list(cfg.custom_hooks) == hooks
-
-
-def test_tile_keeps_every_image(tmp_path):
-    images = [np.full((4, 3 + i, 3), i, np.uint8) for i in range(3)]
-    sheet = tile(images, columns=2, gap=1)
-    assert sheet.shape == (10, 12, 3)
-    for i, (y, x) in enumerate([(0, 0), (0, 6), (5, 0)]):
-        assert (sheet[y : y + 4, x : x + 3 + i] == i).all()

@@ -5,14 +5,13 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
 from tests.helpers.detections import CLASSES
 from tests.helpers.report import Balance
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.evaluation import evaluate
-from tokennorm.report.gallery import Gallery, surroundings
-from tokennorm.report.page import Source, format_points, write_report
+from tokennorm.report.gallery import Gallery
+from tokennorm.report.page import Source, write_report
 
 
 def parse(folder):
@@ -77,12 +76,6 @@ def test_figures_are_drawn(report):
         assert any(caption.startswith(start) for caption in captions), start
 
 
-def test_detections_are_kept(report):
-    folder, _, source, _ = report
-    again = Detections.read(folder / 'report.bbox.json')
-    np.testing.assert_allclose(again.table, source.detections['bbox'].table, rtol=1e-6)
-
-
 def test_a_report_without_images_scalars_and_config(report, tmp_path):
     _, _, source, _ = report
     write_report(Source('plain', source.ann_file, source.detections, category_ids=[2, 9]), tmp_path / 'new' / 'a.html')
@@ -122,20 +115,3 @@ def test_pictures_show_what_went_wrong(report):
     assert f'detected as {error["dt_category"]} with score {error["dt_score"]:.2f}' in picture.caption
     assert 'false' in [shape.state for shape in picture.detections]
     assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
-
-
-@pytest.mark.parametrize(
-    ('box', 'expected'),
-    [
-        ([100, 100, 60, 20], (55, 35, 150, 150)),
-        ([0, 0, 10, 10], (0, 0, 96, 96)),
-        ([350, 250, 50, 50], (275, 175, 125, 125)),
-        ([10, 10, 380, 280], (0, 0, 400, 300)),
-    ],
-)
-def test_surroundings_stay_inside_the_image(box, expected):
-    assert surroundings(np.array(box, float), 400, 300) == expected
-
-
-def test_points():
-    assert [format_points(value) for value in (0.4567, 0.0, None, -1)] == ['45.7', '0.0', '–', '–']  # noqa: RUF001

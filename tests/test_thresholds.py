@@ -5,11 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.helpers.detections import make_truth, noisy
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.runtime import Detector, ModelFileError
-from tokennorm.report.evaluation import evaluate, sweep_thresholds
 from tokennorm.thresholds import NAME, read_thresholds, write_thresholds
 
 
@@ -30,17 +28,6 @@ def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
     (tmp_path / NAME).write_text('[1]')
     with pytest.raises(ValueError, match='is not a file of score thresholds'):
         read_thresholds('best', checkpoint, ['disk'])
-
-
-def test_recommended_thresholds_maximize_f1_per_class():
-    truth = make_truth(num_images=8)
-    found = evaluate(truth, noisy(truth, seed=0))
-    thresholds = found.class_thresholds()
-    assert list(thresholds) == [category['name'] for category in truth['categories']]
-    for result in found.classes:
-        assert thresholds[result.name] == (result.best.threshold if result.best else found.threshold)
-    sweep = sweep_thresholds(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False]), 2)
-    assert sweep[sweep[:, 3].argmax(), 0] == 0.7  # precision 2/3, recall 1
 
 
 def test_exported_file_has_thresholds_in_its_metadata(tmp_path):

@@ -215,11 +215,6 @@ def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
     tool('check')([str(data), '--out', str(tmp_path), '--num-images', '2'])
     assert '| val | 3 |' in capsys.readouterr().out
     assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
-    with pytest.raises(SystemExit, match=r'error: data .*nowhere not found; it must be a folder'):
-        tool('check')([str(tmp_path / 'nowhere')])
-    for count in ('0', '-1'):
-        with pytest.raises(SystemExit, match=f'^error: --num-images {count} must be at least 1$'):
-            tool('check')([str(data), '--num-images', count])
 
 
 def test_a_byte_order_mark_and_a_box_of_any_size_are_read(data, tmp_path):
@@ -298,11 +293,6 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
         tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out3'), '--batch-size=3'])
     (image,) = json.loads((tmp_path / 'out3' / 'detections.json').read_text())['images']
     assert image['file_name'] == 'b.png'
-    (tmp_path / 'notes.txt').write_text('text')
-    with pytest.raises(SystemExit, match=r'notes.txt is neither a readable video'):
-        tool('predict')([*arguments[:2], str(tmp_path / 'notes.txt')])
-    with pytest.raises(SystemExit, match=r'error: --out: the folder .*notes.txt cannot be created'):
-        tool('predict')([*arguments[:3], '--out', str(tmp_path / 'notes.txt')])
 
 
 def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
@@ -341,37 +331,19 @@ def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, w
         tool('train')([CONFIG, '--work-dir', str(tmp_path / 'new'), '--cfg-options', *options(data, **start)])
 
 
-def test_mistakes_on_the_command_line_say_what_to_do(data, tmp_path, capsys):
+def test_data_and_classes_that_do_not_fit_are_named(data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json not found; make it with'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *elsewhere])
     more = options(data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])
-    with pytest.raises(SystemExit, match=r'none.pth not found'):
-        tool('test')([CONFIG, str(tmp_path / 'none.pth')])
-    with pytest.raises(SystemExit, match=r'config none.py not found'):
-        tool('train')(['none.py'])
-    with pytest.raises(SystemExit, match=r'error: .*bccd_detection.py has no model: it is not a whole config'):
-        tool('train')([str(ROOT / 'configs/_base_/datasets/bccd_detection.py')])
-    with pytest.raises(SystemExit, match=r'must end in .pkl'):
-        tool('test')([CONFIG, 'none.pth', '--out', 'predictions.json'])
-    (tmp_path / 'empty.pth').touch()
-    for option, message in (('model.backbon', 'must be KEY=VALUE'), ('modle.x=1', 'did you mean model')):
-        with pytest.raises(SystemExit) as ended:
-            tool('predict')([CONFIG, str(tmp_path / 'empty.pth'), str(data), '--cfg-options', option])
-        assert message in str(ended.value) + capsys.readouterr().err
-    (tmp_path / 'broken.py').write_text('model = dict(')
-    with pytest.raises(SystemExit, match=r'broken.py cannot be read: SyntaxError'):
-        tool('predict')([str(tmp_path / 'broken.py'), str(tmp_path / 'empty.pth'), str(data)])
-    with pytest.raises(SystemExit, match=r'error: .*none.py'):
-        tool('analysis')(['flops', 'none.py'])
 
 
 EXPERIMENTS = [f'projects/experiments/{name}/run.py' for name in ('robustness', 'study')]
 
 
-@pytest.mark.parametrize('program', ['tools/train.py', 'tools/test.py', *map(slow, ('tools/demo.py', *EXPERIMENTS))])
+@pytest.mark.parametrize('program', ['tools/train.py', *map(slow, ('tools/test.py', 'tools/demo.py', *EXPERIMENTS))])
 def test_help_has_no_warnings(program):
     ended = subprocess.run([sys.executable, ROOT / program, '--help'], capture_output=True, text=True, check=True)
     assert not ended.stderr

@@ -12,7 +12,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
 
 from tests.helpers import swin as swin
-from tests.helpers.checkpoints import assert_same
+from tests.helpers.checkpoints import Planted, assert_same
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
@@ -31,20 +31,13 @@ def trained(demo_trained):
     return demo_trained
 
 
-class Planted:
-    def __reduce__(self):
-        return (np.save, (planted_path, np.zeros(1)))
-
-
 @pytest.fixture
 def planted(trained, tmp_path):
     """A work directory with a checkpoint into which someone has put code."""
-    global planted_path
-    planted_path = str(tmp_path / 'ran.npy')
     work_dir = tmp_path / 'planted'
     work_dir.mkdir()
     content = torch.load(trained / 'epoch_1.pth', weights_only=False)
-    content['meta']['planted'] = Planted()
+    content['meta']['planted'] = Planted(tmp_path)
     torch.save(content, work_dir / 'epoch_1.pth')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     return work_dir

@@ -52,16 +52,6 @@ def test_training_on_a_named_folder(data, trained):
     assert f'    validation     12 images, 3 classes ({data}/val), after every epoch\n' in log.read_text()
 
 
-@pytest.mark.usefixtures('without_report')
-def test_resume_as_for_detectors(data, trained, tmp_path):
-    work_dir = shutil.copytree(trained, tmp_path / 'work')
-    (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
-    options = [*OPTIONS, 'train_cfg.max_epochs=2']
-    arguments = [CONFIG, '--data', str(data), '--work-dir', str(work_dir), '--resume', '--cfg-options', *options]
-    tool('train')(arguments)
-    assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 6
-
-
 def test_testing_prints_metrics_of_the_predictions(data, trained, tmp_path, capsys):
     out = tmp_path / 'predictions.pkl'
     arguments = [CONFIG, str(trained / 'epoch_1.pth'), '--data', str(data), '--work-dir', str(tmp_path)]

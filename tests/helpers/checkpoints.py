@@ -7,6 +7,16 @@ from tests.helpers.pvt import ARCH
 from tokennorm.backbones import PVT
 
 
+class Planted:
+    """Runs code where it is unpickled: it writes a file."""
+
+    def __init__(self, folder):
+        self.path = str(folder / 'ran.npy')
+
+    def __reduce__(self):
+        return (np.save, (self.path, np.zeros(1)))
+
+
 def pretrained(path, **kwargs):
     model = PVT(ARCH, init_cfg=dict(type='Pretrained', checkpoint=str(path)), **kwargs)
     model.init_weights()

@@ -1,8 +1,6 @@
 """Contents of COCO files and images of any size."""
 
 import json
-import struct
-import zlib
 
 import numpy as np
 from pycocotools import mask as coco_masks
@@ -15,17 +13,6 @@ def edit(root, split, change):
     change(content)
     path.write_text(json.dumps(content))
     return content
-
-
-def png_of_size(width, height):
-    """A PNG whose header says so, with an end and next to no pixels."""
-
-    def chunk(kind, content):
-        return struct.pack('>I', len(content)) + kind + content + struct.pack('>I', zlib.crc32(kind + content))
-
-    header = struct.pack('>IIBBBBB', width, height, 8, 0, 0, 0, 0)
-    body = chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(bytes(1000))) + chunk(b'IEND', b'')
-    return b'\x89PNG\r\n\x1a\n' + body
 
 
 HEIGHT, WIDTH = 24, 32

@@ -33,18 +33,10 @@ def maxvit():
 
 
 def mmdet_pvt():
+    arch = dict(num_stages=2, num_layers=(1, 1), num_heads=(1, 2), sr_ratios=(2, 1), mlp_ratios=(2, 2))
+    patches = dict(patch_sizes=(4, 2), strides=(4, 2), paddings=(0, 0))
     return mmdet_backbones.PyramidVisionTransformer(
-        pretrain_img_size=32,
-        embed_dims=16,
-        num_stages=2,
-        num_layers=(1, 1),
-        num_heads=(1, 2),
-        patch_sizes=(4, 2),
-        strides=(4, 2),
-        paddings=(0, 0),
-        sr_ratios=(2, 1),
-        mlp_ratios=(2, 2),
-        out_indices=(0, 1),
+        pretrain_img_size=32, embed_dims=16, out_indices=(0, 1), **arch, **patches
     )
 
 

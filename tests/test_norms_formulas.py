@@ -1,0 +1,83 @@
+"""Normalizers of one formula, forward and backward, against torch's own or the formula; and their initial values."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.helpers.compare import assert_near, assert_same_with_gradients
+from tests.reference import channels_first
+from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, RMSNorm, ScaleNorm
+
+
+def tanh(x):
+    return ((2 * x).exp() - 1) / ((2 * x).exp() + 1)
+
+
+def erf(x):
+    """By the normal distribution."""
+    return 2 * torch.special.ndtr(2**0.5 * x) - 1
+
+
+def of_maps(function, **kwargs):
+    return lambda n, x: channels_first(lambda maps: function(maps, weight=n.weight, bias=n.bias, eps=0.1, **kwargs), x)
+
+
+FORMULAS = {
+    'one group': (GroupNorm(12, eps=0.1, num_groups=1), of_maps(F.group_norm, num_groups=1)),
+    'groups': (GroupNorm(12, eps=0.1, num_groups=3), of_maps(F.group_norm, num_groups=3)),
+    'a group per channel': (GroupNorm(12, eps=0.1, num_groups=12), of_maps(F.instance_norm)),
+    'InstanceNorm': (InstanceNorm(12, eps=0.1), of_maps(F.instance_norm)),
+    'RMSNorm': (RMSNorm(12, eps=0.1), lambda n, x: F.rms_norm(x, (12,), n.weight, eps=0.1)),
+    'ScaleNorm': (ScaleNorm(12), lambda n, x: n.weight * F.normalize(x, dim=-1)),
+    'DynamicTanh': (DynamicTanh(12), lambda n, x: n.weight * tanh(n.alpha * x) + n.bias),
+    'Derf': (Derf(12), lambda n, x: n.weight * erf(n.alpha * x + n.shift) + n.bias),
+}
+
+
+@pytest.mark.parametrize('name', FORMULAS)
+def test_norm_equals_its_formula(name):
+    norm, formula = FORMULAS[name]
+    norm = norm.double()
+    for p in norm.parameters():
+        nn.init.normal_(p)
+    x = (2 * torch.randn(2, 3, 5, 12) + torch.linspace(-1, 1, 12)).double().requires_grad_()
+    inputs = dict(x=x) | dict(norm.named_parameters())
+    assert_same_with_gradients(norm.train()(x), formula(norm, x), inputs)
+    assert_same_with_gradients(norm.eval()(x), formula(norm, x), inputs)
+
+
+@pytest.mark.parametrize(
+    ('build', 'expected'),
+    [
+        (lambda: DynamicTanh(4, alpha_init_value=0.25), dict(alpha=0.25, weight=1, bias=0)),
+        (lambda: DynamicTanh(4), dict(alpha=0.5)),
+        (lambda: Derf(4, alpha_init_value=0.25, shift_init_value=0.5), dict(alpha=0.25, shift=0.5, weight=1, bias=0)),
+        (lambda: Derf(4), dict(alpha=0.5, shift=0)),
+        (lambda: ScaleNorm(16), dict(weight=4)),  # the root of the channels
+        (lambda: RMSNorm(4), dict(weight=1)),
+    ],
+)
+def test_initial_values(build, expected):
+    norm = build()
+    for p in norm.parameters():
+        nn.init.normal_(p)
+    norm.reset_parameters()
+    for name, value in expected.items():
+        assert (norm.state_dict()[name] == value).all(), name
+
+
+def test_instance_norm_of_one_token_is_the_bias():
+    norm = InstanceNorm(4)
+    nn.init.normal_(norm.bias)
+    assert torch.equal(norm(torch.randn(2, 1, 1, 4)), norm.bias.expand(2, 1, 1, 4))
+
+
+def test_scale_norm_survives_zeros():
+    norm = ScaleNorm(16, eps=1e-3)
+    x = torch.zeros(1, 1, 2, 16, requires_grad=True)
+    y = norm(x)
+    y.sum().backward()
+    assert y.abs().max() == 0
+    assert x.grad.isfinite().all()
+    assert_near('eps', norm(torch.full((1, 16), 1e-5)), torch.full((1, 16), 4e-2))
