@@ -50,7 +50,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=Path,
         metavar='DIR',
         help='dataset in any format of --data: evaluate the written file and PyTorch on its images; the exit status '
-        'is 1 if their APs differ by 0.0005 or more. Not for .pt2',
+        'is 1 if their APs, from 0 to 100, differ by 0.05 or more. Not for .pt2',
     )
     parser.group('verification').add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
