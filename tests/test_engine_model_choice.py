@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 from importlib import metadata
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints import packaged
 from tokennorm.checkpoints.packaged import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
-from tokennorm.cli.train import check_gpus, ranks_command
+from tokennorm.cli.train import check_gpus, main, torchrun_arguments
 from tokennorm.config_paths import config
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import model_choice, settings, training
@@ -210,19 +209,28 @@ def test_more_gpus_than_there_are(monkeypatch):
 
 
 def test_gpus_becomes_torchrun():
-    words = ranks_command(2, ['x.py', '--gpus', '2', '--epochs', '3'])
+    words = torchrun_arguments(2, ['x.py', '--gpus', '2', '--epochs', '3'])
     assert words[-7:] == ['tokennorm', 'train', 'x.py', '--epochs', '3', '--launcher', 'pytorch']
     assert '--nproc_per_node=2' in words
-    assert ranks_command(2, ['--gpus=2', 'x.py'])[-4:] == ['train', 'x.py', '--launcher', 'pytorch']
+    assert torchrun_arguments(2, ['--gpus=2', 'x.py'])[-4:] == ['train', 'x.py', '--launcher', 'pytorch']
 
 
 @pytest.mark.slow
-def test_two_ranks_train_without_a_config(boxes, tmp_path):
+def test_two_ranks_train_without_a_config(boxes, tmp_path, monkeypatch, capfd):
+    """On CPUs, over gloo: the ranks do not see the GPUs that this process pretends to have."""
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
     words = ['--gpus', '2', '--data', boxes, '--model', 'mini', '--epochs', '1', '--work-dir', str(tmp_path)]
-    subprocess.run(ranks_command(2, [*words, *few()]), check=True, timeout=600)
+    main([*words, '--cfg-options', *few()])
+    assert 'batch          4 images per step' in capfd.readouterr().out  # 2 per rank
     scalars = next(tmp_path.glob('*/vis_data/scalars.json')).read_text().splitlines()
     assert 'coco/bbox_mAP' in json.loads(scalars[-1])
     assert (tmp_path / 'epoch_1.pth').is_file()
+    with pytest.raises(SystemExit) as ended:
+        main([*words, '--cfg-options', *few()])
+    assert ended.value.code == 1
+    printed = capfd.readouterr().err
+    assert 'has checkpoints of an earlier training run' in printed
+    assert 'Traceback' not in printed
 
 
 def test_mixed_precision_by_name():

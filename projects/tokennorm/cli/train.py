@@ -7,7 +7,6 @@ examples:
 
 import argparse
 import os
-import sys
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_config_argument, add_runner_arguments
@@ -104,7 +103,8 @@ def main(argv: list[str]) -> None:
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // 2)))
     if gpus is not None:
         check_gpus(gpus, args['launcher'])
-        os.execv(sys.executable, ranks_command(gpus, argv))
+        train_on(gpus, argv)
+        return
     from tokennorm.engine.training import train
 
     train(**args)
@@ -121,13 +121,24 @@ def check_gpus(count: int, launcher: str) -> None:
         raise UserError(f'--gpus {count}: this machine has {found} GPUs')
 
 
-def ranks_command(count: int, argv: list[str]) -> list[str]:
-    """Returns the command that runs `tokennorm train` in `count` ranks: torchrun with the arguments but `--gpus`."""
+def train_on(gpus: int, argv: list[str]) -> None:
+    """Runs `tokennorm train` in a rank per GPU. The ranks print their errors, so that torchrun's adds nothing."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    try:
+        torchrun(torchrun_arguments(gpus, argv))
+    except ChildFailedError:
+        raise SystemExit(1) from None
+
+
+def torchrun_arguments(count: int, argv: list[str]) -> list[str]:
+    """Returns torchrun's arguments for `tokennorm train` in `count` ranks, with the arguments but `--gpus`."""
     others = list(argv)
     for i, word in enumerate(argv):
         if word == '--gpus':
             del others[i : i + 2]
         elif word.startswith('--gpus='):
             del others[i]
-    torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={count}']
-    return [*torchrun, '-m', 'tokennorm', 'train', *others, '--launcher', 'pytorch']
+    ranks = ['--standalone', f'--nproc_per_node={count}']
+    return [*ranks, '-m', 'tokennorm', 'train', *others, '--launcher', 'pytorch']

@@ -104,6 +104,8 @@ def _log_interval(runner: mmengine.runner.Runner) -> str:
     hook = next((hook for hook in runner.hooks if isinstance(hook, LoggerHook)), None)
     if hook is None:
         return ''
+    if isinstance(runner.train_loop, EpochBasedTrainLoop) and hook.interval > len(runner.train_dataloader):
+        return '; a line every epoch'
     return '; a line every iteration' if hook.interval == 1 else f'; a line every {hook.interval} iterations'
 
 
