@@ -24,6 +24,7 @@ PAGES = ['README.md', 'CONTRIBUTING.md', *sorted(p.relative_to(ROOT).as_posix() 
 BLOCK = re.compile(r'(<!-- not executed[^>]*-->\n)?```(\w+)\n(.*?)```', re.DOTALL)
 UPSTREAM = {  # messages on the troubleshooting page that other programs print
     'tokennorm: command not found',
+    'Failed to build onedl-mmcv',
     'CUDA out of memory',
     'only available training on gpu',
 }
