@@ -172,6 +172,14 @@ def test_trial_weights_load_from_their_package():
     assert stem.double().abs().sum().item() == pytest.approx(387.1200, abs=1e-3)
 
 
+def test_weights_of_another_model_raise(tmp_path):
+    _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
+    for name in ('vit_small_patch16_dinov3', 'swin_tiny_patch4_window7_224', 'convnext_atto'):
+        with pytest.raises(CheckpointError, match=r'resnet\.pth: .*Set model_name to the model') as error:
+            TimmBackbone(name, init_cfg=init_cfg).init_weights()
+        assert '\n' not in str(error.value)
+
+
 def test_a_convolutional_model_keeps_its_batch_statistics(tmp_path):
     model, init_cfg = published('tf_efficientnet_lite0', tmp_path / 'lite0.pth', dict)
     backbone = TimmBackbone('tf_efficientnet_lite0', norm_eval=True, frozen_stages=0, init_cfg=init_cfg)
@@ -283,6 +291,8 @@ def test_the_learning_rate_decays_by_timms_groups(name):
 
 
 def test_what_timm_does_not_have_raises():
+    with pytest.raises(ValueError, match=r"'small_patch16_dinov3' .* one of vit_small_patch16_dinov3, vit_small_pat"):
+        TimmBackbone('small_patch16_dinov3')
     with pytest.raises(ValueError, match='has no LayerNorm'):
         TimmBackbone('levit_128s', dict(type='DTN'), out_indices=(0, 1))
     with pytest.raises(ValueError, match='with_cp=True of twins_pcpvt_small: gradient checkpointing not supported'):

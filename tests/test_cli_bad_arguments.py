@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
     (folder / 'number.py').write_text('model = 3')
     (folder / 'file').touch()
     (folder / 'images').mkdir()
+    (folder / 'without').mkdir()
     Image.new('RGB', (64, 48)).save(folder / 'images' / 'a.png')
     Image.new('RGB', (3000, 2)).save(folder / 'images' / 'thin.png')
     data = dict(
@@ -55,6 +56,7 @@ def ended(capsys, words, folder):
 
 TRAIN, TEST = ['train', CONFIG], ['test', CONFIG, '@/model.pth']
 PREDICT = ['predict', CONFIG, '@/model.pth', '@/images', '--out', '@/out', '--device', 'cpu']
+TIMM = 'retinanet_dinov3-vit-s_sfp_1x_coco'
 EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', '@/new.pth', '--config']
 ANALYZE = ['analyze', 'magnitude', CONFIG, '--out', '@/figure.png']
 CASES = [
@@ -71,6 +73,10 @@ CASES = [
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
     ([*EXPORT, '@/o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx files'),
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '.', '--fp16'], 'without --fp16'),
+    *[
+        ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', f'@/{name}'], f'{name} has no images; name a folder with some')
+        for name in ('without', 'none')
+    ],
     # An empty path is not the working directory.
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
@@ -117,6 +123,11 @@ CASES = [
     (['predict', '@/empty.py', *PREDICT[2:]], 'empty.py has no model'),
     (['export', '@/empty.py', '@/model.pth', '@/x.onnx'], 'empty.py has no model'),
     # Files and devices that do not exist.
+    (
+        ['predict', TIMM, *PREDICT[2:], '--cfg-options', 'model.backbone.model_name=vit_small_patch16_dinov'],
+        'did you mean one of vit_small_patch16_dinov3, ',
+    ),
+    (['predict', TIMM, *PREDICT[2:]], 'model.pth: .*Set model_name to the model that they belong to'),
     ([*PREDICT, '--device', 'foo'], '--device foo is not available; there are cpu'),
     ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available; there are cpu'),
     (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),

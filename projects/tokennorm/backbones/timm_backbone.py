@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, in_autocast_dtype
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
-from tokennorm.messages import did_you_mean
+from tokennorm.messages import did_you_mean, shorten
 from tokennorm.registry import MODELS
 from tokennorm.replace import replace_norms, replace_stem
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
@@ -141,7 +141,9 @@ class TimmBackbone(Backbone):
         import timm  # only this backbone needs it
 
         if not isinstance(model_name, str) or not timm.is_model(model_name):
-            nearest = did_you_mean(model_name, timm.list_models())
+            models = timm.list_models()
+            longer = [name for name in models if isinstance(model_name, str) and model_name and model_name in name]
+            nearest = f' (did you mean one of {shorten(longer, 3)}?)' if longer else did_you_mean(model_name, models)
             raise ValueError(f'TimmBackbone: model_name={model_name!r} must be one of timm.list_models(){nearest}')
         create = partial(timm.create_model, model_name, **(timm_args or {}))
         features = partial(create, features_only=True, feature_cls='getter')
@@ -224,6 +226,13 @@ class TimmBackbone(Backbone):
         if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
             state_dict = dict(zip(whole, state_dict.values(), strict=True))
         published = _filtered(state_dict, filter_fn, model)
+        found = len(whole.keys() & published.keys())
+        if found < len(whole) / 2:
+            raise ValueError(
+                f'these weights belong to another model: they have {found} of {len(whole)} parameters of '
+                f'{type(model).__name__}, and keys such as {shorten(list(state_dict), 3)}. Set model_name to the model '
+                'that they belong to'
+            )
         left_out = set(whole) - self.names_in_timm
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         kept = {_storage(value) for value in published.values()}
@@ -252,7 +261,7 @@ def _filtered(
             return filter_fn(dict(state_dict), model) if by_model else filter_fn(dict(state_dict))
     except Exception as error:  # any, from code that expects the names of its own models
         raise ValueError(
-            f'timm cannot convert these weights to a {type(model).__name__}: {type(error).__name__}: {error}. Set '
+            f'timm cannot convert these weights to {type(model).__name__}: {type(error).__name__}: {error}. Set '
             'model_name to the model that they belong to'
         ) from error
 
