@@ -87,9 +87,9 @@ def main(argv: list[str]) -> None:
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
     inferencer = open_model(args)
-    if args.thresholds is not None:
-        from tokennorm.thresholds import read_thresholds
+    from tokennorm.thresholds import NAME, read_thresholds
 
+    if args.thresholds is not None:
         with user_errors(ValueError, where='--thresholds: '):
             thresholds = read_thresholds(args.thresholds, args.checkpoint, inferencer.model.dataset_meta['classes'])
         args.score_thr = min(thresholds)  # all that is kept is drawn
@@ -143,6 +143,8 @@ def main(argv: list[str]) -> None:
     drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:g}'
     counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
     print(f'\n{args.out}: detections.json ({counts}){drawn}')
+    if args.thresholds is None and Path(args.checkpoint).with_name(NAME).is_file():
+        print('--thresholds best keeps detections from the scores on that the training run recommends')
     if interrupted and source.count:
         raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:
