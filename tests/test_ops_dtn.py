@@ -70,17 +70,17 @@ def test_half_precision_loses_only_its_own_digits(batch, height, width, channels
 
 # batch, height, width, channels, heads, pool, a1: why
 LARGE_CASES = [
-    (1, 130, 7, 20, 2, 1, -1),  # two strips, a block of channels that is not full
+    (1, 130, 7, 20, 2, 1, -1),  # many rows, a block of channels that is not full
     (1, 5, 230, 6, 2, 1, -1),  # several tiles of columns, forward and backward
     (1, 3, 230, 6, 2, 1, -0.001),  # a filter that is wider than a tile
-    (1, 140, 3, 4, 2, 1, 0),  # strips whose filters reach the whole image
-    (2, 262, 5, 4, 2, 2, -1),  # strips of pooled rows
+    (1, 140, 3, 4, 2, 1, 0),  # a tile whose filters reach the whole image
+    (2, 262, 5, 4, 2, 2, -1),  # pooled rows
     (1, 9, 8, 150, 3, 1, -1),  # several groups of blocks, heads that share a block
 ]
 
 
 @pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool', 'a1'), LARGE_CASES)
-def test_strips_tiles_and_blocks_add_up(batch, height, width, channels, heads, pool, a1):
+def test_tiles_and_blocks_add_up(batch, height, width, channels, heads, pool, a1):
     args = arguments(batch, height, width, channels, heads, a1)
     if a1 > -0.1:
         args[-1][:, 1:] *= 0.01

@@ -7,13 +7,15 @@
 // P of Eq. 6 is a filter along x, a filter along y, and a division by the sum of the weights that stay on the grid. A
 // weight is a vector, so that heads may share a block. How the work is divided (constants in dtn_cpu_plan.h):
 //
-//     B images, H x W                                       channels, V to a block
-//     +---------------------------+
-//     | strip of rows: only large |   +-----------------+   task = image, strip, group of GROUP blocks; one thread
-//     | images have more than one |-->|  tile  |  tile  |   tile = at most TILE columns of a task
-//     +---------------------------+   | ====== |        |   step = R rows of a tile, for each block of the group in
-//     |            ...            |   +-----------------+          turn, while their tokens are in the cache
-//     +---------------------------+                         piece = PIECE columns of a step, between filter and result
+//     B images, H x W windows                  C channels
+//     +--------+--------+--------+             +---------+---------+---    task  = image, tile, group; one thread
+//     |  tile  |  tile  |  tile  |             |  group  |  group  |       tile  = TILE columns
+//     |        |        |        |             +-+-+-+-+-+-+-+-+-+-+---    group = GROUP blocks of V channels
+//     |--------|        |        |             | | |block| | | | | |       step  = R rows of a tile, for each block of
+//     |::::    | R rows |        |             +-+-+-+-+-+-+-+-+-+-+---            the group in turn, while their tokens
+//     |--------|        |        |                                                 are in the cache
+//     |        |        |        |             piece (::::) = PIECE columns of a step, between filter and result
+//     +--------+--------+--------+
 //
 // Rows that the filter along y still needs are kept in a ring per block. Work that needs no filter is divided into
 // chunks of CHUNK rows of tokens. The division depends on the shapes only, and sums are added in a fixed order: the
@@ -22,6 +24,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -70,192 +73,136 @@ INLINE void token_statistics(const Call& c, const float* x, const float* first, 
   }
 }
 
-// LayerNorm of one token, for tokens outside `valid`.
-void layer_norm(const Call& c, const float* x, float mean, float var, float* y) {
-  const float r = 1 / std::sqrt(var + (float)c.eps);
-  for (int i = 0; i < c.channels; i += V) {
-    const int lanes = std::min<int64_t>(V, c.channels - i);
-    store(y + i, (load(x + i, lanes) - mean) * r * load(c.weight + i, lanes) + load(c.bias + i, lanes), lanes);
-  }
-}
-void layer_norm_backward(const Call& c, const float* x, const float* grad_y, float mean, float var, float* grad_x,
-                         float* grad_weight, float* grad_bias) {
-  const float r = 1 / std::sqrt(var + (float)c.eps);
-  vf level{}, slope{};
-  for (int i = 0; i < c.channels; i += V) {
-    const int lanes = std::min<int64_t>(V, c.channels - i);
-    const vf g = load(grad_y + i, lanes), normed = (load(x + i, lanes) - mean) * r, e = g * load(c.weight + i, lanes);
-    level += e;
-    slope += e * normed;
-    store(grad_weight + i, load(grad_weight + i, lanes) + g * normed, lanes);
-    store(grad_bias + i, load(grad_bias + i, lanes) + g, lanes);
-  }
-  const float a = sum_lanes(level) / c.channels, b = sum_lanes(slope) / c.channels;
-  for (int i = 0; i < c.channels; i += V) {
-    const int lanes = std::min<int64_t>(V, c.channels - i);
-    const vf normed = (load(x + i, lanes) - mean) * r;
-    store(grad_x + i, (load(grad_y + i, lanes) * load(c.weight + i, lanes) - a - b * normed) * r, lanes);
-  }
-}
-
 // ---- The two passes
 
-// Calls f(image, strip, top, bottom of the strip, group, scratch) for all tasks, in any order.
+// Calls f(chunk, first token of a row, how many of its tokens are inside) for all rows of tokens, in any order.
 template <class F>
-void for_strips(const Call& c, const Grids& grids, F f) {
-  const int64_t strips = c.strips(), groups = c.groups();
-  run(c, c.batch * strips * groups, [&](int64_t task, Scratch& scratch) {
-    const int64_t image = task / (strips * groups), strip = task / groups % strips, group = task % groups;
-    const int64_t rows = grids.of_image[image]->rows;
-    f(image, strip, (int)(strip * rows / strips), (int)((strip + 1) * rows / strips), group, scratch);
+void for_rows(const Call& c, const Grids& grids, F f) {
+  run(c, c.batch * c.chunks(), [&](int64_t chunk, Scratch&) {
+    const int64_t image = chunk / c.chunks(), top = chunk % c.chunks() * CHUNK;
+    const Grid& grid = *grids.of_image[image];
+    for (int64_t row = top; row < std::min(c.height, top + CHUNK); ++row)
+      f(chunk, image * c.tokens() + row * c.width, row < grid.height ? grid.width : 0);
   });
-}
-// Calls f(image, chunk, first row, last row + 1) for all rows of tokens, in any order.
-template <class F>
-void for_chunks(const Call& c, F f) {
-  run(c, c.batch * c.chunks(), [&](int64_t task, Scratch&) {
-    const int64_t image = task / c.chunks(), chunk = task % c.chunks();
-    f(image, chunk, chunk * CHUNK, std::min<int64_t>(c.height, (chunk + 1) * CHUNK));
-  });
-}
-// Calls f(left, right) for tiles of like size, or for one where the filter is wider than a tile.
-template <class F>
-void for_tiles(int columns, int taps, F f) {
-  const int tiles = taps > TILE ? 1 : (columns + TILE - 1) / TILE;
-  for (int i = 0; i < tiles; ++i) f((int64_t)i * columns / tiles, (int64_t)(i + 1) * columns / tiles);
 }
 
-// Runs the blocks [first, last) of a group, made by make(block): in turn, R rows at a time, where the tokens of a tile
-// would leave the cache before the next block reads them; else one after the other, whose rings stay in a smaller cache.
+// Runs all parts, made by make(grid, block, tile, number of the tile in the batch, scratch): those of a group in turn, R
+// rows at a time, where the tokens of a tile would leave the cache before the next block reads them; else one after the
+// other, whose rings stay in a smaller cache.
 template <class Part, class Make>
-void run_blocks(const Call& c, Box box, int64_t first, int64_t last, Scratch& scratch, Make make) {
-  const bool in_turn = (box.bottom - box.top) * (box.right - box.left) * c.pool * c.pool >= TOGETHER;
-  std::vector<Part> parts;
-  for (int64_t i = first; i < last; ++i) {
-    if (!in_turn || i == first) {
+void run_parts(const Call& c, const Grids& grids, Make make) {
+  run(c, c.batch * c.tiles() * c.groups(), [&](int64_t task, Scratch& scratch) {
+    const int64_t number = task / c.groups(), image = number / c.tiles(), index = number % c.tiles();
+    const Grid& grid = *grids.of_image[image];
+    const auto first = grid.blocks.begin() + task % c.groups() * GROUP;
+    const auto last = grid.blocks.end() - first < GROUP ? grid.blocks.end() : first + GROUP;
+    const int64_t tiles = first->x.taps > TILE ? 1 : (grid.columns + TILE - 1) / TILE;  // a filter may be wider
+    if (index >= tiles) return;
+    const Tile tile{image, (int)(index * grid.columns / tiles), (int)((index + 1) * grid.columns / tiles)};
+    const bool in_turn = grid.rows * (tile.right - tile.left) * c.pool * c.pool >= TOGETHER;
+    std::vector<Part> parts;
+    for (auto block = first; block < last;) {
       parts.clear();
       scratch.reset();
+      do parts.push_back(make(grid, *block++, tile, number, scratch));
+      while (in_turn && block < last);
+      for (int row = 0; row < grid.rows; row += R)
+        for (Part& part : parts) part.step(row);
+      for (Part& part : parts) part.finish();
     }
-    parts.push_back(make(i));
-    while (!in_turn && parts.back().step()) {}
-  }
-  for (bool more = in_turn; more;) {
-    more = false;
-    for (Part& part : parts) more |= part.step();
-  }
+  });
 }
 
 template <bool POOLED>
 void forward(const Call& c) {
   const Grids grids(c);
   std::vector<vf> sums(c.batch * c.chunks() * c.blocks(), vf{});
-  for_chunks(c, [&](int64_t image, int64_t chunk, int64_t top, int64_t bottom) {
-    const Grid& grid = *grids.of_image[image];
-    const float* first = c.x + image * c.tokens() * c.channels;
-    vf* chunk_sums = &sums[(image * c.chunks() + chunk) * c.blocks()];
-    for (int64_t row = top; row < bottom; ++row) {
-      const int64_t inside = row < grid.height ? grid.width : 0, t0 = image * c.tokens() + row * c.width;
-      for (int64_t i = 0, step; i < c.width; i += step) {
-        const float* x = c.x + (t0 + i) * c.channels;
-        step = i + 4 <= inside ? 4 : 1;
-        if (step == 4) token_statistics<4>(c, x, first, chunk_sums, c.mean() + t0 + i, c.var() + t0 + i);
-        else token_statistics<1>(c, x, first, i < inside ? chunk_sums : nullptr, c.mean() + t0 + i, c.var() + t0 + i);
-        if (i >= inside) layer_norm(c, x, c.mean()[t0 + i], c.var()[t0 + i], c.y + (t0 + i) * c.channels);
+  for_rows(c, grids, [&](int64_t chunk, int64_t token, int inside) {
+    const float* first = c.x + chunk / c.chunks() * c.tokens() * c.channels;
+    vf* chunk_sums = &sums[chunk * c.blocks()];
+    for (int i = 0, step; i < c.width; i += step, token += step) {
+      const float* x = c.x + token * c.channels;
+      float *mean = c.mean() + token, *var = c.var() + token;
+      step = i + 4 <= inside ? 4 : 1;
+      if (step == 4) token_statistics<4>(c, x, first, chunk_sums, mean, var);
+      else token_statistics<1>(c, x, first, i < inside ? chunk_sums : nullptr, mean, var);
+      if (i < inside) continue;
+      const float r = 1 / std::sqrt(*var + (float)c.eps);  // outside `valid`: LayerNorm
+      for (int64_t k = 0; k < c.channels; k += V) {
+        const int lanes = std::min<int64_t>(V, c.channels - k);
+        const vf normed = (load(x + k, lanes) - *mean) * r;
+        store(c.y + token * c.channels + k, normed * load(c.weight + k, lanes) + load(c.bias + k, lanes), lanes);
       }
     }
   });
-  for (int64_t image = 0; image < c.batch; ++image)
-    for (const Block& block : grids.of_image[image]->blocks) {
+  for (int64_t image = 0; image < c.batch; ++image) {
+    const Grid& grid = *grids.of_image[image];
+    for (const Block& block : grid.blocks) {
       vf sum{};
-      for (int64_t chunk = 0; chunk < c.chunks(); ++chunk)
-        sum += sums[(image * c.chunks() + chunk) * c.blocks() + block.first / V];
-      const Grid& grid = *grids.of_image[image];
+      for (int64_t chunk = image * c.chunks(); chunk < (image + 1) * c.chunks(); ++chunk)
+        sum += sums[chunk * c.blocks() + block.first / V];
       const vf first = load(c.x + image * c.tokens() * c.channels + block.first, block.lanes);
       store(c.shift() + image * c.channels + block.first, first + sum / splat((float)grid.height * grid.width),
             block.lanes);
     }
-  for_strips(c, grids, [&](int64_t image, int64_t, int top, int bottom, int64_t group, Scratch& scratch) {
-    const Grid& grid = *grids.of_image[image];
-    const int64_t first = group * GROUP, last = std::min(c.blocks(), first + GROUP);
-    for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
-      const Box box{top, bottom, left, right};
-      run_blocks<Forward<POOLED>>(c, box, first, last, scratch, [&](int64_t i) {
-        return Forward<POOLED>(c, grid, image, i, box, scratch);
-      });
-    });
+  }
+  run_parts<Forward<POOLED>>(c, grids, [&](auto& grid, auto& block, Tile tile, int64_t, Scratch& scratch) {
+    return Forward<POOLED>(c, grid, block, tile, scratch);
   });
 }
-
-constexpr int WEIGHT = 0, BIAS = 1, MEAN = 2, VAR = 3, SQUARE = 4, X = 5, Y = 6, PARAMETERS = 7;
 
 template <bool POOLED>
 void backward(const Call& c) {
   const Grids grids(c);
-  const int64_t strips = c.strips(), blocks = c.blocks();
-  std::vector<vf> partial(c.batch * strips * blocks * PARAMETERS);  // gradients of one task and block
-  for_strips(c, grids, [&](int64_t image, int64_t strip, int top, int bottom, int64_t group, Scratch& scratch) {
-    const Grid& grid = *grids.of_image[image];
-    const int64_t first = group * GROUP, last = std::min(blocks, first + GROUP);
-    std::vector<Sums> sums;
-    int high = 0;  // of the group: its blocks add to the tokens' sums in order, and therefore in step
-    for (int64_t i = first; i < last; ++i) {
-      sums.emplace_back(grid, grid.blocks[i]);
-      high = std::max(high, grid.blocks[i].y.high);
-    }
-    for_tiles(grid.columns, grid.blocks[first].x.taps, [&](int left, int right) {
-      const Box box{top, bottom, left, right};
-      run_blocks<Backward<POOLED>>(c, box, first, last, scratch, [&](int64_t i) {
-        return Backward<POOLED>(c, grid, image, i, box, scratch, std::max(0, top - high), sums[i - first]);
-      });
-    });
-    for (int64_t i = first; i < last; ++i) {
-      const Sums& s = sums[i - first];
-      vf* p = &partial[((image * strips + strip) * blocks + i) * PARAMETERS];
-      p[WEIGHT] = s.weight, p[BIAS] = s.bias, p[MEAN] = s.mean_own, p[VAR] = s.var_own;
-      p[SQUARE] = p[X] = p[Y] = vf{};
-      add_axis_gradient(grid.blocks[i].y, s.y_taps, s.y_dots, p[SQUARE], p[Y]);
-      add_axis_gradient(grid.blocks[i].x, s.x_taps, s.x_dots, p[SQUARE], p[X]);
-    }
+  const std::unique_ptr<float[]> token_sums(new float[c.batch * c.tokens() * c.groups() * 8]);
+  std::vector<vf> tile_sums(c.batch * c.tiles() * c.blocks() * PARAMETERS, vf{});
+  run_parts<Backward<POOLED>>(c, grids, [&](auto& grid, auto& block, Tile tile, int64_t number, Scratch& scratch) {
+    vf* sums = &tile_sums[(number * c.blocks() + block.first / V) * PARAMETERS];
+    return Backward<POOLED>(c, grid, block, tile, scratch, sums, token_sums.get());
   });
 
   // Through the tokens' own mean and variance; tokens outside `valid` have nothing else.
   std::vector<float> outside(c.valid ? 2 * c.batch * c.chunks() * c.channels : 0);  // gradients of weight and bias
-  for_chunks(c, [&](int64_t image, int64_t chunk, int64_t top, int64_t bottom) {
-    const Grid& grid = *grids.of_image[image];
-    for (int64_t row = top; row < bottom; ++row)
-      for (int64_t i = 0; i < c.width; ++i) {
-        const int64_t t = image * c.tokens() + row * c.width + i;
-        const float* x = c.x + t * c.channels;
-        float* grad_x = c.grad_x + t * c.channels;
-        if (row >= grid.height || i >= grid.width) {
-          float* sums = &outside[2 * (image * c.chunks() + chunk) * c.channels];
-          layer_norm_backward(c, x, c.grad_y + t * c.channels, c.mean()[t], c.var()[t], grad_x, sums,
-                              sums + c.channels);
-          continue;
-        }
-        v4 slopes{}, levels{};
+  for_rows(c, grids, [&](int64_t chunk, int64_t token, int inside) {
+    for (int i = 0; i < c.width; ++i, ++token) {
+      const float *x = c.x + token * c.channels, mean = c.mean()[token];
+      float* grad_x = c.grad_x + token * c.channels;
+      v4 slopes{}, levels{};
+      if (i < inside)
         for (int64_t group = 0; group < c.groups(); ++group) {
-          const float* sums = c.token_sums + (t * c.groups() + group) * 8;
-          slopes += *(const v4_unaligned*)sums;
-          levels += *(const v4_unaligned*)(sums + 4);
+          const v4_unaligned* sums = (const v4_unaligned*)&token_sums[(token * c.groups() + group) * 8];
+          slopes += sums[0];
+          levels += sums[1];
         }
-        const float slope = (slopes[0] + slopes[1] + slopes[2] + slopes[3]) / c.channels;
-        const float level = (levels[0] + levels[1] + levels[2] + levels[3]) / c.channels;
-        const float* grad = c.grad_x + t * c.channels;
+      else
         for (int64_t k = 0; k < c.channels; k += V) {
           const int lanes = std::min<int64_t>(V, c.channels - k);
-          store(grad_x + k, load(grad + k, lanes) - ((load(x + k, lanes) - c.mean()[t]) * slope + level), lanes);
+          const float r = 1 / std::sqrt(c.var()[token] + (float)c.eps);
+          float *grad_weight = &outside[2 * chunk * c.channels + k], *grad_bias = grad_weight + c.channels;
+          const vf g = load(c.grad_y + token * c.channels + k, lanes), direct = g * load(c.weight + k, lanes) * r;
+          const vf normed = (load(x + k, lanes) - mean) * r;
+          store(grad_weight, load(grad_weight, lanes) + g * normed, lanes);
+          store(grad_bias, load(grad_bias, lanes) + g, lanes);
+          store(grad_x + k, direct, lanes);
+          slopes += fold(direct * normed * r);
+          levels += fold(direct);
         }
+      const float slope = (slopes[0] + slopes[1] + slopes[2] + slopes[3]) / c.channels;
+      const float level = (levels[0] + levels[1] + levels[2] + levels[3]) / c.channels;
+      for (int64_t k = 0; k < c.channels; k += V) {
+        const int lanes = std::min<int64_t>(V, c.channels - k);
+        store(grad_x + k, load(grad_x + k, lanes) - ((load(x + k, lanes) - mean) * slope + level), lanes);
       }
+    }
   });
 
   std::vector<double> sums(PARAMETERS * c.channels);
-  for (int64_t task = 0; task < c.batch * strips; ++task)
-    for (const Block& block : grids.all[0]->blocks)
+  for (int64_t tile = 0; tile < c.batch * c.tiles(); ++tile)
+    for (int64_t i = 0; i < c.channels; ++i)
       for (int p = 0; p < PARAMETERS; ++p)
-        for (int i = 0; i < block.lanes; ++i)
-          sums[p * c.channels + block.first + i] += partial[(task * blocks + block.first / V) * PARAMETERS + p][i];
-  for (size_t i = 0; i < outside.size(); ++i) sums[i / c.channels % 2 * c.channels + i % c.channels] += outside[i];
+        sums[p * c.channels + i] += tile_sums[(tile * c.blocks() + i / V) * PARAMETERS + p][i % V];
+  for (size_t i = 0; i < outside.size(); ++i) sums[i % (2 * c.channels)] += outside[i];
+  static_assert(WEIGHT == 0 && BIAS == 1, "the order of `outside`");
   const int64_t head_dim = c.channels / c.heads;
   for (int64_t head = 0; head < c.heads; ++head) {
     double mean = 0, var = 0, position[3] = {};
@@ -286,13 +233,6 @@ int guarded(F f) {
 }  // namespace
 
 extern "C" {
-
-// float32 values of `token_sums` for a token.
-int64_t dtn_token_sums(int64_t channels) {
-  Call c{};
-  c.channels = channels;
-  return 8 * c.groups();
-}
 
 // Whether the kernel suits positions (N, 3) on a grid of rows x columns windows: sums of weights without overflow, and
 // filters that are not as wide as a large grid.

@@ -39,7 +39,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of tokens; the librar
 NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'threads')
 PARAMETERS = ('weight', 'bias', 'mean_logit', 'var_logit', 'position')
 GRADIENTS = tuple(f'grad_{name}' for name in PARAMETERS)
-WORK = ('y', 'grad_y', 'token_sums', 'grad_x')
+RESULTS = ('y', 'grad_y', 'grad_x')
 
 
 class _Call(ctypes.Structure):
@@ -48,7 +48,7 @@ class _Call(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
         ('eps', ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ('x', *PARAMETERS, 'valid', 'statistics', *WORK, *GRADIENTS)),
+        *((name, ctypes.c_void_p) for name in ('x', *PARAMETERS, 'valid', 'statistics', *RESULTS, *GRADIENTS)),
     )
 
 
@@ -112,7 +112,6 @@ class _DTN(torch.autograd.Function):
         x, *parameters, valid, statistics = ctx.saved_tensors
         if not is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
             return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
-        batch, height, width, channels = x.shape
         gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
         grad_x = statistics.new_empty(x.shape)
         _call(
@@ -123,7 +122,6 @@ class _DTN(torch.autograd.Function):
             ctx.pool,
             valid,
             grad_y=grad_y,
-            token_sums=statistics.new_empty(batch * height * width * library().dtn_token_sums(channels)),
             grad_x=grad_x,
             statistics=statistics,
             **dict(zip(GRADIENTS, gradients, strict=True)),
@@ -290,8 +288,6 @@ def _load(path: Path) -> ctypes.CDLL:
     kernel = ctypes.CDLL(str(path))
     kernel.dtn_forward.argtypes = kernel.dtn_backward.argtypes = [ctypes.POINTER(_Call)]
     kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
-    kernel.dtn_token_sums.argtypes = [ctypes.c_int64]
-    kernel.dtn_token_sums.restype = ctypes.c_int64
     return kernel
 
 

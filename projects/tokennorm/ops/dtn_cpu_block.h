@@ -20,28 +20,26 @@ struct Ring {  // rows of windows, of which the last `span` are kept
   Moments *data, *zeros;
   const Moments** rows;  // what `rows_from` returns
 
-  Ring(Scratch& scratch, int taps, int rows, int width)
-      : span(std::min(taps + R - 1, rows)),
-        width((width + R) | 1),
+  Ring(Scratch& scratch, int taps, int size, int columns)
+      : span(std::min(taps + R - 1, size)),
+        width((columns + R) | 1),
         count(taps + R - 1),
-        data(scratch.take<Moments>((size_t)span * this->width)),
-        zeros(scratch.take<Moments>(this->width)),
-        rows(scratch.take<const Moments*>(count)) {
-    std::fill_n(zeros, this->width, Moments{});
-  }
+        data(scratch.take<Moments>((size_t)span * width)),
+        zeros(scratch.zeros<Moments>(width)),
+        rows(scratch.take<const Moments*>(count)) {}
   Moments* row(int y) { return data + (size_t)(y % span) * width; }
-  // Rows [from, from + count), zeros where they are not in [begin, end).
-  const Moments* const* rows_from(int from, int begin, int end) {
-    for (int j = 0; j < count; ++j) rows[j] = from + j >= begin && from + j < end ? row(from + j) : zeros;
+  // Rows [from, from + count), zeros where they are not in [0, size).
+  const Moments* const* rows_from(int from, int size) {
+    for (int j = 0; j < count; ++j) rows[j] = from + j >= 0 && from + j < size ? row(from + j) : zeros;
     return rows;
   }
 };
 
 struct Taps {
   int from, to;
-};  // those that reach [begin, end) from at least one of R neighbors, the first being `at`
-INLINE Taps reaching(int at, int low, int taps, int begin, int end) {
-  return {std::max(0, begin - at - low - R + 1), std::min(taps, end - at - low)};
+};  // those that reach the grid from at least one of R neighbors, the first being `at`
+INLINE Taps reaching(int at, int low, int taps, int size) {
+  return {std::max(0, -at - low - R + 1), std::min(taps, size - at - low)};
 }
 
 template <class At>
@@ -60,33 +58,35 @@ INLINE void filter(At at, const vf* weight, Taps taps, Moments* result) {
   for (int o = 0; o < R; ++o) result[o] = {first[o], second[o]};
 }
 
-struct Box {
-  int top, bottom, left, right;
-};  // windows of a strip and a tile
+struct Tile {
+  int64_t image;
+  int left, right;  // columns of windows
+};
 
 // What both passes need. POOLED is pool > 1.
 template <bool POOLED>
-struct Part : Box {
+struct Part : Tile {
   const Call& c;
   const Grid& grid;
   const Block& block;
-  int64_t image, offset;  // the latter: of the image's first element in this block
-  int group, number;      // number: of the block in its group
-  const float* x;
-  vf shift;
-  Moments* line;  // a row of windows
+  const int lanes;
+  const vf shift;
+  const int64_t offset;                // of the image's first element in this block
+  const float *x, *means, *vars;       // of the image's first token
+  Moments* line;                       // a row of windows
 
-  Part(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box)
-      : Box(box),
+  Part(const Call& c, const Grid& grid, const Block& block, Tile tile, int columns, Scratch& scratch)
+      : Tile(tile),
         c(c),
         grid(grid),
-        block(grid.blocks[index]),
-        image(image),
+        block(block),
+        lanes(block.lanes),
+        shift(load(c.shift() + image * c.channels + block.first, lanes)),
         offset(image * c.tokens() * c.channels + block.first),
-        group(index / GROUP),
-        number(index % GROUP),
         x(c.x + offset),
-        shift(load(c.shift() + image * c.channels + block.first, block.lanes)) {}
+        means(c.mean() + image * c.tokens()),
+        vars(c.var() + image * c.tokens()),
+        line(scratch.take<Moments>(columns + block.x.taps + R)) {}
 
   // Calls f(index of the token in the image) for the tokens of a window; returns how many there are.
   template <class F>
@@ -107,7 +107,7 @@ struct Part : Box {
     Moments* out = line;
     const vf shift = this->shift;
     const int64_t channels = c.channels, ahead = c.pool * c.width * channels;
-    const int lanes = block.lanes;
+    const int lanes = this->lanes;
     for (; from < std::min(0, to); ++from) *out++ = Moments{};
     for (; from < std::min(grid.columns, to); ++from) {
       vf mean{};
@@ -128,7 +128,7 @@ struct Part : Box {
     read_windows(row, from + axis.low, to + R - 1 + axis.high);
     for (int i = 0; i < to - from; i += R)
       filter([&](int j) FORCED -> const Moments& { return line[i + j]; }, axis.weight.data(),
-             reaching(from + i, axis.low, axis.taps, 0, grid.columns), result + i);
+             reaching(from + i, axis.low, axis.taps, grid.columns), result + i);
   }
 
   // The filter along y of PIECE windows of R rows.
@@ -149,34 +149,29 @@ struct Part : Box {
 template <bool POOLED>
 struct Forward : Part<POOLED> {
   using P = Part<POOLED>;
-  using P::bottom, P::block, P::c, P::grid, P::left, P::right, P::x;
-  int row, done;  // next row of results; rows that were filtered along x
+  using P::block, P::c, P::grid, P::left, P::right, P::x;
+  int done = 0;  // rows that were filtered along x
   Ring ring;
 
-  Forward(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box, Scratch& scratch)
-      : P(c, grid, image, index, box),
-        row(box.top),
-        done(std::max(0, row + block.y.low)),
-        ring(scratch, block.y.taps, grid.rows, right - left) {
-    this->line = scratch.take<Moments>(right - left + block.x.taps + R);
-  }
+  Forward(const Call& c, const Grid& grid, const Block& block, Tile tile, Scratch& scratch)
+      : P(c, grid, block, tile, tile.right - tile.left, scratch), ring(scratch, block.y.taps, grid.rows, right - left) {}
 
-  // The next R rows; returns whether some are left.
-  bool step() {
+  // Results of R rows.
+  void step(int row) {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, bias = block.bias;
     const vf eps = splat(c.eps), shift = this->shift;
-    const float *means = c.mean() + this->image * c.tokens(), *vars = c.var() + this->image * c.tokens();
+    const float *means = this->means, *vars = this->vars;
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels;
-    const int lanes = block.lanes, width = right - left;
+    const int lanes = this->lanes, width = right - left;
     float* y = c.y + this->offset;
     for (; done < std::min(grid.rows, row + R + block.y.high); ++done) P::filter_row(done, left, right, ring.row(done));
-    const Moments* const* rows = ring.rows_from(row + block.y.low, 0, grid.rows);
-    const Taps taps = reaching(row, block.y.low, block.y.taps, 0, grid.rows);
+    const Moments* const* rows = ring.rows_from(row + block.y.low, grid.rows);
+    const Taps taps = reaching(row, block.y.low, block.y.taps, grid.rows);
     for (int start = 0; start < width; start += PIECE) {
       Moments filtered[PIECE][R];
       const int length = std::min(PIECE, width - start);
       P::filter_piece(rows, start, length, taps, filtered);
-      for (int o = 0; o < std::min(R, bottom - row); ++o) {
+      for (int o = 0; o < std::min(R, grid.rows - row); ++o) {
         const vf y_scale = block.y.scale[row + o], *x_scale = &block.x.scale[left + start];
         for (int i = 0; i < length; ++i) {
           const Moments s = P::statistics(filtered[i][o], x_scale[i] * y_scale);
@@ -189,72 +184,65 @@ struct Forward : Part<POOLED> {
         }
       }
     }
-    return (row += R) < bottom;
   }
+  void finish() {}
 };
 
-struct Sums {  // gradients of one block over a task, without the factors that are the same for all tokens
-  vf weight{}, bias{}, mean_own{}, var_own{};
-  std::vector<vf> y_taps, x_taps, y_dots, x_dots;  // (K), (K), and gradient times result of (rows), (columns)
-
-  Sums(const Grid& grid, const Block& block)
-      : y_taps(block.y.taps), x_taps(block.x.taps), y_dots(grid.rows), x_dots(grid.columns) {}
-};
+enum { WEIGHT, BIAS, MEAN, VAR, SQUARE, X, Y, PARAMETERS };  // the last but one: a1, a2, a3
 
 template <bool POOLED>
 struct Backward : Part<POOLED> {
   using P = Part<POOLED>;
-  using P::block, P::c, P::grid, P::top, P::bottom, P::left, P::right, P::line, P::x;
-  Sums& sums;
-  const int begin, end, from, to;  // windows whose statistics the tile's own windows enter: rows and columns
-  int row, done, next;             // next row of statistics; rows that were filtered along x; next row of gradients
+  using P::block, P::c, P::grid, P::left, P::right, P::line, P::x;
+  vf* sums;            // (PARAMETERS): gradients of the tile, some without the factors that are the same for all tokens
+  float* token_sums;   // (H, W, groups, 8): what the tokens' own statistics need, slope and level as v4
+  const bool is_first;  // block of the group, which adds to `token_sums` in turn
+  const int from, to;   // columns of windows whose statistics the tile's windows enter
+  const int width;      // of a row of `after_y`
+  int done = 0, next = 0;  // rows that were filtered along x; next row of gradients
   Ring moments, gradients;
-  const int line_width;
-  Moments* after_y;  // R rows of gradients, zero off the grid
-  vf *y_taps, *x_taps;
+  Moments* after_y;                 // R rows of gradients, zero off the grid
+  vf *y_taps, *x_taps;              // gradients of the weights, (K)
+  vf *step_y_taps, *step_x_taps;    // those of a step
+  vf *y_dots, *x_dots;              // gradient times result of (rows), (columns)
 
-  Backward(const Call& c, const Grid& grid, int64_t image, int64_t index, Box box, Scratch& scratch, int begin,
-           Sums& sums)
-      : P(c, grid, image, index, box),
+  Backward(const Call& c, const Grid& grid, const Block& block, Tile tile, Scratch& scratch, vf* sums,
+           float* token_sums)
+      : P(c, grid, block, tile, tile.right - tile.left + block.x.taps, scratch),
         sums(sums),
-        begin(begin),
-        end(std::min(grid.rows, bottom - block.y.low)),
+        token_sums(token_sums + (tile.image * c.tokens() * c.groups() + block.first / (GROUP * V)) * 8),
+        is_first(block.first % (GROUP * V) == 0),
         from(std::max(0, left - block.x.high)),
         to(std::min(grid.columns, right - block.x.low)),
-        row(begin),
-        done(std::max(0, begin + block.y.low)),
-        next(top),
+        width(to - from + block.x.taps + 2 * R),
         moments(scratch, block.y.taps, grid.rows, to - from),
         gradients(scratch, block.y.taps, grid.rows, to - from),
-        line_width(to - from + block.x.taps + 2 * R),
-        after_y(scratch.take<Moments>(R * line_width)),
-        y_taps(scratch.take<vf>(block.y.taps)),
-        x_taps(scratch.take<vf>(block.x.taps)) {
-    line = scratch.take<Moments>(line_width);
-    std::fill_n(after_y, R * line_width, Moments{});
-  }
+        after_y(scratch.zeros<Moments>(R * width)),
+        y_taps(scratch.zeros<vf>(block.y.taps)),
+        x_taps(scratch.zeros<vf>(block.x.taps)),
+        step_y_taps(scratch.take<vf>(block.y.taps)),
+        step_x_taps(scratch.take<vf>(block.x.taps)),
+        y_dots(scratch.zeros<vf>(grid.rows)),
+        x_dots(scratch.zeros<vf>(grid.columns)) {}
 
   // Gradients of the two filtered moments of `length` windows of a row, with e and f of their tokens:
   //   e = grad_y r,  so that d mean = -e weight,  and  f = e (x - mean) r^2,  so that d var = -f weight / 2.
-  // For the task's own windows, [own_from, own_to), also adds to the sums and writes the tokens' direct gradient, e
-  // weight, and what their own statistics need. `filtered` becomes the gradients, or zero where the window is not the
-  // task's own.
-  void window_gradients(int row, int column, int length, int own_from, int own_to, Moments (*filtered)[R],
-                        Moments* gradients) const {
+  // For the tile's own windows also adds to the sums and writes the tokens' direct gradient, e weight, and what their
+  // own statistics need. `filtered` becomes the gradients, or zero where the window is not the tile's own.
+  void window_gradients(int row, int column, int length, Moments (*filtered)[R], Moments* gradients) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
     const vf mean_share = block.mean_inter * weight, var_share = block.var_inter * weight * -0.5f;
     const vf level_share = mean_own * weight, slope_share = var_own * weight;
     const vf y_scale = block.y.scale[row], *x_scale = &block.x.scale[column];
-    const float *means = c.mean() + this->image * c.tokens(), *vars = c.var() + this->image * c.tokens();
-    const float* grad_y = c.grad_y + this->offset;
-    float* grad_x = c.grad_x + this->offset;
-    float* token_sums = c.token_sums + (this->image * c.tokens() * c.groups() + this->group) * 8;
+    const float *means = this->means, *vars = this->vars, *grad_y = c.grad_y + this->offset;
+    float *grad_x = c.grad_x + this->offset, *token_sums = this->token_sums;
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels, stride = 8 * c.groups();
-    const int lanes = block.lanes, number = this->number;
+    const int lanes = this->lanes;
+    const bool is_first = this->is_first;
     vf weight_sum{}, bias_sum{}, mean_sum{}, var_sum{}, dots{};
     for (int i = 0; i < length; ++i) {
-      const bool own = column + i >= own_from && column + i < own_to;
+      const bool own = column + i >= left && column + i < right;
       const vf scale = x_scale[i] * y_scale;
       const Moments s = P::statistics(filtered[i][0], scale);
       const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
@@ -275,8 +263,8 @@ struct Backward : Part<POOLED> {
         store(grad_x + t * channels, e * weight, lanes);
         v4_unaligned* token = (v4_unaligned*)(token_sums + t * stride);
         const v4 slope = fold(f * slope_share), level = fold(e * level_share);
-        token[0] = number ? token[0] + slope : slope;
-        token[1] = number ? token[1] + level : level;
+        token[0] = is_first ? slope : token[0] + slope;
+        token[1] = is_first ? level : token[1] + level;
       });
       const vf second = f_sum * var_share, through_mean = -e_sum * mean_share, cross = second * s.first;
       const Moments gradient = {(through_mean - 2.0f * cross) * scale, second * scale};
@@ -285,30 +273,30 @@ struct Backward : Part<POOLED> {
       if (own) {
         const vf dot = (through_mean - cross) * s.first + second * s.second;
         dots += dot;
-        sums.x_dots[column + i] += dot;
+        x_dots[column + i] += dot;
       }
     }
-    sums.bias += bias_sum;
-    sums.weight += weight_sum;
-    sums.mean_own += mean_sum;
-    sums.var_own += var_sum;
-    sums.y_dots[row] += dots;
+    sums[WEIGHT] += weight_sum;
+    sums[BIAS] += bias_sum;
+    sums[MEAN] += mean_sum;
+    sums[VAR] += var_sum;
+    y_dots[row] += dots;
   }
 
   // Back along x: `gradients` are those of a row after the filter along y, from column left - high on. Adds to the
   // tokens' gradients and to the taps'.
-  void back_along_x(int row, const Moments* gradients) {
+  void back_along_x(int row, const Moments* gradients) const {
     const Axis& axis = block.x;
     const int64_t channels = c.channels;
-    const int lanes = block.lanes;
+    const int lanes = this->lanes;
     float* grad_x = c.grad_x + this->offset;
-    vf* taps = x_taps;
+    vf* taps = step_x_taps;
     Moments* line = this->line;
     P::read_windows(row, left, right);
     std::fill_n(line + (right - left), R, Moments{});
     for (int i = 0; i < right - left; i += R) {
       vf first[R] = {}, second[R] = {};
-      const Taps reach = reaching(left + i, -axis.high, axis.taps, 0, grid.columns);
+      const Taps reach = reaching(left + i, -axis.high, axis.taps, grid.columns);
       for (int j = reach.from; j < reach.to; ++j) {
         const vf w = axis.reversed[j];
         vf a = taps[j], b{};
@@ -333,82 +321,79 @@ struct Backward : Part<POOLED> {
     }
   }
 
-  // Statistics of the next R rows and their gradients; gradients of the tokens of rows that are complete. Returns
-  // whether some are left.
-  bool step() {
-    if (next >= bottom) return false;
+  // Statistics of R rows and their gradients; gradients of the tokens of rows that are complete.
+  void step(int row) {
     const Axis& along_y = block.y;
     for (; done < std::min(grid.rows, row + R + along_y.high); ++done) P::filter_row(done, from, to, moments.row(done));
-    const Moments* const* rows = moments.rows_from(row + along_y.low, 0, grid.rows);
-    Taps taps = reaching(row, along_y.low, along_y.taps, 0, grid.rows);
-    std::fill_n(y_taps, along_y.taps, vf{});
+    const Moments* const* rows = moments.rows_from(row + along_y.low, grid.rows);
+    Taps taps = reaching(row, along_y.low, along_y.taps, grid.rows);
+    std::fill_n(step_y_taps, along_y.taps, vf{});
     for (int start = 0; start < to - from; start += PIECE) {
       Moments filtered[PIECE][R];
       const int length = std::min(PIECE, to - from - start);
       P::filter_piece(rows, start, length, taps, filtered);
       for (int o = 0; o < R; ++o) {
-        const bool own = row + o >= top && row + o < bottom;
         auto column = (Moments(*)[R]) & filtered[0][o];
-        if (row + o < end)
-          window_gradients(row + o, from + start, length, own ? left : 0, own ? right : 0, column,
-                           gradients.row(row + o) + start);
+        if (row + o < grid.rows)
+          window_gradients(row + o, from + start, length, column, gradients.row(row + o) + start);
         else
           for (int i = 0; i < length; ++i) column[i][0] = Moments{};
       }
       for (int i = 0; i < length; ++i)
         for (int d = taps.from; d < taps.to; ++d) {
-          vf a = y_taps[d], b{};
+          vf a = step_y_taps[d], b{};
           UNROLL
           for (int o = 0; o < R; ++o) {
             a += filtered[i][o].first * rows[d + o][start + i].first;
             b += filtered[i][o].second * rows[d + o][start + i].second;
           }
-          y_taps[d] = a + b;
+          step_y_taps[d] = a + b;
         }
     }
-    for (int d = 0; d < along_y.taps; ++d) sums.y_taps[d] += y_taps[d];
+    for (int d = 0; d < along_y.taps; ++d) y_taps[d] += step_y_taps[d];
 
-    const int ready = row + R >= end ? bottom : std::min(bottom, row + R + along_y.low);
+    const int ready = row + R >= grid.rows ? grid.rows : row + R + along_y.low;
     while (next < ready) {
       const int rows_ready = std::min(R, ready - next);
-      rows = gradients.rows_from(next - along_y.high, begin, end);
-      taps = reaching(next, -along_y.high, along_y.taps, begin, end);
+      rows = gradients.rows_from(next - along_y.high, grid.rows);
+      taps = reaching(next, -along_y.high, along_y.taps, grid.rows);
       for (int i = 0; i < to - from; ++i) {
         Moments filtered[R];
         filter([&](int j) FORCED -> const Moments& { return rows[j][i]; }, along_y.reversed.data(), taps, filtered);
         UNROLL
-        for (int o = 0; o < R; ++o) after_y[o * line_width + i + from - (left - block.x.high)] = filtered[o];
+        for (int o = 0; o < R; ++o) after_y[o * width + i + from - (left - block.x.high)] = filtered[o];
       }
-      std::fill_n(x_taps, block.x.taps, vf{});
-      for (int o = 0; o < rows_ready; ++o) back_along_x(next + o, &after_y[o * line_width]);
-      for (int d = 0; d < block.x.taps; ++d) sums.x_taps[block.x.taps - 1 - d] += x_taps[d];
+      std::fill_n(step_x_taps, block.x.taps, vf{});
+      for (int o = 0; o < rows_ready; ++o) back_along_x(next + o, after_y + o * width);
+      for (int d = 0; d < block.x.taps; ++d) x_taps[block.x.taps - 1 - d] += step_x_taps[d];
       next += rows_ready;
     }
-    row += R;
-    return next < bottom;
+  }
+
+  void finish() const {
+    add_axis_gradient(block.y, y_taps, y_dots, grid.rows, sums[SQUARE], sums[Y]);
+    add_axis_gradient(block.x, x_taps, x_dots, grid.columns, sums[SQUARE], sums[X]);
+  }
+
+  // Gradients of an axis' a1 and linear factor, through its weights and through their sums. The gradients of all
+  // offsets add up to 0, so d^2 and d may count from their means under P: what rounding leaves of the gradient of an
+  // offset with nearly all the weight then meets a factor near 0.
+  static void add_axis_gradient(const Axis& axis, const vf* taps, const vf* dots, int size, vf& square, vf& linear) {
+    vf sum{}, square_mean{}, mean{};
+    for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
+      sum += axis.weight[j];
+      square_mean += axis.weight[j] * splat((float)d * d);
+      mean += axis.weight[j] * splat(d);
+    }
+    square_mean /= sum, mean /= sum;
+    for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
+      vf through_sums{};
+      for (int i = std::max(0, -d); i < std::min(size, size - d); ++i) through_sums += dots[i] * axis.scale[i];
+      const vf gradient = axis.weight[j] * (taps[j] - through_sums);
+      square += gradient * (splat((float)d * d) - square_mean);
+      linear += gradient * (splat(d) - mean);
+    }
   }
 };
-
-// Adds the gradients of an axis' a1 and linear factor, through its weights and through their sums. The gradients of all
-// offsets add up to 0, so d^2 and d may count from their means under P: what rounding leaves of the gradient of an offset
-// with nearly all the weight then meets a factor near 0.
-void add_axis_gradient(const Axis& axis, const std::vector<vf>& taps, const std::vector<vf>& dots, vf& square,
-                       vf& linear) {
-  const int size = dots.size();
-  vf sum{}, square_mean{}, mean{};
-  for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
-    sum += axis.weight[j];
-    square_mean += axis.weight[j] * splat((float)d * d);
-    mean += axis.weight[j] * splat(d);
-  }
-  square_mean /= sum, mean /= sum;
-  for (int j = 0, d = axis.low; j < axis.taps; ++j, ++d) {
-    vf through_sums{};
-    for (int i = std::max(0, -d); i < std::min(size, size - d); ++i) through_sums += dots[i] * axis.scale[i];
-    const vf gradient = axis.weight[j] * (taps[j] - through_sums);
-    square += gradient * (splat((float)d * d) - square_mean);
-    linear += gradient * (splat(d) - mean);
-  }
-}
 
 }  // namespace

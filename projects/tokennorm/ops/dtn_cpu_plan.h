@@ -1,4 +1,4 @@
-// The arguments of a call, the weights of Eq. 6 for each block of channels, memory and threads.
+// The arguments of a call, the weights of Eq. 6 for each block of channels, and threads.
 
 #pragma once
 
@@ -6,30 +6,30 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
+#include <map>
 #include <memory>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtn_cpu_vectors.h"
 
 namespace {
 
-constexpr int R = 4;              // results that a filter computes at a time: rows along y, columns along x
-constexpr int GROUP = 64 / V;     // blocks of a task: 64 channels
-constexpr int TILE = 64;          // columns of a tile
-constexpr int TOGETHER = 1024;    // tokens of a tile, at least, where the blocks of a group are processed in turn
-constexpr int PIECE = 16;         // columns between one filter and the next step
-constexpr int STRIP = 64;         // rows of windows, at least, where an image is cut into strips
-constexpr int TASKS = 8;          // images are cut into strips until there are that many tasks
-constexpr int CHUNK = 32;         // rows of tokens of a task that needs no filter
-constexpr int SHARE = 131072;     // elements of a thread, at least: a second thread costs as much time as 40,000
+constexpr int R = 4;            // results that a filter computes at a time: rows along y, columns along x
+constexpr int PIECE = 16;       // columns between a filter and its results
+constexpr int TILE = 64;        // columns of a tile
+constexpr int GROUP = 64 / V;   // blocks of a task: 64 channels
+constexpr int TOGETHER = 1024;  // tokens of a tile, at least, where the blocks of a group are processed in turn
+constexpr int CHUNK = 32;       // rows of tokens of a task that needs no filter
+constexpr int SHARE = 131072;   // elements of a thread, at least: a second thread costs as much time as 40,000
+
 constexpr double LOWEST = -19.9;  // exp of it is 2e-9 of a token's own weight: float32 resolves 6e-8
-constexpr double WIDEST = 0.7;  // share of a large grid's sides that filters may reach: matrix products are faster then
-constexpr int LARGE = 128 * 128;  // windows: their moments fill the caches
 constexpr double HIGHEST = 20;    // sums of weights up to exp of it, squared, stay far inside float32
+constexpr int LARGE = 128 * 128;  // windows: their moments fill the caches, and where filters reach more than
+constexpr double WIDEST = 0.7;    // this fraction of the sides, matrix products are faster
 
 // The arguments of one call. `_Call` in dtn_cpu.py lists the same fields.
 struct Call {
@@ -40,21 +40,17 @@ struct Call {
   float* statistics;                                                   // mean() (B, H, W), var() (B, H, W), shift() (B, C)
   float* y;                                                            // (B, H, W, C)
   const float* grad_y;                                                 // the same
-  float* token_sums;                                                   // work space (B, H, W, groups, 8)
   float *grad_x, *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
 
   // Each token's own mean and variance, and what is taken off each image's channels before squaring.
   float* mean() const { return statistics; }
   float* var() const { return statistics + batch * tokens(); }
   float* shift() const { return statistics + 2 * batch * tokens(); }
+  int64_t tokens() const { return height * width; }
   int64_t blocks() const { return (channels + V - 1) / V; }
   int64_t groups() const { return (blocks() + GROUP - 1) / GROUP; }
-  int64_t tokens() const { return height * width; }
+  int64_t tiles() const { return (width + pool * TILE - 1) / (pool * TILE); }
   int64_t chunks() const { return (height + CHUNK - 1) / CHUNK; }
-  int64_t strips() const {
-    const int64_t rows = (height + pool - 1) / pool, tasks = batch * groups();
-    return std::max<int64_t>(1, std::min((TASKS + tasks - 1) / tasks, rows / STRIP));
-  }
 };
 
 // The offsets d on an axis whose weight exp(a1 d^2 + a d) counts for at least one of the heads [from, to].
@@ -114,42 +110,28 @@ struct Grid {  // of images of one size; windows: rows x columns
     const int head_dim = c.channels / c.heads;
     for (int first = 0; first < c.channels; first += V) {
       const int lanes = std::min<int64_t>(V, c.channels - first);
-      vf mean_own = splat(1), var_own = splat(1), mean_inter = splat(0), var_inter = splat(0);
-      for (int i = 0; i < lanes; ++i) {
-        const int head = (first + i) / head_dim;
-        if (c.mean_logit) {
-          mean_own[i] = 1 / (1 + std::exp(-c.mean_logit[head]));
-          mean_inter[i] = 1 / (1 + std::exp(c.mean_logit[head]));
-        }
-        var_own[i] = 1 / (1 + std::exp(-c.var_logit[head]));
-        var_inter[i] = 1 / (1 + std::exp(c.var_logit[head]));
-      }
+      const auto sigmoid = [&](const float* logit, float sign) {  // of heads without a logit, lambda = 1
+        vf result = splat(sign > 0);
+        for (int i = 0; logit && i < lanes; ++i) result[i] = 1 / (1 + std::exp(-sign * logit[(first + i) / head_dim]));
+        return result;
+      };
       blocks.push_back({first, lanes, Axis(c.position, 2, first, lanes, head_dim, rows),
                         Axis(c.position, 1, first, lanes, head_dim, columns), load(c.weight + first, lanes),
-                        load(c.bias + first, lanes), mean_own, var_own, mean_inter, var_inter});
+                        load(c.bias + first, lanes), sigmoid(c.mean_logit, 1), sigmoid(c.var_logit, 1),
+                        sigmoid(c.mean_logit, -1), sigmoid(c.var_logit, -1)});
     }
   }
 };
 
 struct Grids {  // one for each size of an image in the batch
-  std::vector<std::unique_ptr<Grid>> all;
+  std::map<std::pair<int64_t, int64_t>, Grid> all;
   std::vector<const Grid*> of_image;
 
   explicit Grids(const Call& c) {
     for (int64_t b = 0; b < c.batch; ++b) {
-      int64_t height = c.height, width = c.width;
-      if (c.valid) {
-        height = std::min(std::max<int64_t>(c.valid[2 * b], 1), height);
-        width = std::min(std::max<int64_t>(c.valid[2 * b + 1], 1), width);
-      }
-      const Grid* grid = nullptr;
-      for (const auto& g : all)
-        if (g->height == height && g->width == width) grid = g.get();
-      if (!grid) {
-        all.push_back(std::make_unique<Grid>(c, height, width));
-        grid = all.back().get();
-      }
-      of_image.push_back(grid);
+      const int64_t height = c.valid ? std::min(std::max<int64_t>(c.valid[2 * b], 1), c.height) : c.height;
+      const int64_t width = c.valid ? std::min(std::max<int64_t>(c.valid[2 * b + 1], 1), c.width) : c.width;
+      of_image.push_back(&all.try_emplace({height, width}, c, height, width).first->second);
     }
   }
 };
@@ -166,6 +148,12 @@ class Scratch {  // memory of one thread, taken until `reset`
     }
     used += vectors;
     return (T*)(chunks.back().get() + used - vectors);
+  }
+  template <class T>
+  T* zeros(size_t count) {
+    T* result = take<T>(count);
+    std::fill_n(result, count, T{});
+    return result;
   }
   void reset() {
     if (chunks.size() > 1) chunks.erase(chunks.begin(), chunks.end() - 1);
