@@ -98,11 +98,13 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
 def test_a_training_uses_half_of_the_cores(monkeypatch):
     monkeypatch.setattr('tokennorm.engine.training.train', lambda **_: None)
     monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(6)))
-    for own, expected in ((None, '3'), ('5', '5')):
+    monkeypatch.setattr('tokennorm.cli.train.check_gpus', lambda *_: None)
+    monkeypatch.setattr('tokennorm.cli.train.train_on', lambda *_: None)
+    for own, words, expected in ((None, [], '3'), ('5', [], '5'), (None, ['--gpus', '2'], '1')):
         monkeypatch.setenv('OMP_NUM_THREADS', own or '')
         if own is None:
             monkeypatch.delenv('OMP_NUM_THREADS')
-        tool('train')([CONFIG])
+        tool('train')([CONFIG, *words])
         assert settings.os.environ['OMP_NUM_THREADS'] == expected
 
 

@@ -100,7 +100,7 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, ValueError):
         check_training(**args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
-    os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // 2)))
+    os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (gpus or 1)))))
     if gpus is not None:
         check_gpus(gpus, args['launcher'])
         train_on(gpus, argv)
@@ -122,13 +122,14 @@ def check_gpus(count: int, launcher: str) -> None:
 
 
 def train_on(gpus: int, argv: list[str]) -> None:
-    """Runs `tokennorm train` in a rank per GPU. The ranks print their errors, so that torchrun's adds nothing."""
+    """Runs `tokennorm train` in a rank per GPU. The ranks print errors and interruptions; torchrun's add nothing."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
     try:
         torchrun(torchrun_arguments(gpus, argv))
-    except ChildFailedError:
+    except (ChildFailedError, SignalException):
         raise SystemExit(1) from None
 
 
