@@ -19,7 +19,6 @@ from tokennorm.analysis.metrics import (
     variation_coefficient,
 )
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm, RMSNorm
-from tokennorm.report.lambdas import ratio_scalars, ratios_of
 
 
 def test_magnitudes_are_norms_of_each_heads_channels():
@@ -114,19 +113,3 @@ def test_rows_of_p_are_those_of_the_reference():
     assert TOKEN[0] * 14 + TOKEN[1] == 91  # the paper's token
     norm = DTN(8, 4)
     assert row_of_p(norm.position)[:, 6, 7].tolist() == pytest.approx([row_of_p(norm.position).amax().item()] * 4)
-
-
-def test_ratios_are_sigmoids_of_the_logits():
-    norm = DTN(8, 2)
-    norm.mean_logit.data = torch.tensor([0.0, math.log(3)])
-    norm.var_logit.data = torch.tensor([-math.log(4), math.log(4)])
-    torch.testing.assert_close(ratios_of(norm), dict(mean=torch.tensor([0.5, 0.75]), var=torch.tensor([0.2, 0.8])))
-    scalars = ratio_scalars(torch.nn.Sequential(norm, DTN(8, 2, only_var=True), LayerNorm(8)))
-    assert len(scalars) == 9
-    expected = {'mean': (0.625, 0.5, 0.75), 'var': (0.5, 0.2, 0.8)}
-    for kind, values in expected.items():
-        for statistic, value in zip(('mean', 'min', 'max'), values, strict=True):
-            assert scalars[f'lambda/0.{kind}.{statistic}'] == pytest.approx(value)
-    assert [name for name in scalars if name.startswith('lambda/1.')] == [
-        f'lambda/1.var.{statistic}' for statistic in ('mean', 'min', 'max')
-    ]

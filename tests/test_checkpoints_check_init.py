@@ -90,10 +90,3 @@ def test_a_random_start_is_said(caplog, monkeypatch):
     ((text, level),) = said
     assert 'initialized at random' in text
     assert level == logging.WARNING
-
-
-def test_weights_of_the_whole_detector_need_none_of_the_backbone():
-    cfg = Config.fromfile(CONFIG)
-    cfg.load_from = 'detector.pth'
-    check_start(cfg)
-    assert cfg.model.backbone.init_cfg is None

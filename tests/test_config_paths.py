@@ -12,6 +12,7 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 
 import tokennorm
+from tests.helpers.cases import slow
 from tokennorm.config_paths import CONFIGS, config_files
 
 PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
@@ -76,7 +77,7 @@ def test_configs_of_the_package_are_bases(tmp_path):
     assert get_config(f'tokennorm::{PVT}.py').model == by_path.model
 
 
-@pytest.mark.parametrize('order', ['import torch, mmengine.config', 'import mmengine.config, torch'])
+@pytest.mark.parametrize('order', [slow('import torch, mmengine.config'), 'import mmengine.config, torch'])
 def test_bases_without_an_import_of_the_package(order, tmp_path):
     """The entry point of the installed package, which is here a folder with its metadata."""
     setup = configparser.ConfigParser()

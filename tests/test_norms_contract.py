@@ -149,17 +149,3 @@ def test_norm_eval_keeps_running_statistics(cls, name):
         sum(out.square().mean() for out in model(torch.randn(2, 3, 64, 64))).backward()
         for key, value in statistics_of(model).items():
             assert torch.equal(value, before[key]) is norm_eval, key
-
-
-@pytest.mark.parametrize('cls', PYRAMIDS)
-def test_batch_norms_of_a_backbone_synchronize(cls):
-    model = build(cls, token_norm_cfg=dict(type='BN'), norm_cfg=dict(type='BN'))
-    image = torch.randn(2, 3, 64, 64)
-    expected = model(image)
-    converted = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    assert {type(m) for m in converted.modules() if isinstance(m, _BatchNorm)} == {nn.SyncBatchNorm}
-    for actual, out in zip(converted(image), expected, strict=True):
-        assert_near('map', actual, out)
-    assert set(converted.state_dict()) == set(model.state_dict())
-    asked_for = build(cls, token_norm_cfg=dict(type='SyncBN'), norm_cfg=dict(type='SyncBN'))
-    asked_for.load_state_dict(model.state_dict())

@@ -4,12 +4,7 @@ import re
 
 import pytest
 import torch
-from mmdet.utils import register_all_modules
 from mmengine import DefaultScope
-from mmengine.config import ConfigDict
-from mmengine.hub import get_config
-from mmengine.optim import OptimWrapper, build_optim_wrapper
-from mmengine.registry import MODELS
 from mmpretrain.engine.optimizers import LearningRateDecayOptimWrapperConstructor
 from mmpretrain.models.backbones import SwinTransformer as MMPretrainSwin
 from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
@@ -107,31 +102,6 @@ def test_all_parameters_except_frozen_ones_are_in_a_group():
     assert sum(len(group['params']) for group in found) == len([p for p in model.parameters() if p.requires_grad])
     assert {group['lr'] for group in found} == {1e-3 * 0.5}
     assert len(settings(model, wrapper(model))) == len(found)
-
-
-def test_a_config_of_a_detector_finds_it():
-    """The neck, the head and its parts have the whole learning rate."""
-    register_all_modules(init_default_scope=False)
-    cfg = get_config('mmdet::_base_/models/retinanet_r50_fpn.py').model
-    cfg.backbone = ConfigDict(type='tokennorm.PVTv2', arch=PVT_ARCH)
-    cfg.neck.update(in_channels=[8, 16], out_channels=8, num_outs=5, start_level=0)
-    cfg.bbox_head.update(in_channels=8, feat_channels=8, stacked_convs=1)
-    optim_wrapper = dict(
-        type='OptimWrapper',
-        constructor='tokennorm.LayerDecayOptimWrapperConstructor',
-        optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.1),
-        paramwise_cfg=dict(decay_rate=0.7, norm_decay_mult=0.0, bias_decay_mult=0.0),
-    )
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        model = MODELS.build(cfg)
-        built = build_optim_wrapper(model, optim_wrapper)
-    assert type(built) is OptimWrapper
-    found = settings(model, built)
-    assert {lr for name, (lr, _) in found.items() if not name.startswith('backbone.')} == {1e-3}
-    assert found['backbone.stages.0.patch_embed.proj.weight'] == pytest.approx((1e-3 * 0.7**4, 0.1))
-    assert found['backbone.stages.1.blocks.0.norm1.weight'] == pytest.approx((1e-3 * 0.7, 0.0))
-    sum(p.sum() for p in model.parameters()).backward()
-    built.step()
 
 
 @pytest.mark.parametrize('name', BACKBONES)

@@ -69,42 +69,27 @@ def test_resume_continues_where_training_stopped(data, trained, tmp_path, withou
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 
-def test_test_evaluates_draws_and_dumps(data, trained, tmp_path):
-    out = tmp_path / 'predictions.pkl'
-    arguments = [
-        CONFIG,
-        str(trained),
-        '--work-dir',
-        str(tmp_path),
-        '--out',
-        str(out),
-        '--show-dir',
-        'drawn',
-        '--report',
-    ]
-    tool('test')([*arguments, '--cfg-options', *options(data)])
-    assert len(pickle.loads(out.read_bytes())) == 3
-    assert len(list(tmp_path.glob('*/drawn/*.jpg'))) == 3
-    (metrics,) = tmp_path.glob('2*/*.json')
-    ap = json.loads(metrics.read_text())['coco/bbox_mAP']
-    report = json.loads((tmp_path / 'test' / 'report.json').read_text())
-    assert report['results']['bbox']['summary']['mAP'] == pytest.approx(ap, abs=6e-4)
-    assert report['checkpoint'].endswith('.pth')
-    assert (tmp_path / 'test' / 'report.html').is_file()
-
-
-def test_test_writes_next_to_the_checkpoint(data, trained, tmp_path, capsys):
+def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tmp_path, capsys):
     """Of a work directory the best checkpoint, without another config in the directory."""
     work_dir = shutil.copytree(trained, tmp_path / 'work', ignore=shutil.ignore_patterns('2*'))
     before = {path.name for path in work_dir.iterdir()}
+    out = tmp_path / 'predictions.pkl'
+    arguments = [CONFIG, str(work_dir), '--out', str(out), '--show-dir', 'drawn', '--report']
     resumed = options(data, resume=True)  # as in the config that a resumed run writes
-    tool('test')([CONFIG, str(work_dir), '--report', '--cfg-options', *resumed])
+    tool('test')([*arguments, '--cfg-options', *resumed])
+    assert len(pickle.loads(out.read_bytes())) == 3
+    assert {path.name for path in work_dir.iterdir()} - before == {'test'}
+    assert len(list(work_dir.glob('test/*/drawn/*.jpg'))) == 3
+    (metrics,) = work_dir.glob('test/2*/*.json')
+    ap = json.loads(metrics.read_text())['coco/bbox_mAP']
+    report = json.loads((work_dir / 'test' / 'report.json').read_text())
+    assert report['results']['bbox']['summary']['mAP'] == pytest.approx(ap, abs=6e-4)
+    assert report['checkpoint'].endswith('.pth')
     printed = capsys.readouterr().out
     best = next(work_dir.glob('best_*.pth'))
     assert f'Checkpoint: {best} (epoch {best.stem[-1]}, the best of its training run, coco_bbox_mAP 0.0' in printed
     assert f'The report is in {work_dir}/test/report.html' in printed
     assert (work_dir / 'test' / 'report.html').is_file()
-    assert {path.name for path in work_dir.iterdir()} - before == {'test'}
     assert f'Metrics and log: {work_dir}/test/2' in printed
 
 
