@@ -231,10 +231,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
             ('magnitude', CONFIG, dtn, '--images', images, '--cfg-options', 'modle.neck=1'),
             r'the config has no modle \(did you mean model\?\)',
         ),
-        (
-            ('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'),
-            '--layers 0 5: must be between 0 and 4',
-        ),
+        (('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'), '--layers 0 5: must be between 0 and 4'),
         (('magnitude', CONFIG, dtn, '--against', 'a', 'b', 'c'), '--against takes a config and a checkpoint'),
         (('variation', classifiers / 'rms.py', '--images', images), 'the mean of RMSNorm is not known; LN, IN'),
         (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),

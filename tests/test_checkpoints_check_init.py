@@ -35,10 +35,7 @@ def test_a_work_dir_is_named_like_its_checkpoints(tmp_path, monkeypatch):
     cfg = Config.fromfile(CONFIG)
     folder = tmp_path / 'work_dirs' / 'pvt-tiny-dtn_8xb128_in1k'
     cfg.model.backbone.init_cfg.checkpoint = str(folder)
-    for made, problem in (
-        (False, 'in1k not found'),
-        (True, r'in1k has no checkpoint: no best_\*.pth'),
-    ):
+    for made, problem in ((False, 'in1k not found'), (True, r'in1k has no checkpoint: no best_\*.pth')):
         if made:
             folder.mkdir(parents=True)
         with pytest.raises(CheckpointError, match=f'(?s){problem}.*dist_train.sh configs/imagenet/pvt-tiny-dtn_'):

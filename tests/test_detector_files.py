@@ -47,11 +47,7 @@ def test_config_needs_a_checkpoint(tmp_path):
 
 def test_predict_takes_a_detector_and_paths(work_dir):
     args = predict_args([str(work_dir), 'a.jpg', 'b.jpg'])
-    assert (args.config, args.checkpoint, args.path) == (
-        str(work_dir / 'new.py'),
-        str(work_dir),
-        ['a.jpg', 'b.jpg'],
-    )
+    assert (args.config, args.checkpoint, args.path) == (str(work_dir / 'new.py'), str(work_dir), ['a.jpg', 'b.jpg'])
     assert predict_args(['retinanet_pvt-t', 'a.jpg']).path == ['a.jpg']
     args = predict_args([CONFIG, str(work_dir), 'a.jpg'])
     assert (args.config, args.checkpoint, args.path) == (CONFIG, str(work_dir), ['a.jpg'])

@@ -40,14 +40,7 @@ def prepare(cfg):
 
 def train(work_dir, **settings):
     return toys.train(
-        work_dir,
-        prepare=prepare,
-        train_cfg=LOOP,
-        average=True,
-        save_best='acc',
-        interval=3,
-        by_epoch=False,
-        **settings,
+        work_dir, prepare=prepare, train_cfg=LOOP, average=True, save_best='acc', interval=3, by_epoch=False, **settings
     )
 
 

@@ -386,12 +386,7 @@ def results_cells(folder):
 
 @pytest.mark.parametrize(
     ('indices', 'subset', 'expected'),
-    [
-        ([5, 3, 1, 0], None, [5, 3, 0]),
-        ([4, 1, 3], [0, 2], [4, 1]),
-        (-4, None, [2, 3, 5]),
-        (2, None, [0, 1]),
-    ],
+    [([5, 3, 1, 0], None, [5, 3, 0]), ([4, 1, 3], [0, 2], [4, 1]), (-4, None, [2, 3, 5]), (2, None, [0, 1])],
 )
 def test_dataset_indices_select_the_images(classifier, indices, subset, expected):
     cfg = Config.fromfile(classifier[0])
@@ -434,9 +429,7 @@ def test_a_subset_of_the_classes(classifier, colors, tmp_path, capsys):
     names.write_text('red\nblue\n')
     settings = {}
     for case, arguments in dict(
-        all=['--data', data],
-        subset=['--data', data, '--classes', data],
-        file=['--data', colors, '--classes', names],
+        all=['--data', data], subset=['--data', data, '--classes', data], file=['--data', colors, '--classes', names]
     ).items():
         run([*classifier, *arguments, '--corruptions', 'none', '--out', tmp_path / f'{case}.json'], tmp_path)
         file = json.loads((tmp_path / f'{case}.json').read_text())
