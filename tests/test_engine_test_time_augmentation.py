@@ -26,7 +26,7 @@ def test_mirror_images_without_views_in_the_config():
     assert '2 views' in line
     *first, views = cfg.test_dataloader.dataset.pipeline
     assert first == plain[:-1]
-    assert [[step.get('prob') for step in steps] for steps in views.transforms] == [[1.0, 0.0], [None]]
+    assert [[step.get('prob') for step in steps] for steps in views.transforms] == [[0.0, 1.0], [None]]
     assert (merge.tta_cfg.max_per_img, merge.tta_cfg.nms.iou_threshold) == (cfg.model.test_cfg.max_per_img, 0.5)
 
 

@@ -13,7 +13,8 @@ from tokennorm.engine.distributed import unwrapped
 from tokennorm.messages import UserError
 
 _KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
-_FLIPPED = [dict(type='RandomFlip', prob=1.0), dict(type='RandomFlip', prob=0.0)]
+# The first view is the image itself: merged detections have the ground truth of that view, which --show-dir draws.
+_FLIPPED = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)]
 _FLIPS = dict(type='TestTimeAug', transforms=[_FLIPPED, [dict(type='PackDetInputs', meta_keys=_KEYS)]])
 _MERGE = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
 
