@@ -60,5 +60,5 @@ def test_timm_names_are_those_of_the_hub_unless_a_file_has_them(cache, tmp_path,
 
 @pytest.mark.parametrize('name', ['hf-hub:owner/none', 'timm/none.in1k'])
 def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
-    with pytest.raises(ConnectionError, match=f'{name} could not be fetched: it is not in the local cache.*Download '):
+    with pytest.raises(ConnectionError, match=f'{name} could not be fetched: .*cache.*Download '):
         pretrained(name)

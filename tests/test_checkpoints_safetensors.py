@@ -99,7 +99,6 @@ ENTRY = '"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 DAMAGED = {
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
     'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
-    'duplicate key': (header_only(f'{{{ENTRY},{ENTRY}}}'), 'the header has the key weight twice'),
     'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'header too large'),
 }
 

@@ -77,13 +77,6 @@ def test_two_files_that_fit_alike_are_an_error(tmp_path):
         find_coco_splits(tmp_path)
 
 
-def test_files_that_are_not_coco_are_ignored(tmp_path):
-    for split in ('train', 'val'):
-        write(tmp_path, f'{split}_v2.json', ['a.jpg'], 'images')
-        (tmp_path / f'{split}_meta.json').write_text('{"written": "by a tool"}')
-    assert find_coco_splits(tmp_path)['train'].ann_file.name == 'train_v2.json'
-
-
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
         find_coco_splits(tmp_path / 'nowhere')

@@ -63,7 +63,6 @@ ENTRIES = {
     'same id': (lambda c: c['annotations'][1].update(id=first(c)['id']), r'annotations with the same id'),
     'same class': (lambda c: c['categories'][1].update(name='disk'), r"categories with the same name: 'disk'"),
     'no images': (lambda c: (c['images'].clear(), c['annotations'].clear()), r'has no images or no categories'),
-    'type of id': (lambda c: [a.update(image_id=str(a['image_id'])) for a in c['annotations']], r'are not of one type'),
     'corners': (
         lambda c: [a.update(bbox=[30, 30, 40, 40], segmentation=[[1, 2, 3, 4, 5, 6]]) for a in c['annotations']],
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
@@ -74,8 +73,6 @@ ENTRIES = {
         lambda c: first(c).update(bbox=[1, 2, 1e300, 4]),
         r'without a valid bbox: id \d+ of \d+\.jpg .*1e\+300',
     ),
-    'types of classes': (lambda c: c['categories'][0].update(id='a'), r'the id of categories and .* not of one type'),
-    'types of ids': (lambda c: c['images'][0].update(id='a'), r'the id of images and the image_id .* not of one type'),
 }
 
 
@@ -211,7 +208,6 @@ def replace_image(data, index, content):
     """Another file under the name of a training image, of that name in the json and size."""
     image = json.loads((data / 'annotations/train.json').read_text())['images'][index]
     (data / 'images' / 'train' / image['file_name']).write_bytes(content)
-    return f'{image["file_name"]} (id {image["id"]})'
 
 
 def encoded(image, kind, **more):
@@ -221,17 +217,12 @@ def encoded(image, kind, **more):
 
 
 def test_images_of_other_kinds(data):
-    """Grey, CMYK and transparent ones are read in color, without a word; of 16 bits half are lost."""
+    """Grey, CMYK and transparent ones are read in color."""
     replace_image(data, 0, encoded(Image.new('L', (48, 48)), 'JPEG'))
     replace_image(data, 1, encoded(Image.new('CMYK', (48, 48)), 'JPEG'))
     replace_image(data, 2, encoded(Image.new('RGBA', (48, 48)), 'PNG'))
-    assert (inspect(data).errors, inspect(data).warnings) == ([], [])
-    deep = np.zeros((48, 48, 3), np.uint16)
-    names = [replace_image(data, i, cv2.imencode('.png', x)[1].tobytes()) for i, x in ((3, deep), (4, deep[..., 0]))]
     found = inspect(data)
-    assert found.errors == []
-    what = 'train: image files of 16 bits a channel, of which training reads the upper 8'
-    assert found.warnings == [f'{what}: 2 ({names[0]}, {names[1]})']
+    assert (found.errors, found.warnings) == ([], [])
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])

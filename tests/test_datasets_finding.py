@@ -163,8 +163,8 @@ YAMLS = {
     'wrong path': (dict(train='pictures/train'), "data.yaml: train='pictures/train' not found; looked for .*yolo/pict"),
     'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
     'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
-    'names': (dict(names='disk'), "data.yaml: names='disk' must be a list of class names"),
-    'keys of names': (dict(names={1: 'a', 2: 'b'}), 'the keys of names must count from 0, they are 1, 2'),
+    'names': (dict(names='disk'), "data.yaml: names='disk' must be a list, or a mapping whose keys count from 0"),
+    'keys of names': (dict(names={1: 'a', 2: 'b'}), 'must be a list, or a mapping whose keys count from 0'),
 }
 
 

@@ -42,7 +42,7 @@ def test_a_config_takes_the_data_and_its_classes(tmp_path):
         assert 'split' not in dataset
     assert len(cfg.train_dataloader.dataset.pipeline) == before
     assert cfg.val_evaluator.topk == cfg.test_evaluator.topk == (1,)
-    assert 'val_evaluator without top-5: there are 3 classes' in changes
+    assert 'val_evaluator: topk=(1,), since there are 3 classes' in changes
 
 
 def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path):
@@ -68,12 +68,8 @@ def test_layouts_that_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match='no folder val'):
         find_image_folder(one_split, needed=())
     flat = make_folder(tmp_path / 'flat', classes=('.',))
-    with pytest.raises(ValueError, match=r'flat/train has no class folders.*no folders and 2 images'):
+    with pytest.raises(ValueError, match=r'flat/train has no class folders.*It has 0.jpg, 1.jpg'):
         find_image_folder(flat)
-    coco = tmp_path / 'coco'
-    (coco / 'annotations').mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match='COCO format, which is for detectors'):
-        find_image_folder(coco)
     with pytest.raises(ValueError, match='only one class folder, ant'):
         find_image_folder(make_folder(tmp_path / 'ants', classes=('ant',)))
 
@@ -81,10 +77,10 @@ def test_layouts_that_are_refused(tmp_path):
 def test_classes_must_be_those_of_every_split_and_have_images(tmp_path):
     root = make_folder(tmp_path / 'a')
     make_folder(root, classes=('dog',), splits=('val',))
-    with pytest.raises(ValueError, match=r'a/train lacks 1 of the classes of .*a/val \(dog\)'):
+    with pytest.raises(ValueError, match=r'only one of .*a/train and .*a/val has the classes dog: '):
         find_image_folder(root)
     make_folder(root, classes=('dog', 'emu'), splits=('train',))
-    with pytest.raises(ValueError, match=r'a/val lacks 1 of the classes of .*a/train \(emu\)'):
+    with pytest.raises(ValueError, match=r'only one of .*a/train and .*a/val has the classes emu: '):
         find_image_folder(root)
     make_folder(root, classes=('emu',), splits=('val',), images=1)
     (root / 'val' / 'emu' / '0.jpg').rename(root / 'val' / 'emu' / '0.txt')

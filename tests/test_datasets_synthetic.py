@@ -120,23 +120,17 @@ def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys)
     times = {path: path.stat().st_mtime_ns for path in dataset.rglob('*')}
     assert make_shapes_dataset(dataset, **SMALL) == dataset
     assert 'nothing to do' in capsys.readouterr().out
-    with pytest.raises(FileExistsError, match='--overwrite'):
+    with pytest.raises(FileExistsError, match='not a dataset of these settings'):
         make_shapes_dataset(dataset, **dict(SMALL, seed=4))
     assert contents(dataset) == before
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob('*')} == times
 
 
-def test_overwrite_replaces_datasets_only(tmp_path):
-    tiny = dict(num_train=1, num_val=1, image_size=48)
-    out = make_shapes_dataset(tmp_path / 'data' / 'shapes', **tiny)
-    first = contents(out)
-    assert contents(make_shapes_dataset(out, **tiny, seed=1, overwrite=True)) != first
-    assert [path.name for path in out.parent.iterdir()] == ['shapes']
-
+def test_other_folders_are_refused(tmp_path):
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'thesis.txt').write_text('years of work')
-    with pytest.raises(FileExistsError, match='not a shapes dataset'):
-        make_shapes_dataset(tmp_path / 'mine', **tiny, overwrite=True)
+    with pytest.raises(FileExistsError, match='not a dataset of these settings'):
+        make_shapes_dataset(tmp_path / 'mine', num_train=1, num_val=1, image_size=48)
     assert contents(tmp_path / 'mine') == {'thesis.txt': b'years of work'}
 
 
@@ -172,7 +166,7 @@ def test_tool_draws_a_preview(dataset, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('no folder')
     with pytest.raises(SystemExit, match=r'^error: '):
         make_dataset([str(tmp_path / 'file' / 'shapes')])
-    with pytest.raises(SystemExit, match=r'^error: .*--overwrite'):
+    with pytest.raises(SystemExit, match=r'^error: .*not a dataset of these settings'):
         make_dataset([*settings, '--seed', '4'])
 
 

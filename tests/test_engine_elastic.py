@@ -13,8 +13,8 @@ import psutil
 import pytest
 import torch
 
+from experiments.study.shape_classes import make_shape_classes_dataset
 from tests.helpers.commands import tool
-from tokennorm.datasets import make_shape_classes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.checks import check_neck, check_optimizer, check_runner_type, check_strides
+from tokennorm.engine.checks import check_neck, check_runner_type, check_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,19 +48,12 @@ def test_others_are_named(in_channels, out_indices, message):
         check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
 
 
-def test_the_optimizer_exists():
-    check_optimizer(dict(type='OptimWrapper', optimizer=dict(type='AdamW')))
-    check_optimizer(None)
-    with pytest.raises(ValueError, match=r"optim_wrapper.optimizer: no type 'AdamV' \(did you mean Adam.?\?\)"):
-        check_optimizer(dict(optimizer=dict(type='AdamV')))
-
-
 def test_runners_whose_checkpoints_cannot_be_relied_upon():
     check_runner_type({})
     check_runner_type(dict(runner_type='mine.Runner'))
-    with pytest.raises(ValueError, match=r"runner_type='mmengine.FlexibleRunner' is not supported"):
+    with pytest.raises(ValueError, match=r'mmengine.FlexibleRunner is not supported'):
         check_runner_type(dict(runner_type='mmengine.FlexibleRunner'))
-    with pytest.raises(ValueError, match=r"model_wrapper_cfg.type='MMFullyShardedDataParallel' is not supported"):
+    with pytest.raises(ValueError, match=r'MMFullyShardedDataParallel is not supported'):
         check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))
     check_runner_type(dict(model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel')))
 
@@ -112,9 +105,7 @@ def test_patches_of_14_pixels_fit_no_anchors():
     vit = dict(embed_dim=384, depth=1, num_heads=4, mlp_ratio=1.0, dynamic_img_size=True)
     cfg.backbone.update(model_name='vit_small_patch14_dinov2', init_cfg=None, timm_args=vit)
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
-        with pytest.raises(
-            ValueError, match=r'have \[7, 14, 28, 56, 112\]: change the stride 14 .*dict\(patch_size=16\)'
-        ):
+        with pytest.raises(ValueError, match=r'have \[7, 14, 28, 56, 112\]: .*a patch size of 16'):
             check_strides(MODELS.build(cfg))
         vit['patch_size'] = 16
         cfg.backbone.timm_args = vit

@@ -85,7 +85,7 @@ def test_norm_and_stem_choose_a_variant(boxes, masks, package):
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
-    with pytest.raises(UserError, match=r'masks --model vit-s has --norm ln --stem plain; .*: pvt-t, pvt-s, '):
+    with pytest.raises(UserError, match=r'--model vit-s --norm dtn .* Models for masks .*: pvt-t, pvt-s, '):
         choose_config(masks, 'vit-s', 'dtn')
     with pytest.raises(UserError, match=r'no retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')

@@ -17,8 +17,9 @@ from tests.helpers.toy_training import (
     collect_garbage,  # noqa: F401 - a fixture
     train,
 )
-from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
+from tokennorm.engine.resume.training_state import make_resumable
 
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
 CASES = {
@@ -44,7 +45,7 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
         assert train(tmp_path / 'stopped', resume=True, iteration=iteration, **case) is None
     train(tmp_path / 'stopped', resume=True, **case)
     whole, resumed = (
-        torch.load(latest_checkpoint(tmp_path / name), weights_only=False) for name in ('whole', 'stopped')
+        torch.load(newest_checkpoint(tmp_path / name), weights_only=False) for name in ('whole', 'stopped')
     )
     assert resumed['meta']['iter'] == whole['meta']['iter'] == (14 if case['train_cfg'] == ITERATIONS else 16)
     for part in ('state_dict', 'ema_state_dict')[: 2 if 'average' in case else 1]:
@@ -100,7 +101,7 @@ def test_resume_from_mmengine_checkpoint(tmp_path, name):
     ToyData.drawn.clear()
     train(tmp_path, iteration=13, **settings)
     whole = list(ToyData.drawn)
-    path = latest_checkpoint(tmp_path)
+    path = newest_checkpoint(tmp_path)
     content = torch.load(path, weights_only=False)
     assert content['meta']['iter'] == 12
     del content['training_state']

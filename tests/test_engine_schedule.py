@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config_paths import config_files
-from tokennorm.engine.schedule import describe, fit_to, mismatch, scaled_lr, warm_up_change
+from tokennorm.engine.schedule import describe, fit_to, mismatch, scaled_lr
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -78,15 +78,6 @@ def test_what_followed_a_shorter_warm_up_begins_with_training():
     warm_up, cosine = fit_to(IMAGENET, 30 * 20, 20)
     assert (warm_up['end'], warm_up['by_epoch'], 'convert_to_iter_based' in warm_up) == (20, False, False)
     assert (cosine['end'] - cosine['begin']) == pytest.approx(cosine['T_max'], abs=1)
-
-
-def test_a_shorter_warm_up_is_told():
-    fitted = fit_to(COSINE, 60 * 20, 20)
-    assert warm_up_change(COSINE, fitted, 20) == (
-        'the warm-up ends at iteration 20 instead of 75: it takes at most one epoch and 5% of the iterations'
-    )
-    assert warm_up_change(COSINE, fit_to(COSINE, 10, 10), 10).startswith('the warm-up of 75 iterations is left out')
-    assert warm_up_change(COSINE, fit_to(COSINE, 60 * 100, 100), 100) == ''
 
 
 def test_a_schedule_of_the_same_length_stays_as_it_is():

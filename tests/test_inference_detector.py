@@ -63,8 +63,8 @@ def test_paths_arrays_and_pil_images_give_the_same(demo_data, detector, tmp_path
 def test_bad_images_and_arguments_are_named(detector, tmp_path):
     (tmp_path / 'a.jpg').write_bytes(b'no image')
     for image, message in [
-        (tmp_path / 'none.jpg', r'image .*none.jpg not found'),
-        (tmp_path / 'a.jpg', r'image .*a.jpg cannot be decoded'),
+        (tmp_path / 'none.jpg', r'image .*none.jpg not found, or it cannot be decoded'),
+        (tmp_path / 'a.jpg', r'image .*a.jpg not found, or it cannot be decoded'),
         (np.zeros((4, 4, 3)), r'shape \(4, 4, 3\) and float64 must be \(H, W, 3\) or \(H, W\) and uint8'),
         (3, r'must be a path, an array or a PIL image, not int'),
     ]:

@@ -1,4 +1,4 @@
-"""Makes the shapes dataset: generated images with boxes and masks in COCO format, or for a classifier."""
+"""Makes the shapes dataset: generated images with boxes and masks in COCO format."""
 
 import argparse
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cv2
 
-from tokennorm.datasets import make_shape_classes_dataset, make_shapes_dataset
+from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.drawing import contact_sheet
 
@@ -21,30 +21,19 @@ def parse_args(argv=None):
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
     parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
     parser.add_argument(
-        '--classes', action='store_true', help='one shape per image, in folders of 12 classes, for a classifier'
-    )
-    parser.add_argument('--overwrite', action='store_true', help='replace a dataset of other settings')
-    parser.add_argument(
         '--preview',
         type=Path,
         metavar='FILE.png',
         help='also draw 24 images of the val split with their boxes, masks and class names',
     )
-    args = parser.parse_args(argv)
-    if args.classes and (args.preview or args.workers != 1):
-        parser.error('--classes cannot be combined with --preview or --workers')
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None):
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the unfinished folder be removed
     try:
-        settings = (args.out, args.num_train, args.num_val, args.image_size, args.seed, args.overwrite)
-        if args.classes:
-            make_shape_classes_dataset(*settings)
-        else:
-            make_shapes_dataset(*settings, args.workers)
+        make_shapes_dataset(args.out, args.num_train, args.num_val, args.image_size, args.seed, args.workers)
     except (OSError, ValueError) as error:
         sys.exit(f'error: {error}')
     if args.preview:

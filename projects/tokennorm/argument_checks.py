@@ -8,7 +8,6 @@ from typing import Any
 
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import did_you_mean
-from tokennorm.published import PUBLISHED
 
 LEAST_SIZE = 32  # of an image, in pixels
 LOGGERS = dict(  # name: visualization backend of mmengine, and what pip installs
@@ -94,26 +93,7 @@ def check_loggers(names: Sequence[str]) -> None:
             raise ImportError(f'--log {name}: the package is not installed; run `pip install {LOGGERS[name][1]}`')
 
 
-def check_not_empty(name: str, path: str | Path | None) -> None:
-    """Raises `FileNotFoundError` for an empty path, which `Path` takes for the working directory."""
-    if path is not None and not str(path).strip():
-        raise FileNotFoundError(f'{name}: the path is empty; is a variable not set?')
-
-
 def check_data(data: str | Path | None) -> None:
-    """Raises `FileNotFoundError` for a dataset that does not exist, and for an empty path, as of an unset variable."""
-    check_not_empty('data', data)
-    if data is not None and not Path(data).expanduser().exists():
+    """Raises `FileNotFoundError` for a dataset that does not exist."""
+    if data is not None and not (str(data) and Path(data).expanduser().exists()):
         raise FileNotFoundError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
-
-
-def check_inputs(config: str | Path, checkpoint: str | Path) -> None:
-    """Raises `FileNotFoundError` for a config or a checkpoint that does not exist. URLs and the Hub are not asked."""
-    check_not_empty('checkpoint', checkpoint)
-    config_path(config)
-    path = Path(checkpoint).expanduser()
-    elsewhere = '://' in str(checkpoint) or str(checkpoint).startswith(('hf-hub:', 'hf_hub:', 'timm/'))
-    if str(checkpoint) not in PUBLISHED and not elsewhere and not path.exists():
-        raise FileNotFoundError(f'checkpoint {path} not found')
-    if path.is_dir() and not any(path.glob('*.pth')) and not (path / 'last_checkpoint').is_file():
-        raise FileNotFoundError(f'checkpoint {path} is a folder without .pth files')

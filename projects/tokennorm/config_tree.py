@@ -12,11 +12,7 @@ def is_classifier(cfg: Mapping[str, Any]) -> bool:
 
 
 def model_of(cfg: Any) -> MutableMapping[str, Any]:
-    """Returns the model of a config.
-
-    Raises:
-        ValueError: for a config without one.
-    """
+    """Returns the model of a config."""
     model = cfg.get('model')
     if not isinstance(model, MutableMapping) or not model:
         problem = f'model={model!r}, which is not a dict' if model else 'no model'

@@ -14,9 +14,8 @@ def is_detector(name: str | Path) -> bool:
 def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tuple[str, str]:
     """Returns the config and the checkpoint of a detector.
 
-    Args:
-        name: Work directory of a training run, name of a published detector (`tokennorm weights`), or a config.
-        checkpoint: File, URL or work directory. A config needs it. A work directory is its own: the best checkpoint.
+    The name is a work directory, whose checkpoint is its best one, a published detector (`tokennorm weights`), or a
+    config, which needs a checkpoint: a file, a URL or a work directory.
 
     Raises:
         FileNotFoundError: for a folder without a config, and for a config without a checkpoint.

@@ -12,8 +12,7 @@ TEMPORARY = '.tmp'
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Writes a file, or replaces one. Until all of it is on the disk a file of that name stays what it was.
 
-    Raises:
-        OSError: if it cannot be written, with the operating system's number. No part of the file is left.
+    An `OSError` has the operating system's number, and leaves no part of the file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,9 +34,6 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     """Scales every resize and crop of the pipelines so that test images get a short side of `size` pixels.
 
     Long sides and the ranges of random sizes keep their ratio to the short side. Returns the changes, one line each.
-
-    Raises:
-        ValueError: for a config that does not resize its test images.
     """
     old = short_side(cfg)
     if old is None:

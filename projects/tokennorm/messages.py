@@ -27,10 +27,7 @@ def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near.
 
-    Args:
-        name: The name that does not exist.
-        known: Names that exist. A name with the same letters is nearer than any other.
-        cutoff: Minimum similarity, from 0 to 1, as in `difflib`.
+    A name with the same letters is nearer than any other. The cutoff is `difflib`'s minimum similarity, from 0 to 1.
     """
     known = list(known)
     same_letters = [candidate for candidate in known if sorted(str(name).lower()) == sorted(candidate.lower())]

@@ -13,25 +13,15 @@ _HOST = 'https://download.openmmlab.com/mmdetection/v2.0'
 
 @dataclass(frozen=True)
 class Published:
-    """A published detector.
+    """A published detector."""
 
-    Args:
-        name: Its name in commands, `tokennorm predict NAME IMAGES`.
-        config: TokenNorm's config with this model.
-        url: The file.
-        size: Of the file, in MB.
-        box_ap: On COCO val2017, 0 to 100, as its authors state.
-        mask_ap: The same of masks; None for a detector without masks.
-        license: Of mmdet, which its authors publish the weights with.
-    """
-
-    name: str
-    config: str
-    url: str
-    size: int
-    box_ap: float
-    mask_ap: float | None = None
-    license: str = 'Apache-2.0'
+    name: str  # its name in commands, `tokennorm predict NAME IMAGES`
+    config: str  # TokenNorm's config with this model
+    url: str  # the file
+    size: int  # of the file, in MB
+    box_ap: float  # on COCO val2017, 0 to 100, as its authors state
+    mask_ap: float | None = None  # the same of masks; None for a detector without masks
+    license: str = 'Apache-2.0'  # of mmdet, which its authors publish the weights with
 
     @property
     def hash_prefix(self) -> str:

@@ -19,10 +19,7 @@ def write_thresholds(folder: Path, thresholds: Mapping[str, float], checkpoint: 
 def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes: Sequence[str]) -> list[float]:
     """Returns the lowest score of each class that counts as a detection.
 
-    Args:
-        chosen: 'best' for the file next to the checkpoint, a number from 0 to 1 for all classes, or a file.
-        checkpoint: Checkpoint of the detector.
-        classes: Names of its classes.
+    They are chosen by 'best' for the file next to the checkpoint, a number from 0 to 1 for all classes, or a file.
 
     Raises:
         ValueError: for a number out of this range, and for a file that is not found or lacks a class.

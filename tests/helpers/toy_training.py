@@ -16,7 +16,8 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+from tokennorm.checkpoints.work_dir import newest_checkpoint
+from tokennorm.engine.resume.training_state import make_resumable
 
 NUM_SAMPLES = 11
 
@@ -154,7 +155,7 @@ def train(work_dir, resume=False, prepare=None, **settings):
     if prepare is not None:
         prepare(cfg)
     if resume:
-        latest = latest_checkpoint(work_dir)
+        latest = newest_checkpoint(work_dir)
         cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')

@@ -24,7 +24,7 @@ from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
-from tokennorm.engine.resume.random_state import seeded
+from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
@@ -60,7 +60,8 @@ def shared_init(cfg: Config, seed: int, with_backbone: bool) -> dict[str, torch.
     for key, value in ARMS[BASELINE].items():
         model_cfg.backbone[key] = dict(value)  # ConfigDict.update would merge it into the arm's
     model_cfg.backbone.init_cfg = None
-    with seeded(seed):
+    with preserved_generators():
+        seed_generators(seed)
         model = MODELS.build(model_cfg)
         model.init_weights()
     return {key: v for key, v in model.state_dict().items() if with_backbone or not key.startswith('backbone.')}

@@ -19,30 +19,20 @@ def fetch_from_hub(checkpoint: str) -> str:
 
     A repository's `model.safetensors` is used, or else its `pytorch_model.bin`. With `HF_HUB_OFFLINE=1` only the cache
     is used.
-
-    Raises:
-        ConnectionError: if it cannot be fetched: no network and not in the cache, no such repository, no access.
-        ImportError: if huggingface_hub is not installed.
     """
     try:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ImportError as error:
         raise ImportError(f'{checkpoint} needs the package huggingface_hub: pip install huggingface_hub') from error
-    name = next((checkpoint.removeprefix(prefix) for prefix in PREFIXES if checkpoint.startswith(prefix)), checkpoint)
+    name = checkpoint.removeprefix(PREFIXES[0]).removeprefix(PREFIXES[1])
     repository, _, revision = name.partition('@')
-    reason = ''
+    reasons = []
     for file in _FILES:
         try:
             return hf_hub_download(repository, file, revision=revision or None)
-        except LocalEntryNotFoundError:
-            reason = reason or 'it is not in the local cache and the Hub cannot be reached'
-        except EntryNotFoundError:
-            reason = f'the repository has neither {" nor ".join(_FILES)}'
-        except Exception as error:  # several HTTP libraries' errors, none of them with a common base
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            break
+        except Exception as error:  # errors of several HTTP libraries, without a common base
+            reasons.append(' '.join(str(error).split()) or type(error).__name__)
     raise ConnectionError(
-        f'{checkpoint} could not be fetched: {reason}. Download {_FILES[0]} of https://huggingface.co/{repository} '
-        'and give its path instead'
+        f'{checkpoint} could not be fetched: {reasons[0]:.300}. Download {_FILES[0]} of '
+        f'https://huggingface.co/{repository} and give its path instead'
     )

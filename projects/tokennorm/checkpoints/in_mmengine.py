@@ -12,9 +12,6 @@ def keep_mmengine_from_unpickling() -> None:
     """Makes mmengine read every checkpoint with `read_checkpoint`.
 
     Otherwise it falls back to unpickling files that `weights_only` refuses, and always unpickles URLs.
-
-    Raises:
-        RuntimeError: if this version of mmengine reads checkpoints in another way.
     """
     for name in ('_safe_torch_load', 'load_url'):
         if not hasattr(loaders, name):

@@ -9,16 +9,11 @@ StateDict = dict[str, Tensor]
 
 
 class Layout(NamedTuple):
-    """Names of parameters.
+    """Names of parameters."""
 
-    Args:
-        author: Who uses these names.
-        known_by: Keys that all such state dicts have.
-        eps: Of the LayerNorms that these weights were trained with, where it differs from the backbone's default.
-    """
-
-    author: str
-    known_by: tuple[str, ...]
+    author: str  # who uses these names
+    known_by: tuple[str, ...]  # keys that all such state dicts have
+    # of the LayerNorms that these weights were trained with, where it differs from the backbone's default
     eps: float | None = None
 
 

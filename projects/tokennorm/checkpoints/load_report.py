@@ -9,27 +9,19 @@ from tokennorm.messages import shorten
 
 @dataclass
 class LoadReport:
-    """What became of the keys of a model and of a file.
+    """What became of the keys of a model and of a file."""
 
-    Args:
-        model: The model's class.
-        source: The file or URL.
-        layout: Whose names the file has.
-        loaded: From the file; names and the order of values may differ.
-        resized: Position embeddings and bias tables of another size than in the file.
-        missing: Not in the file: initialized by the model or as the published models are.
-        unexpected: Of the file's own names, those that the model does not have, such as a classifier's head.
-        note: A difference between model and file that the weights do not show.
-    """
-
-    model: str
-    source: str
-    layout: str
-    loaded: list[str] = field(default_factory=list)
+    model: str  # the model's class
+    source: str  # the file or URL
+    layout: str  # whose names the file has
+    loaded: list[str] = field(default_factory=list)  # from the file; names and the order of values may differ
+    # position embeddings and bias tables of another size than in the file
     resized: list[str] = field(default_factory=list)
+    # not in the file: initialized by the model or as the published models are
     missing: list[str] = field(default_factory=list)
+    # of the file's own names, those that the model does not have, such as a classifier's head
     unexpected: list[str] = field(default_factory=list)
-    note: str = ''
+    note: str = ''  # a difference between model and file that the weights do not show
 
     def __str__(self) -> str:
         kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='of the file not used')

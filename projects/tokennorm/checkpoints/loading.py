@@ -20,23 +20,14 @@ _BACKBONE = 'backbone.'
 
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
-    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report.
-
-    Raises:
-        ValueError: for an `init_cfg` of another form.
-        FileNotFoundError, OSError, CheckpointError: as `load_pretrained`.
-    """
+    """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
     report = load_pretrained(model, *parse_init_cfg(init_cfg))
     print_log(str(report), logger='current')
     return report
 
 
 def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
-    """Returns the `checkpoint` and the `allow_missing` of a backbone's `init_cfg`.
-
-    Raises:
-        ValueError: for any other form, of which mmengine's loader would silently load what fits.
-    """
+    """Returns the `checkpoint` and the `allow_missing` of a backbone's `init_cfg`."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
     if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing'}:
         raise ValueError(

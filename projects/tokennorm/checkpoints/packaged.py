@@ -12,19 +12,12 @@ _OWN = Path(__file__).parents[1] / 'weights'
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """A file of weights in a package.
+    """A file of weights in a package."""
 
-    Args:
-        package: Distribution that has the file; '' is this one, in its folder `weights`.
-        file: Path in the package.
-        sha256: Hash of the file, without which it is not read.
-        terms: Origin and license, in one line.
-    """
-
-    package: str
-    file: str
-    sha256: str
-    terms: str
+    package: str  # distribution that has the file; '' is this one, in its folder `weights`
+    file: str  # path in the package
+    sha256: str  # hash of the file, without which it is not read
+    terms: str  # origin and license, in one line
 
 
 _RESEARCH = "trained on Tiny ImageNet, 4 epochs; ImageNet's terms: research only"
@@ -50,12 +43,7 @@ def is_packaged(checkpoint: str | Path) -> bool:
 
 
 def packaged_file(checkpoint: str) -> Path:
-    """The file of a name in `PACKAGED`, after a check of its hash.
-
-    Raises:
-        FileNotFoundError: if the name is unknown or its package not installed, with the command that installs it.
-        ValueError: if the file is not the one that was tested.
-    """
+    """The file of a name in `PACKAGED`, after a check of its hash."""
     if checkpoint not in PACKAGED:
         raise FileNotFoundError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
     weights = PACKAGED[checkpoint]

@@ -73,14 +73,10 @@ STAND_INS: list[Any] = [  # for `torch.serialization.safe_globals`
 
 
 def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> Any:
-    """Replaces the placeholders in the content of a checkpoint by their data. Dicts and lists are changed in place.
+    """Replaces the placeholders in what `torch.load` with `weights_only=True` and `STAND_INS` returns by their data.
 
-    Args:
-        content: What `torch.load` with `weights_only=True` and `STAND_INS` returns.
-        done: Objects that have been converted, by id, each with its result.
-
-    Raises:
-        ValueError: for functions, classes and anything else that is not data.
+    Dicts and lists are changed in place. `done` has the objects that were converted, by id. Raises `ValueError` for
+    functions, classes and anything else that is not data.
     """
     done = {} if done is None else done
     if id(content) in done:

@@ -5,7 +5,6 @@ The format is 8 bytes with the header's length, the header as JSON, and the tens
 
 import json
 import struct
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,6 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
 
     `meta` has `dataset_meta.classes`, `cfg` and the other entries that `safetensors_bytes` wrote. Metadata of other
     programs is ignored.
-
-    Raises:
-        ValueError: for a file that is cut off or damaged, or that lists a tensor twice.
-        ImportError: if the package safetensors is not installed.
     """
     try:
         from safetensors import SafetensorError, safe_open
@@ -33,7 +28,6 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
             state_dict = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f'the file is cut off or damaged: {error}') from error
-    _check_keys(Path(path))
     if map_location is not None and not callable(map_location) and not isinstance(map_location, Mapping):
         state_dict = {key: value.to(map_location) for key, value in state_dict.items()}
     return dict(state_dict=state_dict, meta=_read_meta(metadata))
@@ -43,10 +37,6 @@ def safetensors_bytes(content: Mapping[str, Any]) -> bytes:
     """The `.safetensors` file of `dict(state_dict=..., meta=...)`, the same for the same content.
 
     The metadata has `format`, `classes` (JSON list), `config` (Python text) and `meta` (JSON of all other entries).
-
-    Raises:
-        ValueError: for `meta` that is not plain data.
-        ImportError: if the package safetensors is not installed.
     """
     try:
         from safetensors.torch import save
@@ -70,33 +60,16 @@ def safetensors_bytes(content: Mapping[str, Any]) -> bytes:
     return struct.pack('<Q', len(header)) + header + written[8 + length :]
 
 
-def _check_keys(path: Path) -> None:
-    """Raises ValueError for a key that a header has twice, of which the library takes one."""
-    with path.open('rb') as file:
-        header = file.read(struct.unpack('<Q', file.read(8))[0])
-    keys = json.loads(header, object_pairs_hook=lambda pairs: [key for key, _ in pairs])
-    if twice := [key for key, count in Counter(keys).items() if count > 1]:
-        raise ValueError(f'the header has the key {twice[0]} twice')
-
-
 def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """A runner's `meta` from a file's metadata."""
-    meta = _json(metadata, 'meta', dict) or {}
-    dataset_meta = meta.get('dataset_meta')
-    dataset_meta = dataset_meta if isinstance(dataset_meta, dict) else {}
-    if isinstance(palette := dataset_meta.get('palette'), list):  # mmdet draws with tuples only
-        dataset_meta['palette'] = [tuple(color) if isinstance(color, list) else color for color in palette]
-    if classes := _json(metadata, 'classes', list):
-        meta['dataset_meta'] = dataset_meta | {'classes': tuple(classes)}
-    if 'config' in metadata:
-        meta['cfg'] = metadata['config']
-    return meta
-
-
-def _json(metadata: Mapping[str, str], key: str, kind: type) -> Any:
-    """The value of an entry in JSON; None if there is no such entry, or not one of this type."""
+    """A runner's `meta` from a file's metadata; {} for metadata of other programs."""
     try:
-        value = json.loads(metadata[key])
-    except (KeyError, ValueError):
-        return None
-    return value if isinstance(value, kind) else None
+        meta = json.loads(metadata['meta'])
+        dataset_meta = meta.pop('dataset_meta', {})
+        if 'palette' in dataset_meta:  # mmdet draws with tuples only
+            dataset_meta['palette'] = [tuple(color) for color in dataset_meta['palette']]
+        if 'classes' in metadata:
+            dataset_meta['classes'] = tuple(json.loads(metadata['classes']))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    config = {'cfg': metadata['config']} if 'config' in metadata else {}
+    return meta | config | ({'dataset_meta': dataset_meta} if dataset_meta else {})

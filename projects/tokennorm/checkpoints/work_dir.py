@@ -34,11 +34,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def best_checkpoint(folder: Path) -> Path:
-    """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected.
-
-    Raises:
-        FileNotFoundError: if the directory has no checkpoint.
-    """
+    """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected."""
     best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
     if (found := best or newest_checkpoint(folder)) is None:
         raise FileNotFoundError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')

@@ -36,11 +36,7 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
 
 
 def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
-    """The file of a checkpoint, the same for the same content.
-
-    Raises:
-        CheckpointError: if it is more than plain data, which `weights_only=True` could not read again.
-    """
+    """The file of a checkpoint, the same for the same content."""
     if suffix == SUFFIX:
         try:
             return safetensors_bytes(content)

@@ -89,20 +89,17 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
             '--out', type=Path, metavar='FILE.png', help='default: work_dirs/analysis/CONFIG_FIGURE.png'
         )
         add_options_argument(figure)
+    parser.set_defaults(num_images=1, against=None)
     args = parser.parse_args(argv)
-    args.num_images = getattr(args, 'num_images', 1)
-    args.against = getattr(args, 'against', None)
     if args.num_images < 1:
         raise SystemExit(f'error: --num-images {args.num_images} must be at least 1')
     if len(args.against or []) > 2:
         raise SystemExit('error: --against takes a config and a checkpoint')
-    named = args.out is not None
     args.out = args.out or Path('work_dirs/analysis') / f'{Path(args.config).stem}_{args.figure}.png'
     if args.out.suffix.lower() != '.png':
         raise SystemExit(f'error: --out {args.out} must end in .png')
-    if named:
-        with user_errors(ValueError, where='--out: '):
-            check_output_file(args.out)
+    with user_errors(ValueError, where='--out: '):
+        check_output_file(args.out)
     return args
 
 
@@ -118,6 +115,5 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error):
         with torch.no_grad():
             figure = FIGURES[args.figure](args)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, pil_kwargs=dict(compress_level=9))
     print(args.out)

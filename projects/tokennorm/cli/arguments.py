@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from tokennorm.argument_checks import check_inputs
 from tokennorm.cli.command import Parser
+from tokennorm.config_paths import config as config_path
 from tokennorm.detector_files import detector_files, is_detector
 from tokennorm.messages import user_errors
 
@@ -18,15 +18,11 @@ class ConfigOptions(argparse.Action):
         from mmengine.config import DictAction
 
         read = DictAction(self.option_strings, self.dest, nargs=self.nargs)
-        for value in values:
-            key, equals, _ = value.partition('=')
-            if not equals or not all(key.split('.')):
-                parser.error(f'{option_string}: {value!r} must be KEY=VALUE, where KEY is the path of an entry, a.b.c')
-            try:
-                read(parser, argparse.Namespace(), [value], option_string)
-            except (ValueError, AssertionError, IndexError) as error:
-                parser.error(f'{option_string}: {value!r} cannot be read: {error}')
-        read(parser, namespace, values, option_string)
+        try:
+            read(parser, namespace, values, option_string)
+        except (ValueError, AssertionError, IndexError) as error:
+            given = ' '.join(values)
+            parser.error(f'{option_string} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
 
 
 def add_options_argument(parser: argparse.ArgumentParser) -> None:
@@ -56,21 +52,16 @@ def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def use_detector(args: argparse.Namespace, following: str = '') -> None:
-    """Sets `config` and `checkpoint` where a work directory or a published detector was named, and checks both.
+    """Sets `config` and `checkpoint` where a work directory or a published detector was named, and checks the config.
 
-    Args:
-        args: Parsed arguments, changed in place.
-        following: Name of the list of arguments after the checkpoint, whose first one argparse takes for a checkpoint.
-
-    Raises:
-        UserError: if a file is not found.
+    `following` names the list of arguments after the checkpoint, whose first one argparse takes for a checkpoint.
     """
     if following and args.checkpoint is not None and is_detector(args.config) and not args.checkpoint.endswith('.pth'):
         getattr(args, following).insert(0, args.checkpoint)
         args.checkpoint = None
     with user_errors(FileNotFoundError):
         args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
-        check_inputs(args.config, args.checkpoint)
+        config_path(args.config)
 
 
 def add_config_argument(parser: argparse.ArgumentParser) -> None:
@@ -85,19 +76,16 @@ def add_config_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or work_dirs/NAME') -> None:
     """Adds the arguments that mmdet's tools have in common, without the config."""
-    parser.group('output').add_argument(
-        '--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}'
-    )
-    parser.group('data').add_argument(
+    output, data, hardware = map(parser.group, ('output', 'data', 'hardware'))
+    output.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
+    data.add_argument(
         '--data',
         metavar='DIR',
         help='folder that replaces the data of the config, with its classes: COCO, YOLO or Pascal VOC for a detector, '
         'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
     add_options_argument(parser)
-    parser.group('hardware').add_argument(
+    hardware.add_argument(
         '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher'
     )
-    parser.group('hardware').add_argument(
-        '--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch'
-    )
+    hardware.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')

@@ -7,7 +7,6 @@ import importlib
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 from tokennorm.environment import MAKE_ENV, PACKAGES, PIP, Check, check_mmcv_ops, rebuild_mmcv, version_of
@@ -45,19 +44,16 @@ def check_gpu() -> Check:
 
     if not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
         return Check('GPU: there is none, everything runs on the CPU')
-    problem, fix = (
-        'torch',
-        f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126',
-    )  # for older GPUs and drivers
+    part, fix = 'torch', f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'  # for older GPUs and drivers
     try:
         boxes = torch.ones(1, 4, device='cuda') * torch.arange(4, device='cuda')
         torch.cuda.synchronize()
         major, minor = torch.cuda.get_device_capability()
-        problem, fix = "mmcv's ops", rebuild_mmcv(f'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST={major}.{minor}')
+        part, fix = "mmcv's ops", rebuild_mmcv(f'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST={major}.{minor}')
         nms(boxes, boxes[:, 3], 0.5)
         torch.cuda.synchronize()
     except (AssertionError, RuntimeError) as error:
-        return Check('GPU', f'{problem} cannot use it: {_first_line(error)}', fix)
+        return Check('GPU', f'{part} cannot use it: {_first_line(error)}', fix)
     return Check(f'GPU {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}')
 
 
@@ -72,13 +68,7 @@ def check_dtn_kernel() -> Check:
     return Check("DTN's CPU kernel")
 
 
-def run_checks() -> Iterator[Check]:
-    """Runs the checks up to the first one that fails."""
-    for run in (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_kernel):
-        check = run()
-        yield check
-        if check.problem:
-            return
+CHECKS = (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_kernel)
 
 
 def main() -> int:
@@ -87,9 +77,12 @@ def main() -> int:
     for name in (*PACKAGES.values(), 'numpy', 'opencv-python'):
         print(f'{name:<20}{version_of(name) or "not installed"}')
     print()
-    for check in run_checks():
+    for run in CHECKS:
+        check = run()
         print(check, flush=True)
-    return int(bool(check.problem))
+        if check.problem:
+            return 1
+    return 0
 
 
 def _first_line(error: Exception) -> str:

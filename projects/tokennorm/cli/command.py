@@ -51,11 +51,8 @@ class Parser(argparse.ArgumentParser):
 def make_parser(description: str | None, groups: Iterable[str] = (), **kwargs: object) -> Parser:
     """Returns a parser with `--traceback`.
 
-    Args:
-        description: The first paragraph is the description; the others, such as examples, follow the arguments. Line
-            breaks stay.
-        groups: Titles of groups of arguments, in the order of `--help`.
-        kwargs: Those of `argparse.ArgumentParser`.
+    The first paragraph of the description comes before the arguments, the others, such as examples, after them, with
+    their line breaks. `groups` are the titles of groups of arguments in the order of `--help`.
     """
     first, _, rest = (description or '').partition('\n\n')
     kwargs.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)

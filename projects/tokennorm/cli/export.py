@@ -24,38 +24,37 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
-    parser.group('file').add_argument(
+    to_file, verification = map(parser.group, ('file', 'verification'))
+    to_file.add_argument(
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
     )
-    parser.group('file').add_argument(
+    to_file.add_argument(
         '--int8',
         action='store_true',
         help='quantize convolutions and linear layers to INT8 with the images of --calibrate; for .onnx',
     )
-    parser.group('file').add_argument(
+    to_file.add_argument(
         '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
     )
-    parser.group('verification').add_argument(
+    verification.add_argument(
         '--most-lost',
         type=float,
         default=1.0,
         metavar='AP',
         help='box or mask AP, from 0 to 100, that --int8 may lose in --verify; default: %(default)s',
     )
-    parser.group('file').add_argument(
-        '--license', default='', help='license of the weights, for the metadata of the file'
-    )
-    parser.group('verification').add_argument(
+    to_file.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
+    verification.add_argument(
         '--verify',
         type=Path,
         metavar='DIR',
         help='dataset in any format of --data: evaluate the written file and PyTorch on its images; the exit status '
         'is 1 if their APs, from 0 to 100, differ by 0.05 or more. Not for .pt2',
     )
-    parser.group('verification').add_argument(
+    verification.add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
     )
-    parser.group('file').add_argument(
+    to_file.add_argument(
         '--thresholds',
         metavar='best|NUMBER|FILE',
         help='score thresholds of each class for the metadata of the file, where `--thresholds best` of `predict` '
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.thresholds import NAME, read_thresholds
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
-        check_packages(args.out.suffix)
+        check_packages(args.out.suffix, args.int8)
         inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
         print(f'Writing {args.out}, which takes a minute or more', flush=True)
@@ -110,11 +109,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check(args: argparse.Namespace) -> 'CocoSplit | None':
-    """Returns the split for `--verify`.
-
-    Raises:
-        SystemExit: for arguments that cannot work, before anything long begins.
-    """
+    """Returns the split for `--verify`."""
     from tokennorm.datasets.finding import find_splits
 
     if args.out.suffix not in SUFFIXES:
@@ -123,12 +118,9 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
         raise SystemExit('error: --int8 and --calibrate DIR need each other')
     if args.int8:
         from tokennorm.datasets.image_files import list_images
-        from tokennorm.export.int8 import check_packages
 
         if args.out.suffix != '.onnx' or args.fp16:
             raise SystemExit('error: --int8 writes .onnx files, without --fp16')
-        with user_errors(ImportError):
-            check_packages()
         if not list_images(args.calibrate):
             raise SystemExit(
                 f'error: --calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png'

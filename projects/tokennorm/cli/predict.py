@@ -33,38 +33,35 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='PATH',
         help='image files, a folder of images, a video, the index of a webcam (0) or the URL of a stream (rtsp://...)',
     )
-    parser.group('output').add_argument(
+    output, detection, video = map(parser.group, ('output', 'detection', 'video'))
+    output.add_argument(
         '--out', type=Path, default=Path('work_dirs/predict'), help='output folder; default: work_dirs/predict'
     )
-    parser.group('output').add_argument(
+    output.add_argument(
         '--score-thr',
         type=float,
         default=0.3,
         help='lowest score that is drawn; the json has all detections; default: 0.3',
     )
-    parser.group('output').add_argument(
+    output.add_argument(
         '--thresholds',
         metavar='best|NUMBER|FILE',
         help='keep detections, in the json too, from this score on: best for the thresholds of each class that the '
         "training run's report recommends, a number, or a thresholds.json",
     )
-    parser.group('detection').add_argument(
-        '--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1'
-    )
-    parser.group('detection').add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
-    parser.group('output').add_argument('--no-save-vis', action='store_true', help='write detections.json only')
-    parser.group('detection').add_argument(
+    detection.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1')
+    detection.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
+    output.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
+    detection.add_argument(
         '--tiles', type=int, metavar='S', help='detect on tiles of S x S pixels, for small objects in large images'
     )
-    parser.group('detection').add_argument(
+    detection.add_argument(
         '--overlap', type=float, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
     )
-    parser.group('video').add_argument(
+    video.add_argument(
         '--track', action='store_true', help='video only: give objects ids across frames (needs the package trackers)'
     )
-    parser.group('video').add_argument(
-        '--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1'
-    )
+    video.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
     use_detector(args, following='path')

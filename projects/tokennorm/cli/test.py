@@ -20,13 +20,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__, groups=('data', 'output', 'hardware'))
     add_detector_arguments(parser)
     add_runner_arguments(parser, work_dir='the folder test next to the checkpoint')
-    parser.group('output').add_argument('--out', type=Path, help='write the predictions to this .pkl file')
-    parser.group('output').add_argument('--show', action='store_true', help='show the predictions in a window')
-    parser.group('output').add_argument('--show-dir', help='draw predictions into this folder of the work directory')
-    parser.group('output').add_argument(
-        '--wait-time', type=float, default=2, help='seconds that --show shows an image for'
-    )
-    parser.group('output').add_argument(
+    output = parser.group('output')
+    output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
+    output.add_argument('--show', action='store_true', help='show the predictions in a window')
+    output.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
+    output.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
+    output.add_argument(
         '--report',
         nargs='?',
         const='',

@@ -19,57 +19,50 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__, groups=('model', 'data', 'schedule', 'hardware', 'output'))
     add_config_argument(parser)
     add_runner_arguments(parser)
-    parser.group('model').add_argument(
+    model, schedule, data, output, hardware = map(parser.group, ('model', 'schedule', 'data', 'output', 'hardware'))
+    model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    parser.group('model').add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: ln')
-    parser.group('model').add_argument(
-        '--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain'
-    )
-    parser.group('model').add_argument(
+    model.add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: ln')
+    model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
+    model.add_argument(
         '--init',
         metavar='WEIGHTS',
         help='initial weights: coco, imagenet, none, a file, or a work directory; default with --data: coco where '
         'mmdet has published such a detector, otherwise as in the config',
     )
-    parser.group('schedule').add_argument(
-        '--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled'
-    )
-    parser.group('schedule').add_argument(
+    schedule.add_argument('--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled')
+    schedule.add_argument(
         '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
     )
-    parser.group('data').add_argument(
+    data.add_argument(
         '--image-size',
         type=int,
         metavar='S',
         help='short side that images are resized to, in pixels; default: as in the config, or with --data smaller if '
         'the images are small',
     )
-    parser.group('data').add_argument(
+    data.add_argument(
         '--augment',
         choices=['strong'],
         help='strong: Mosaic, large-scale jitter and MixUp; no Mosaic or MixUp with masks',
     )
-    parser.group('schedule').add_argument(
-        '--ema', action='store_true', help='validate and save a moving average of the weights'
-    )
-    parser.group('schedule').add_argument(
-        '--patience', type=int, metavar='N', help='stop after N validations without a better metric'
-    )
-    parser.group('output').add_argument(
+    schedule.add_argument('--ema', action='store_true', help='validate and save a moving average of the weights')
+    schedule.add_argument('--patience', type=int, metavar='N', help='stop after N validations without a better metric')
+    output.add_argument(
         '--log',
         type=lambda text: text.split(','),
         default=[],
         metavar='NAMES',
         help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml, neptune, dvclive, aim',
     )
-    parser.group('data').add_argument(
+    data.add_argument(
         '--workers',
         type=int,
         metavar='N',
         help='processes that load data; default: as in the config, or with --data 1 to 4, by the number of cores',
     )
-    parser.group('hardware').add_argument(
+    hardware.add_argument(
         '--amp',
         nargs='?',
         const=True,
@@ -77,11 +70,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='bf16|fp16',
         help='automatic mixed precision; without a value bf16 where the GPU has it',
     )
-    parser.group('hardware').add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
-    parser.group('schedule').add_argument(
+    hardware.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
+    schedule.add_argument(
         '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size'
     )
-    parser.group('schedule').add_argument(
+    schedule.add_argument(
         '--resume',
         nargs='?',
         const=True,

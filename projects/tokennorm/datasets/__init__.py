@@ -1,6 +1,5 @@
 """Datasets: generated ones, and the user's own in COCO, YOLO, Pascal VOC or class-folder format."""
 
-from tokennorm.datasets.synthetic.shape_classes import SHAPE_CLASSES, make_shape_classes_dataset
 from tokennorm.datasets.synthetic.shapes import CLASSES, METAINFO, make_shapes_dataset
 
-__all__ = ['CLASSES', 'METAINFO', 'SHAPE_CLASSES', 'make_shape_classes_dataset', 'make_shapes_dataset']
+__all__ = ['CLASSES', 'METAINFO', 'make_shapes_dataset']

@@ -19,23 +19,15 @@ _PIXELS = (8, 16, 32, 64, 128, 256, 512)  # bins of object sizes
 
 @dataclass(frozen=True)
 class AnchorFit:
-    """Anchors compared with the boxes of one split.
+    """Anchors compared with the boxes of one split."""
 
-    Attributes:
-        sizes: (N,) sides of the boxes in the resized image, the root of their areas, in pixels.
-        unmatched: Fraction of boxes with no anchor of an IoU of at least 0.5.
-        key: Path of the config entry that sets the sides of the anchors.
-        value: Its value.
-        better: Other values with the fraction that they leave unmatched, best first; empty where `value` is the best.
-        image_size: Short side that images are resized to, in pixels.
-    """
-
-    sizes: np.ndarray
-    unmatched: float
-    key: str
-    value: Any
+    sizes: np.ndarray  # (N,) sides of the boxes in the resized image, the root of their areas, in pixels
+    unmatched: float  # fraction of boxes with no anchor of an IoU of at least 0.5
+    key: str  # path of the config entry that sets the sides of the anchors
+    value: Any  # its value
+    # other values with the fraction that they leave unmatched, best first; empty where `value` is the best
     better: tuple[tuple[Any, float], ...]
-    image_size: int
+    image_size: int  # short side that images are resized to, in pixels
 
     def __str__(self) -> str:
         edges = [0, *_PIXELS, np.inf]
@@ -59,8 +51,7 @@ class AnchorFit:
 def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     """Compares a detector's anchors with the boxes of a COCO annotation file.
 
-    Returns:
-        None for a detector without anchors of fixed sizes, a config that does not resize, or a file without boxes.
+    None is for a detector without anchors of fixed sizes, a config that does not resize, or a file without boxes.
     """
     key, generator = _generator(cfg)
     scale = resize_scale(cfg)
@@ -83,12 +74,8 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
 def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:
     """Returns the fraction of boxes with no anchor of an IoU of at least 0.5.
 
-    The IoU of a box with anchors of one shape is highest at the grid point nearest to its center.
-
-    Args:
-        generator: Config of mmdet's anchor generator.
-        boxes: (N, 4) left, top, width and height, in pixels of the resized image.
-        images: (N, 2) widths and heights of the resized images that they are in.
+    The IoU of a box with anchors of one shape is highest at the grid point nearest to its center. Boxes (N, 4) are
+    left, top, width and height, images (N, 2) their widths and heights, all in pixels of the resized image.
     """
     built = _build(generator)
     best = np.zeros(len(boxes))

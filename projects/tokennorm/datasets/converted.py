@@ -24,28 +24,16 @@ class LabeledImage(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelFolder:
-    """A dataset folder that `convert_splits` converts.
+    """A dataset folder that `convert_splits` converts."""
 
-    Attributes:
-        format: Name of the format, for messages.
-        root: The folder.
-        classes: Names of the classes.
-        splits: The images of each split.
-        sources: Further files that the labels depend on.
-    """
-
-    format: ClassVar[str]
-    root: Path
-    classes: Sequence[str]
-    splits: Mapping[str, Sequence[LabeledImage]]
-    sources: Sequence[Path]
+    format: ClassVar[str]  # name of the format, for messages
+    root: Path  # the folder
+    classes: Sequence[str]  # names of the classes
+    splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
+    sources: Sequence[Path]  # further files that the labels depend on
 
     def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-        """The objects of an image of `size` (width, height), as COCO annotations without ids of their own.
-
-        Raises:
-            ValueError: for labels that cannot be read, with the file and the line.
-        """
+        """The objects of an image of `size` (width, height), as COCO annotations without ids of their own."""
         raise NotImplementedError
 
 
@@ -101,11 +89,8 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], im
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:
     """A COCO annotation of one object, in pixels, rounded to a thousandth.
 
-    Args:
-        category: Its category id.
-        box: x, y, width, height.
-        polygon: x and y of each corner in turn; the area is then the polygon's.
-        crowd: Neither trained on nor counted as missed.
+    The box is x, y, width, height. A polygon, x and y of each corner in turn, decides on the area. A crowd is neither
+    trained on nor counted as missed.
     """
     area = box[2] * box[3]
     more = {}

@@ -29,12 +29,9 @@ def draw_annotations(
     colors: dict[Any, Color],
     long_side: int = 480,
 ) -> np.ndarray:
-    """Draws boxes, mask outlines and class names of COCO annotations on an image; crowds in white.
+    """Draws boxes, mask outlines and class names of COCO annotations on a resized copy, (H', W', 3) uint8 BGR.
 
-    Names are left out if there is only one class, or too many objects to read them.
-
-    Returns:
-        A resized copy, (H', W', 3) uint8 BGR.
+    Crowds are white. Names are left out if there is only one class, or too many objects to read them.
     """
     height, width = image.shape[:2]
     scale = long_side / max(height, width)

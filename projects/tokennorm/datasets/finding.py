@@ -12,9 +12,7 @@ from tokennorm.datasets.yolo import find_yolo
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
     """The splits of a detection dataset by name. YOLO and Pascal VOC are converted to COCO json in a cache directory.
 
-    Args:
-        root: The folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
-        needed: Splits that must exist.
+    The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
 
     Raises:
         FileNotFoundError: if a needed split is not found, with what was looked for.

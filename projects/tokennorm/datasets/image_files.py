@@ -22,17 +22,10 @@ _ROTATED_BY_EXIF = range(5, 9)  # orientations that swap height and width
 
 
 class OpenedImage(NamedTuple):
-    """Result of `open_image`.
+    """Result of `open_image`."""
 
-    Attributes:
-        problem: Why training could not read the file, or ''.
-        size: Width and height in pixels, as training reads it; (0, 0) with a problem.
-        notes: What training reads in another way than one might expect.
-    """
-
-    problem: str
-    size: tuple[int, int] = (0, 0)
-    notes: tuple[str, ...] = ()
+    problem: str  # why training could not read the file, or ''
+    size: tuple[int, int] = (0, 0)  # width and height in pixels, as training reads it; (0, 0) with a problem
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -70,7 +63,7 @@ def open_image(folder: Path, name: str) -> OpenedImage:
     try:
         with open(path, 'rb') as file:
             with Image.open(file) as image:
-                size, mark, tiles = image.size, _END_MARKS.get(image.format or ''), str(image.tile)
+                size, mark = image.size, _END_MARKS.get(image.format or '')
                 exif = image.info.get('exif')
                 if exif and _orientation(exif) in _ROTATED_BY_EXIF:
                     size = size[::-1]
@@ -79,9 +72,8 @@ def open_image(folder: Path, name: str) -> OpenedImage:
             file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
             is_whole = mark is not None and mark in file.read()
     except Exception:  # each format's reader raises its own
-        return _decode_image(path, ())
-    notes = ('of 16 bits a channel, of which training reads the upper 8',) if ';16' in tiles else ()
-    return OpenedImage('', size, notes) if is_whole else _decode_image(path, notes)
+        return _decode_image(path)
+    return OpenedImage('', size) if is_whole else _decode_image(path)
 
 
 def _orientation(exif: bytes) -> int | None:
@@ -91,9 +83,9 @@ def _orientation(exif: bytes) -> int | None:
     return data.get(0x0112)
 
 
-def _decode_image(path: str, notes: tuple[str, ...]) -> OpenedImage:
+def _decode_image(path: str) -> OpenedImage:
     """`open_image` by the decoder of training, which refuses a file that ends early."""
     pixels = read_image(path)
     if pixels is None:
         return OpenedImage('that cannot be decoded')
-    return OpenedImage('', (pixels.shape[1], pixels.shape[0]), notes)
+    return OpenedImage('', (pixels.shape[1], pixels.shape[0]))

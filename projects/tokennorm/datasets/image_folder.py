@@ -24,16 +24,18 @@ class ImageSplit:
     def is_sharded(self) -> bool:
         return _is_sharded(self.folder)
 
+    def summary(self, name: str) -> str:
+        """Returns one line with the folder and its numbers of images, for the split of this name."""
+        least, most = min(self.counts.values()), max(self.counts.values())
+        total, classes = sum(self.counts.values()), len(self.counts)
+        return f'{name} is {self.folder}: {total} images of {classes} classes, {least} to {most} per class'
+
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:
     """Finds the splits of a folder of images in class folders.
 
     A `test` folder without class folders, such as ImageNet's, has no labels and is not a split. If `needed` is empty, a
     split for evaluation must exist: test or val.
-
-    Raises:
-        FileNotFoundError: if the folder or a needed split is not found.
-        ValueError: if a split has no class folders or a class without images, or if splits have different classes.
     """
     root = Path(root)
     if not root.is_dir():
@@ -83,21 +85,14 @@ def _count_classes(folder: Path) -> dict[str, int]:
 
 def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
     """Labels are positions in the sorted names, so all splits need the same classes."""
-    (_, first), *others = splits.items()
-    for _, other in others:
-        for one, two in ((first, other), (other, first)):
-            lacking = [name for name in one.counts if name not in two.counts]
-            if lacking:
-                raise ValueError(
-                    f'--data: {two.folder} lacks {len(lacking)} of the classes of {one.folder} ({shorten(lacking)}): '
-                    'every split needs a folder of the same name for each class'
-                )
+    first, *others = splits.values()
+    for other in others:
+        if different := sorted(first.counts.keys() ^ other.counts.keys()):
+            raise ValueError(
+                f'--data: only one of {first.folder} and {other.folder} has the classes {shorten(different)}: every '
+                'split needs a folder of the same name for each class'
+            )
 
 
 def _what_is_in(folder: Path) -> str:
-    if (folder / 'annotations').is_dir() or any(folder.glob('*.json')):
-        return f'{folder} looks like COCO format, which is for detectors; this config is a classifier'
-    images = sum(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.iterdir())
-    names = subfolders(folder)
-    folders = f'folders {shorten(names)}' if names else 'no folders'
-    return f'It has {folders} and {images} images'
+    return f'It has {shorten(sorted(entry.name for entry in os.scandir(folder))) or "nothing"}'

@@ -49,15 +49,9 @@ def write_shards(samples: Iterable[tuple[str, int]], classes: Sequence[str], out
 
 
 def write_index(folder: Path, classes: Sequence[str] | None = None) -> None:
-    """Writes the index of all shards of a folder, of any program that writes WebDatasets.
+    """Writes the index of all shards, uncompressed tar files, of a folder, of any program that writes WebDatasets.
 
-    Args:
-        folder: Folder of uncompressed tar files.
-        classes: Names of the labels; None for the numbers.
-
-    Raises:
-        ValueError: for a shard that is not a complete tar file, for an image without a label, and for a label without
-            a class.
+    The classes are the names of the labels; None for the numbers.
     """
     paths = sorted(folder.glob('*.tar'))
     shards = {path.name: dict(bytes=path.stat().st_size, samples=_samples(path)) for path in paths}

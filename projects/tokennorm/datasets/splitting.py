@@ -14,10 +14,6 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     """Returns the images to divide under the name `train`, and those of a YOLO or VOC folder's test split.
 
     Their file names are relative to the folder that the new annotation files belong in, which is `image_dir`.
-
-    Raises:
-        FileNotFoundError: if there is no annotation file, or no YOLO or Pascal VOC dataset.
-        ValueError: for annotations that cannot be read, or a folder that has val.
     """
     if not path.exists():
         raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
@@ -35,12 +31,7 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
 
 
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
-    """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
-
-    Raises:
-        ValueError: if a split would have no images.
-        FileExistsError: if one of the files exists.
-    """
+    """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test."""
     whole = splits['train']
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
     random.Random(seed).shuffle(images)

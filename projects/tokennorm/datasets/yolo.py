@@ -96,11 +96,9 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     names = content.get('names')
     if isinstance(names, dict):
-        if sorted(names, key=str) != sorted(range(len(names)), key=str):
-            raise ValueError(f'{file}: the keys of names must count from 0, they are {", ".join(map(str, names))}')
-        names = [names[i] for i in range(len(names))]
-    if not isinstance(names, list) or not names:
-        raise ValueError(f'{file}: names={names!r} must be a list of class names')
+        names = [names.get(i) for i in range(len(names))]
+    if not isinstance(names, list) or not names or None in names:
+        raise ValueError(f'{file}: names={content.get("names")!r} must be a list, or a mapping whose keys count from 0')
     if content.get('nc', len(names)) != len(names):
         raise ValueError(
             f'{file}: nc={content["nc"]}, but names has {len(names)} classes: {", ".join(map(str, names))}'

@@ -1,7 +1,6 @@
 """Builds mmengine's runner of a config after checking what breaks most often."""
 
 import copy
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,13 @@ from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, 
 from tokennorm.checkpoints.check_init import check_allow_missing, check_start
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
+from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.config_tree import model_of
-from tokennorm.engine.checks import (
-    check_classes,
-    check_config_data,
-    check_neck,
-    check_optimizer,
-    check_runner_type,
-    check_strides,
-)
+from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_runner_type, check_strides
 from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
-from tokennorm.engine.resume.make_resumable import latest_checkpoint, make_resumable
+from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.messages import is_first_process, user_errors
@@ -71,7 +64,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
-        check_optimizer(cfg.get('optim_wrapper'))
     runner.register_hook(DataErrorHook())
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)
@@ -105,17 +97,9 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
     """
     if isinstance(cfg.get('resume'), str):
         cfg.load_from, cfg.resume = None if cfg.resume == 'auto' else cfg.resume, True
-    with warnings.catch_warnings():
-        if not is_first_process():  # all ranks find the same
-            warnings.simplefilter('ignore')
-        if cfg.get('resume') and not cfg.get('load_from'):
-            latest = latest_checkpoint(cfg.work_dir)
-            cfg.load_from = None if latest is None else str(latest)
-            if latest is None:
-                cfg.resume = False
-                warnings.warn(
-                    f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning', stacklevel=3
-                )
+    if cfg.get('resume') and not cfg.get('load_from'):
+        latest = newest_checkpoint(Path(cfg.work_dir))
+        cfg.resume, cfg.load_from = latest is not None, None if latest is None else str(latest)
 
 
 def _load_from(runner: Runner, cfg: Config, training: bool) -> None:

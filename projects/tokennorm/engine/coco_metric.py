@@ -1,7 +1,6 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
 import io
-import math
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from typing import Any
@@ -22,9 +21,10 @@ _STATS += ('AR_s@1000', 'AR_m@1000', 'AR_l@1000')
 class CocoMetric(MMDetCocoMetric):
     """COCO AP with mmdet's arguments, names and values, evaluated by hotcoco (times: `benchmarks/coco_metric.py`).
 
-    mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `format_only`, and without
-    `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the 100 best detections per
-    image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`.
+    mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `classwise` or
+    `format_only`, and without `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the
+    100 best detections per image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count
+    `proposal_nums[-1]`.
 
     Attributes:
         ann_file: The annotation file.
@@ -61,7 +61,7 @@ class CocoMetric(MMDetCocoMetric):
                 raise KeyError(f'{iou_type} is not in results')
             masks = iou_type == 'segm'
             self.detections[iou_type] = Detections.from_predictions(predictions, self.cat_ids, masks)
-        if find_spec('hotcoco') is None:
+        if self.classwise or find_spec('hotcoco') is None:
             return super().compute_metrics(results)
         if self.outfile_prefix is not None:
             self.results2json(predictions, self.outfile_prefix)
@@ -91,20 +91,4 @@ class CocoMetric(MMDetCocoMetric):
         unknown = [item for item in items if item not in stats]
         if unknown:
             raise KeyError(f'metric item "{unknown[0]}" is not supported')
-        values = {f'{iou_type}_{item}': round(stats[item], 3) for item in items}
-        if self.classwise:
-            values = self._classwise(evaluation, logger) | values
-        return values
-
-    def _classwise(self, evaluation: Any, logger: MMLogger) -> dict[str, float]:
-        """Returns the AP of each class under mmdet's name, and logs a table."""
-        precision = evaluation.eval['precision'][..., -1]
-        values, lines = {}, []
-        for k, category_id in enumerate(evaluation.params.cat_ids):
-            name = self._coco_api.cats[category_id]['name']
-            found = precision[:, :, k, 0]
-            ap = float(found.mean()) if (found > -1).all() else math.nan  # -1: the class has no objects
-            values[f'{name}_precision'] = round(ap, 3)
-            lines.append(f'{name}: {ap:.3f}')
-        logger.info('AP per class\n' + '\n'.join(lines))
-        return values
+        return {f'{iou_type}_{item}': round(stats[item], 3) for item in items}

@@ -30,16 +30,8 @@ def load_config(
 ) -> Config:
     """Returns a config with its data, options and work directory.
 
-    Args:
-        config: Config file, or the name of a config.
-        data: Folder that replaces the data of the config.
-        image_size: Short side of the images of `data`, in pixels; None chooses one.
-        work_dir: Directory of logs and checkpoints; None is that of the config, or `work_dirs/NAME`.
-        cfg_options: Entries of the config by the paths of their keys.
-        launcher: Of a distributed run: none, pytorch, slurm or mpi.
-        local_rank: Set by `torch.distributed.launch`.
-        needed: Splits that `data` must have.
-        adjust: Changes the config before `cfg_options` do.
+    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have; `adjust` changes the
+    config before `cfg_options` do.
 
     Raises:
         UserError: with what to do, if the config is not found or cannot be read, an option does not fit it, or the

@@ -25,41 +25,27 @@ def use_data_folder(
 ) -> None:
     """Points a config at a folder: for a detector COCO, YOLO or Pascal VOC, for a classifier one folder per class.
 
-    Args:
-        cfg: The config, changed in place.
-        folder: The folder.
-        needed: Splits that it must have.
-        image_size: Short side that a detector's images are resized to, in pixels.
-        fit_images: Whether images that the config would enlarge more than twofold are resized to less, and the anchors
-            compared with the objects.
-
-    Raises:
-        UserError: if the folder has another layout, or something in it would break training or evaluation.
+    The folder must have the `needed` splits. With `fit_images`, a detector's images get a short side of `image_size`
+    pixels, or less than the config's if it would enlarge them more than twofold, and the anchors are compared with the
+    objects.
     """
     with user_errors(ValueError, OSError):
         if is_classifier(cfg):
-            changes = _point_classifier_at(cfg, folder, needed)
+            images = find_image_folder(folder, needed)
+            changes = [split.summary(name) for name, split in images.items()] + use_image_folder(cfg, images)
         else:
-            splits, changes = _point_detector_at(cfg, folder, needed)
+            splits = find_splits(folder, needed)
+            found = inspect_splits(splits, open_images=is_first_process())
+            print_once(f'{folder}\n\n{found.text(learns_masks(cfg))}\n')
+            if found.errors:
+                raise ValueError(f'{folder} has errors, listed above; fix these problems and rerun')
+            changes = use_coco_splits(cfg, splits, found)
             if fit_images:
-                changes += _fit_images(cfg, next(iter(splits.values())).content, image_size)
+                content = next(iter(splits.values())).content
+                changes += choose_image_size(cfg, content, image_size)
+                fit = anchor_fit(cfg, content)
+                changes += [fit.summary()] if fit else []
     print_once(*(f'--data: {change}' for change in changes))
-
-
-def _point_detector_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> tuple[Mapping[str, CocoSplit], list[str]]:
-    """Sets a detector's data after an inspection, prints the findings, and returns the splits and the changes."""
-    splits = find_splits(folder, needed)
-    found = inspect_splits(splits, open_images=is_first_process())
-    print_once(f'{folder}\n\n{found.text(learns_masks(cfg))}\n')
-    if found.errors:
-        raise ValueError(f'{folder} has errors, listed above; fix these problems and rerun')
-    return splits, use_coco_splits(cfg, splits, found)
-
-
-def _fit_images(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
-    changes = choose_image_size(cfg, content, image_size)
-    fit = anchor_fit(cfg, content)
-    return changes + ([] if fit is None else [fit.summary()])
 
 
 def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
@@ -77,31 +63,11 @@ def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int |
     return set_image_size(cfg, image_size)
 
 
-def _point_classifier_at(cfg: Config, folder: str, needed: tuple[str, ...]) -> list[str]:
-    """Sets a classifier's data, and returns a summary and the changes."""
-    splits = find_image_folder(folder, needed)
-    changes = use_image_folder(cfg, splits)
-    found = []
-    for name, split in splits.items():
-        counts = split.counts.values()
-        found.append(
-            f'{name} is {split.folder}: {sum(counts)} images of {len(counts)} classes, '
-            f'{min(counts)} to {max(counts)} per class'
-        )
-    return found + changes
-
-
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
     """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
 
     Testing uses the test split, or val without one. A top-k accuracy that needs more classes than the data has is left
-    out.
-
-    Returns:
-        The changes beyond data and number of classes, one line each.
-
-    Raises:
-        ValueError: for a config that does not read exactly one dataset.
+    out. Returns the changes beyond data and number of classes, one line each.
     """
     classes = tuple(next(iter(splits.values())).counts)
     for name in SPLITS:
@@ -142,18 +108,15 @@ def use_loader_defaults(cfg: Config) -> None:
 
 def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
     changes = []
-    for owner, node in (
-        ('val_evaluator', cfg.get('val_evaluator')),
-        ('test_evaluator', cfg.get('test_evaluator')),
-        ('model.head', cfg['model'].get('head')),
-    ):
-        for entry in node if isinstance(node, list | tuple) else [node]:
-            if isinstance(entry, MutableMapping) and 'topk' in entry:
-                topk = entry['topk'] if isinstance(entry['topk'], list | tuple) else (entry['topk'],)
+    owners = {'val_evaluator': evaluators(cfg, 'val'), 'test_evaluator': evaluators(cfg, 'test')}
+    owners['model.head'] = [cfg['model'].get('head') or {}]
+    for owner, entries in owners.items():
+        for entry in entries:
+            topk = entry.get('topk', ())
+            topk = topk if isinstance(topk, list | tuple) else (topk,)
+            if any(k > num_classes for k in topk):
                 entry['topk'] = tuple(k for k in topk if k <= num_classes)
-                if entry['topk'] != tuple(topk):
-                    left_out = ', '.join(f'top-{k}' for k in topk if k > num_classes)
-                    changes.append(f'{owner} without {left_out}: there are {num_classes} classes')
+                changes.append(f'{owner}: topk={entry["topk"]}, since there are {num_classes} classes')
     return changes
 
 
@@ -161,13 +124,8 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     """Sets the datasets, class names, every head's number of classes, the evaluators and the limits on detections.
 
     Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
-    split, testing uses val. If images have more objects than the config keeps detections, it keeps more.
-
-    Returns:
-        The limits that were changed, one line each.
-
-    Raises:
-        ValueError: for a config that does not train on one COCO dataset, or learns masks that the data does not have.
+    split, testing uses val. If images have more objects than the config keeps detections, it keeps more. Returns the
+    limits that were changed, one line each.
     """
     if 'test' not in splits and 'val' not in splits:
         raise ValueError('--data: the folder has annotations for neither val nor test')

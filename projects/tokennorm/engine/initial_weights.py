@@ -16,15 +16,9 @@ _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'st
 def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, options: Iterable[str] = ()) -> list[str]:
     """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
 
-    Args:
-        cfg: The config, changed in place.
-        init: 'coco', 'imagenet', 'none', or a file, a URL or a work directory; None is the default.
-        own_data: Whether the data are not those of the config. Then the default is 'coco' where it exists.
-        options: Keys of `--cfg-options`, which change the config later. With another norm or stem there is no default.
-
-    Raises:
-        ValueError: if the config has no such weights.
-        FileNotFoundError, ConnectionError: if a file cannot be found or fetched.
+    `init` is 'coco', 'imagenet', 'none', or a file, a URL or a work directory. None is the default: for own data 'coco'
+    where such a detector exists, else what the config sets. With `options`, keys of `--cfg-options`, that set another
+    norm or stem, there is no default.
     """
     backbone = cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')

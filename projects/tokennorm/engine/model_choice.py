@@ -16,19 +16,11 @@ _SUFFIX = {('ln', 'plain'): '', ('dtn', 'plain'): '-dtn', ('ln', 'dpn'): '-dpn',
 def choose_config(
     data: str, model: str | None = None, norm: str = 'ln', stem: str = 'plain', has_gpu: bool = False
 ) -> tuple[str, str]:
-    """Returns the name of a config for a dataset, and the reason in one line.
+    """Returns the name of a config for a dataset in COCO, YOLO or Pascal VOC format, and the reason in one line.
 
-    Args:
-        data: Folder in COCO, YOLO or Pascal VOC format. Mask R-CNN is chosen if all its objects have masks.
-        model: A key of `MODEL_NAMES`; None for PVTv2-B2 (boxes) or Swin-T (masks) on a GPU, and the trial model,
-            EfficientNet-Lite0, on a CPU. Without the package of its weights this is PVT-mini.
-        norm: 'ln' or 'dtn'.
-        stem: 'plain' or 'dpn'.
-        has_gpu: Whether training will use a GPU.
-
-    Raises:
-        UserError: for a folder that is not a dataset, for DTN or DPN in the trial model, a CNN, and for a variant
-            without a config.
+    Mask R-CNN is chosen if all objects have masks. Without a `model`, a key of `MODEL_NAMES`, it is PVTv2-B2 (boxes) or
+    Swin-T (masks) on a GPU, and the trial model, EfficientNet-Lite0, on a CPU. Without the package of its weights this
+    is PVT-mini.
     """
     with user_errors(FileNotFoundError, ValueError, OSError):
         masks = has_masks(split.content for split in find_splits(data, ('train',)).values())
@@ -43,13 +35,11 @@ def choose_config(
     known = {path.stem for path in config_files()}
     name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
     if name not in known:
-        suffixes = {variant: MODEL_NAMES[model][masks].format(suffix) for variant, suffix in _SUFFIX.items()}
-        has = ', '.join(f'--norm {n} --stem {s}' for (n, s), other in suffixes.items() if other in known)
         same = {key: names[masks].format(_SUFFIX[norm, stem]) for key, names in MODEL_NAMES.items() if key != 'trial'}
         others = ', '.join(key for key, other in same.items() if other in known) or 'none'
         raise UserError(
-            f'--norm {norm} --stem {stem}: there is no {name}. For {objects} --model {model} has {has}; '
-            f'models with --norm {norm} --stem {stem}: {others}'
+            f'--model {model} --norm {norm} --stem {stem}: there is no {name}. Models for {objects} with this norm and '
+            f'stem: {others}'
         )
     return name, f'{name}: {reason}'
 

@@ -24,55 +24,42 @@ def accumulated(cfg: Config) -> int:
 
 
 def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = False) -> list[str]:
-    """Has the schedule of the learning rate end with training.
+    """Has the schedule end with training, and returns it and its change, one line each; none with several optimizers.
 
-    Args:
-        runner: Built, before training.
-        stretch: Whether a schedule of another length is stretched or compressed; otherwise a warning names both ends.
-        short_warm_up: Whether a long warm-up is cut even where the length fits.
-
-    Returns:
-        The schedule and its changes, one line each; nothing where the config has several optimizers.
+    A schedule of another length is rescaled, or, without `stretch`, a warning names both ends. `short_warm_up` cuts a
+    long warm-up even where the length fits. The runner must be built and not have trained.
     """
     schedulers = runner.param_schedulers
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     problem = mismatch(schedulers, iterations, epoch_length)
-    changes = []
     if problem and not stretch:
         warnings.warn(f'{problem}, since --cfg-options sets a scheduler', stacklevel=2)
     elif problem or short_warm_up:
-        if problem:
-            ratio = iterations / schedule_end(schedulers, epoch_length)
-            changes.append(f'scaled by {ratio:.4g}: in the config, {problem}')
-        fitted = fit_to(schedulers, iterations, epoch_length)
-        changes.append(warm_up_change(schedulers, fitted, epoch_length))
-        schedulers = fitted
+        schedulers = fit_to(schedulers, iterations, epoch_length)
         runner.param_schedulers = schedulers
         runner.cfg.param_scheduler = deepcopy(schedulers)
         runner.dump_config()
-    return [describe(schedulers, iterations, epoch_length), *filter(None, changes)]
+    lines = [describe(schedulers, iterations, epoch_length)]
+    return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
 
 
 def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> 'LearningRate | None':
     """Sets the learning rate of the optimizer, and returns it; None where the config has several optimizers.
 
-    Args:
-        runner: Built, before training.
-        lr: Learning rate that the user chose.
-        base_batch: Images per optimizer step that the config's learning rate is for, to scale it to the batch of this
-            run; 0 leaves it as it is.
+    It is the user's `lr`, or the config's scaled from `base_batch` images per optimizer step to the batch of this run;
+    a `base_batch` of 0 leaves it as it is.
     """
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
         return None
     optimizer = runner.optim_wrapper['optimizer']
-    if lr is None and not base_batch:
-        return LearningRate(optimizer['lr'], 'as the config sets it')
-    if lr is None:
+    if lr is not None:
+        found = LearningRate(lr, '--lr')
+    elif base_batch:
         found = scaled_lr(optimizer['lr'], str(optimizer['type']), base_batch, images_per_step(runner))
     else:
-        found = LearningRate(lr, '--lr')
+        return LearningRate(optimizer['lr'], 'as the config sets it')
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
         cfg['lr'] = found.value
     runner.dump_config()
@@ -82,9 +69,6 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> 'Lea
 def images_per_step(runner: Runner) -> int:
     """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
     return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
-
-
-_LINEAR = ('SGD', 'ASGD')
 
 
 class LearningRate(NamedTuple):
@@ -98,13 +82,11 @@ def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> L
     """Scales a config's learning rate to another total batch."""
     if base_batch == total_batch:
         return LearningRate(lr, f'the config sets it for {base_batch} images per step')
+    is_linear = optimizer in ('SGD', 'ASGD')
     ratio = total_batch / base_batch
-    is_linear = optimizer in _LINEAR
-    value = lr * (ratio if is_linear else math.sqrt(ratio))
     rule = 'linear in the batch (arXiv 1706.02677)' if is_linear else 'square root of the batch (arXiv 2205.10287)'
-    return LearningRate(
-        value, f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
-    )
+    reason = f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
+    return LearningRate(lr * (ratio if is_linear else math.sqrt(ratio)), reason)
 
 
 Scheduler = dict[str, Any]
@@ -164,18 +146,6 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
     return ', '.join(parts)
 
 
-def warm_up_change(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], epoch_length: int) -> str:
-    """Returns how `fit_to` changed the warm-up, or ''."""
-    old, new = (
-        max((_end(one, epoch_length) for one in schedulers if is_warm_up(one, schedulers)), default=0)
-        for schedulers in (before, after)
-    )
-    if old == new:
-        return ''
-    became = f'ends at iteration {new} instead of {old}' if new else f'of {old} iterations is left out'
-    return f'the warm-up {became}: it takes at most one epoch and {MOST_WARM_UP:.0%} of the iterations'
-
-
 def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
     """Returns what is wrong where the schedule does not end with training, with both ends, or ''."""
     end = schedule_end(schedulers, epoch_length)
@@ -207,29 +177,21 @@ def _with_short_warm_up(schedulers: list[Scheduler], iterations: int, epoch_leng
 
 
 def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
+    """All points in time of a scheduler times `ratio`, in iterations where they would not be whole epochs."""
     scaled = deepcopy(dict(scheduler))
     if ratio == 1.0:
         return scaled
-    unit = 1
-    values = [value * ratio for key in _POINTS if (value := _number(scaled, key)) is not None]
-    values += [value * ratio for key in _LISTS for value in scaled.get(key, ())]
-    by_epoch = scaled.get('by_epoch', True)
-    if by_epoch and any(abs(value - round(value)) > 1e-6 for value in values):
-        unit = epoch_length
+    points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
+    points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
+    is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
+    if scaled.get('by_epoch', True) and not is_whole:
+        ratio *= epoch_length
         scaled['by_epoch'] = False
         scaled.pop('convert_to_iter_based', None)
-    for key in _POINTS:
-        if (value := _number(scaled, key)) is not None:
-            scaled[key] = round(value * ratio * unit)
-    for key in _LISTS:
-        if key in scaled:
-            scaled[key] = [max(1, round(value * ratio * unit)) for value in scaled[key]]
+    for key, values in points.items():
+        rounded = [round(value * ratio) for value in values]
+        scaled[key] = [max(1, value) for value in rounded] if key in _LISTS else rounded[0]
     return scaled
-
-
-def _number(scheduler: Mapping[str, Any], key: str) -> float | None:
-    value = scheduler.get(key)
-    return value if isinstance(value, int | float) else None
 
 
 def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:

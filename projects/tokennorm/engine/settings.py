@@ -142,11 +142,7 @@ _JITTER = (0.1, 2.0)
 
 
 def augment_strongly(cfg: Config) -> str:
-    """Replaces the training pipeline between loading and packing, and returns the change in one line.
-
-    Raises:
-        ValueError: for a config whose pipeline does not load annotations first and pack last.
-    """
+    """Replaces the training pipeline between loading and packing, and returns the change in one line."""
     dataset, scale = cfg.train_dataloader.dataset, test_scale(cfg)
     pipeline = list(dataset.get('pipeline') or [])
     loading = [step for step in pipeline if str(step['type']).startswith('Load')]

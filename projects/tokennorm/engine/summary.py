@@ -61,8 +61,6 @@ class SummaryHook(Hook):
     def _rows(self, runner: mmengine.runner.Runner) -> Iterator[tuple[str, str]]:
         cfg, loop = runner.cfg, runner.train_loop
         yield 'data', describe_data(cfg.train_dataloader.dataset, runner.train_dataloader)
-        empty = images_without_objects(runner.train_dataloader.dataset)
-        yield '', f'{empty} of these images without objects' if empty else ''
         if runner.val_loop is not None:
             interval = getattr(loop, 'val_interval', 1)
             when = every(interval) if isinstance(loop, EpochBasedTrainLoop) else f'every {interval} iterations'
@@ -88,16 +86,6 @@ def describe_data(dataset: Any, loader: Any) -> str:
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
     return f'{len(loader.dataset)} images, {len(classes)} classes ({place})'
-
-
-def images_without_objects(dataset: Any) -> int:
-    """Returns the number of a detection dataset's images without an object to learn; 0 for other datasets."""
-    while hasattr(dataset, 'dataset'):
-        dataset = dataset.dataset
-    if (getattr(dataset, 'filter_cfg', None) or {}).get('filter_empty_gt') or not hasattr(dataset, 'get_data_info'):
-        return 0
-    samples = (dataset.get_data_info(i).get('instances') for i in range(len(dataset)))
-    return sum(objects is not None and all(one['ignore_flag'] for one in objects) for objects in samples)
 
 
 def _log_interval(runner: mmengine.runner.Runner) -> str:

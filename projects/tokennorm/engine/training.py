@@ -15,7 +15,7 @@ from tokennorm.argument_checks import check_epochs, check_training
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.check_init import how_to_start
-from tokennorm.checkpoints.work_dir import newest_checkpoint
+from tokennorm.checkpoints.work_dir import best_checkpoint, newest_checkpoint
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import load_config
@@ -181,7 +181,8 @@ def train(
         last = _LastMetrics()
         runner.register_hook(last)
         run(runner, how_to_continue='--resume continues from the latest.')
-    return TrainingResult(last.metrics, _best_checkpoint(runner), Path(cfg.work_dir))
+    folder = Path(cfg.work_dir)
+    return TrainingResult(last.metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
 
 
 def _check_unused(work_dir: str) -> None:
@@ -215,12 +216,6 @@ class _LastMetrics(Hook):
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         self.metrics = dict(metrics or {})
-
-
-def _best_checkpoint(runner: Runner) -> Path | None:
-    names = [value for key, value in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')]
-    existing = [Path(name) for name in names if name and Path(name).is_file()]
-    return existing[0] if existing else newest_checkpoint(Path(runner.work_dir))
 
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

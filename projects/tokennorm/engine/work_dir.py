@@ -20,10 +20,9 @@ LOCK = '.training.lock'
 
 @contextmanager
 def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
-    """Inside, no other process trains in a work directory. The ranks of a run count as one; a kill ends the lock, too.
+    """Inside, no other process trains in a work directory: a second one gets a `UserError` that names the first.
 
-    Raises:
-        UserError: if a process trains in this directory, with its id, host and start time.
+    The ranks of a run count as one. A kill ends the lock, too.
     """
     if fcntl is None or not is_first_process():
         yield

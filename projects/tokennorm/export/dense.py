@@ -99,10 +99,9 @@ def _scores_of(head: nn.Module, cls_score: Tensor) -> Tensor:
 
 
 def _best(scores: Tensor, threshold: float, count: int) -> Detections:
-    """The `count` highest scores (B, P, C) above a threshold; a `count` of 0 or less is all.
+    """The `count` highest scores (B, P, C) above a threshold, 0 where they are not, labels and priors, each (B, K).
 
-    Returns:
-        Scores, 0 where they are not above the threshold, labels and priors, each (B, K).
+    A `count` of 0 or less is all.
     """
     num_classes = scores.shape[-1]
     flat = scores.flatten(1)

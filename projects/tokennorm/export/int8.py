@@ -13,20 +13,8 @@ QUANTIZED = ('Conv', 'MatMul', 'Gemm')
 MOST_IMAGES = 100
 
 
-def check_packages() -> None:
-    """Raises an ImportError with the pip line if onnxruntime's quantization is not installed."""
-    try:
-        import onnxruntime.quantization  # noqa: F401
-    except ImportError as error:
-        raise ImportError('--int8 needs onnx and onnxruntime: pip install onnx onnxruntime') from error
-
-
 def calibration_inputs(path: Path, images: Sequence[Path]) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the inputs of an exported file for at most 100 of these image files, evenly spaced.
-
-    Raises:
-        OSError: for a file that is not a readable image.
-    """
+    """Yields the inputs of an exported file for at most 100 of these image files, evenly spaced."""
     detector = Detector(path)
     for i in np.unique(np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int)):
         yield detector.inputs_of([images[i]])
@@ -36,12 +24,8 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
     """Returns the content of an ONNX file of `tokennorm export` with convolutions and linear layers in INT8.
 
     Weights have one scale per output channel, activations one per tensor: the range between their extremes in the
-    calibration images. Products of two activations, as in attention and DTN, and everything after the heads stay
+    inputs for calibration. Products of two activations, as in attention and DTN, and everything after the heads stay
     float32.
-
-    Args:
-        path: The float32 file.
-        inputs: Its inputs for calibration; at least one.
     """
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static

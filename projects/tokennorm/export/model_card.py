@@ -1,29 +1,23 @@
 """A folder for the Hugging Face Hub: the weights of a training run, its config and a model card."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.checkpoints.writing import to_bytes, write_new
 from tokennorm.report.scalars import read_scalars
 
-_UNKNOWN = 'not stated'
 _METRICS = {'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP', 'accuracy/top1': 'top-1 accuracy'}
 
 
 def write_hub_folder(
     folder: Path, published: Mapping[str, Any], source: Path, license_id: str = 'unknown', dataset: str | None = None
 ) -> list[Path]:
-    """Writes `model.safetensors`, `config.py` and `README.md`, the model card, into a folder.
-
-    Raises:
-        CheckpointError: if the checkpoint has no config.
-        FileExistsError: if one of the files exists. Nothing is written then.
-        OSError: if they cannot be written.
-    """
+    """Writes `model.safetensors`, `config.py` and `README.md`, the model card, into a folder."""
     config = published['meta'].get('cfg')
     if not config:
         raise CheckpointError(f'{source} has no config in its metadata; publish a checkpoint of a training run')
@@ -48,37 +42,25 @@ def model_card(
     classes = [str(one) for one in common_meta(meta.get('dataset_meta')).get('classes') or ()]
     masks = any(key.startswith('roi_head.mask_head.') for key in published['state_dict'])
     boxes = any(key.startswith(('bbox_head.', 'roi_head.')) for key in published['state_dict'])
-    task = 'image-segmentation' if masks else 'object-detection' if boxes else 'image-classification'
-    fields = [
-        'library_name: tokennorm',
-        f'license: {json.dumps(license_id)}',
-        f'pipeline_tag: {task}',
-        f'tags: [tokennorm, {task}]',
-    ]
-    if dataset and metrics:
-        rows = [f'      - {{type: {json.dumps(key)}, value: {value}}}' for key, value in metrics.items()]
-        fields += ['model-index:', f'- name: {json.dumps(name)}', '  results:', f'  - task: {{type: {task}}}']
-        fields += [f'    dataset: {{name: {json.dumps(dataset)}, type: {json.dumps(dataset)}}}', '    metrics:', *rows]
-    measured = ', '.join(f'{key} {value:.4g}' for key, value in metrics.items())
-    table = {
-        'Training data': dataset or _UNKNOWN,
-        'Metrics on the validation data': measured or _UNKNOWN,
-        'License of the weights': _UNKNOWN if license_id == 'unknown' else license_id,
-        'Classes': f'{len(classes)}: {", ".join(classes)}' if classes else _UNKNOWN,
-        'Epochs': meta.get('epoch', _UNKNOWN),
+    facts = {
+        'Training data': dataset,
+        'Metrics on the validation data': ', '.join(f'{key} {value:.4g}' for key, value in metrics.items()),
+        'License of the weights': None if license_id == 'unknown' else license_id,
+        'Classes': classes and f'{len(classes)}: {", ".join(classes)}',
+        'Epochs': meta.get('epoch'),
         'Parameters and buffers': f'{sum(value.numel() for value in published["state_dict"].values()):,}',
-        'TokenNorm': meta.get('tokennorm_version', _UNKNOWN),
+        'TokenNorm': meta.get('tokennorm_version'),
     }
-    rows = [f'| {key} | {" ".join(str(value).replace("|", "/").split())} |' for key, value in table.items()]
-    usage = [
-        'Install TokenNorm with its extra `mm`, then:',
-        '',
-        '```bash',
-        'tokennorm predict config.py model.safetensors IMAGES',
-        '```',
-    ]
-    return '\n'.join(
-        ['---', *fields, '---', '', f'# {name}', '', '| | |', '|---|---|', *rows, '', '## Use', '', *usage, '']
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader('tokennorm.report'), trim_blocks=True, keep_trailing_newline=True
+    )
+    return environment.get_template('model_card.md.j2').render(
+        name=name,
+        license=license_id,
+        task='image-segmentation' if masks else 'object-detection' if boxes else 'image-classification',
+        dataset=dataset,
+        metrics=metrics,
+        facts={key: ' '.join(str(value or 'not stated').replace('|', '/').split()) for key, value in facts.items()},
     )
 
 

@@ -119,33 +119,24 @@ class Detector:
         try:
             number = 0.0 if chosen is None else float(chosen)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            number = None
-        if number is not None:
-            if not 0 <= number <= 1:
-                raise ModelFileError(f'score threshold {chosen} must be from 0 to 1')
-            return np.full(len(self.classes), number)
+            return np.array(self._class_thresholds(str(chosen)))
+        if not 0 <= number <= 1:
+            raise ModelFileError(f'score threshold {chosen} must be from 0 to 1')
+        return np.full(len(self.classes), number)
+
+    def _class_thresholds(self, chosen: str) -> list[float]:
         if chosen == 'best':
             if self.metadata.get('thresholds') is None:
                 raise ModelFileError('thresholds best: the file has none; give a number or a thresholds.json')
-            return np.array(self.metadata['thresholds'])
+            return self.metadata['thresholds']
         try:
             known = json.loads(Path(chosen).read_text())['classes']
-            return np.array([float(known[name]) for name in self.classes])
+            return [float(known[name]) for name in self.classes]
         except (KeyError, OSError, TypeError, ValueError) as error:
             raise ModelFileError(f'{chosen} has no score thresholds of each class: {error}') from None
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the raw outputs of the model for raw inputs, `images` and `sizes`, by name.
-
-        Raises:
-            ValueError: for an empty batch, and for sides of fewer than 65 pixels.
-        """
-        shape = inputs['images'].shape
-        if len(shape) != 4 or shape[0] < 1 or shape[1] != 3 or min(shape[2:]) < SMALLEST_SIDE:
-            raise ValueError(
-                f'images of shape {shape} must be (B, 3, H, W) with at least one image and sides of at least '
-                f'{SMALLEST_SIDE} pixels; pad smaller images and give their size in `sizes`'
-            )
+        """Returns the raw outputs of the model for inputs of `inputs_of`, by name."""
         return self._session.run(inputs)
 
     def _prepare(self, image: np.ndarray) -> np.ndarray:
@@ -248,12 +239,10 @@ def read_image(path: str | Path) -> np.ndarray:
 
 
 def resized_shape(shape: tuple[int, int], rule: dict[str, Any] | None) -> tuple[int, int]:
-    """Returns the height and width that an image of `shape` gets.
+    """Returns the height and width that an image of this height and width gets.
 
-    Args:
-        shape: Height and width.
-        rule: `scale`, a width and a height, and `keep_ratio`: fit into the scale, in either orientation, without
-            distortion. None does not resize.
+    The rule has a `scale`, a width and a height, and `keep_ratio`: fit into the scale, in either orientation, without
+    distortion. None does not resize.
     """
     if rule is None:
         return shape
@@ -289,13 +278,10 @@ def _neighbors(size: int, new_size: int) -> tuple[tuple[np.ndarray, np.ndarray],
 
 
 def paste_mask(place: np.ndarray, box: np.ndarray, mask: np.ndarray, threshold: float) -> None:
-    """Writes an object's pixels into an image: bilinear from the probabilities within its box, 0 around them.
+    """Writes an object's pixels into an image, bool (H, W): bilinear from the probabilities (h, w) within its box.
 
-    Args:
-        place: Image to write to, bool (H, W).
-        box: Corners (x1, y1, x2, y2) in its pixels.
-        mask: Probabilities (h, w) within the box.
-        threshold: Least probability of a pixel of the object.
+    The box is x1, y1, x2, y2 in pixels of the image; around it there are no pixels of the object. `threshold` is the
+    least probability.
     """
     x1, y1, x2, y2 = box.astype(np.float64)
     left, top = max(int(np.floor(x1)) - 1, 0), max(int(np.floor(y1)) - 1, 0)
@@ -340,10 +326,10 @@ def coco_annotations(found: Detections, image_id: int, category_ids: Sequence[in
     return annotations
 
 
-def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_threshold: float) -> Image.Image:
-    """Draws boxes with names and scores, and the outlines of masks, on an image (H, W, 3)."""
+def draw(image: np.ndarray, found: Detections, classes: Sequence[str], thresholds: np.ndarray) -> Image.Image:
+    """Draws boxes with names and scores, and masks, on an image (H, W, 3), from the score of each class on."""
     picture = image.copy()
-    shown = found.scores >= score_threshold
+    shown = found.scores >= thresholds[found.labels]
     for mask in found.masks[shown] if found.masks is not None else ():
         picture[mask] = picture[mask] // 2 + np.array([0, 100, 60], dtype=np.uint8)
     drawing = Image.fromarray(picture)
@@ -354,38 +340,16 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], score_thr
     return drawing
 
 
-def list_images(paths: Sequence[Path], leave_out: Path) -> tuple[Path, list[Path]]:
-    """Returns the folder that holds all paths, and the image files among them and in their folders and subfolders.
-
-    Folders are read without `leave_out`, the folder of drawings.
-
-    Raises:
-        FileNotFoundError: for a folder without images.
-    """
+def image_files(paths: Sequence[Path], leave_out: Path) -> list[Path]:
+    """Returns the files among absolute paths, and the images in their folders and subfolders without `leave_out`."""
     files = []
-    leave_out = Path(os.path.abspath(leave_out))
-    paths = [Path(os.path.abspath(path)) for path in paths]  # without `..`, which names of drawings must not have
     for path in paths:
-        if path.is_dir():
-            images = (file for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES)
-            found = sorted(file for file in images if not file.is_relative_to(leave_out))
-            if not found:
-                raise FileNotFoundError(f'{path} has no images ({", ".join(IMAGE_SUFFIXES)})')
-            files += found
-        else:
-            files.append(path)
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    return Path(os.path.commonpath(folders)), files
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text file, which appears under its name when all of it is written."""
-    temporary = path.with_name(path.name + '.tmp')
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        inside = (file for file in sorted(path.rglob('*')) if file.suffix.lower() in IMAGE_SUFFIXES)
+        found = [file for file in inside if not file.is_relative_to(leave_out)] if path.is_dir() else [path]
+        if not found:
+            raise FileNotFoundError(f'{path} has no images ({", ".join(IMAGE_SUFFIXES)})')
+        files += found
+    return files
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -400,33 +364,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         help='keep detections from this score on, in the json too: best for the thresholds of each class in the model '
         'file, a number, or a thresholds.json',
     )
-    parser.add_argument('--threads', type=int, help='CPU threads')
     parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     args = parser.parse_args(argv)
-    if not 0 <= args.score_thr <= 1:
-        raise SystemExit(f'error: --score-thr {args.score_thr} must be from 0 to 1')
     for path in args.paths:
         if not path or not Path(path).exists():  # an empty path is not the working directory
             raise SystemExit(
                 f'error: {path} not found; an exported detector reads image files and folders of images only'
             )
+    paths = [Path(os.path.abspath(path)) for path in args.paths]  # names of drawings must not have `..`
+    base = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
     try:
-        base, paths = list_images([Path(path) for path in args.paths], leave_out=args.out / 'vis')
-        detector = Detector(args.model, args.threads)
-        if args.thresholds is not None:
-            args.score_thr = min(detector.thresholds(args.thresholds))  # all that is kept is drawn
+        files = image_files(paths, leave_out=Path(os.path.abspath(args.out)) / 'vis')
+        detector = Detector(args.model)
+        drawn = detector.thresholds(args.score_thr if args.thresholds is None else args.thresholds)
         args.out.mkdir(parents=True, exist_ok=True)
         drawings = None if args.no_save_vis else args.out / 'vis'
-        content, unread = predict(detector, base, paths, drawings, args.score_thr, args.thresholds)
+        content, unread = predict(detector, base, files, drawings, drawn, kept=args.thresholds)
         if not content['images']:
             raise SystemExit(f'error: none of the files is a readable image: {", ".join(unread[:5])}')
-        write_whole(args.out / 'detections.json', json.dumps(content))
+        (args.out / 'detections.json').write_text(json.dumps(content))
     except (ModelFileError, OSError) as error:
         raise SystemExit(f'error: {error}') from None
-    count = sum(annotation['score'] >= args.score_thr for annotation in content['annotations'])
-    drawn = '' if args.no_save_vis else f'; {count} drawn, with scores of at least {args.score_thr:g}'
     counts = f'{len(content["annotations"])} detections on {len(content["images"])} images'
-    print(f'{args.out}: detections.json ({counts}){drawn}')
+    print(f'{args.out}: detections.json ({counts})')
     if unread:
         raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
 
@@ -434,36 +394,35 @@ def main(argv: Sequence[str] | None = None) -> None:
 def predict(
     detector: Detector,
     base: Path,
-    paths: Sequence[Path],
+    files: Sequence[Path],
     drawings: Path | None,
-    score_threshold: float,
-    thresholds: float | str | None = None,
+    drawn: np.ndarray,
+    kept: float | str | Path | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Detects objects on image files, and draws those with a score of at least `score_threshold`.
+    """Detects objects on image files, and draws those with at least the scores `drawn`, one per class.
 
     Returns:
-        The content of a COCO file with the detections from `thresholds` on, by default all of them, and the names of
-        the files that cannot be read.
+        The content of a COCO file with the detections from the thresholds `kept` on, by default all of them, and the
+        names of the files that cannot be read.
     """
     category_ids = detector.metadata['category_ids']
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unread = []
-    for path in paths:
+    for path in files:
         name = path.relative_to(base)
         try:
             image = read_image(path)
         except OSError:
             unread.append(str(name))
             continue
-        (found,) = detector([image], thresholds)
+        (found,) = detector([image], kept)
         images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
-        annotations += coco_annotations(found, len(images), category_ids)
+        for annotation in coco_annotations(found, len(images), category_ids):
+            annotations.append(annotation | dict(id=len(annotations) + 1))
         if drawings is not None:
             (drawings / name).parent.mkdir(parents=True, exist_ok=True)
-            draw(image, found, detector.classes, score_threshold).save(drawings / name)
-    for number, annotation in enumerate(annotations, 1):
-        annotation['id'] = number
+            draw(image, found, detector.classes, drawn).save(drawings / name)
     categories = [dict(id=i, name=name) for i, name in zip(category_ids, detector.classes, strict=True)]
     return dict(images=images, annotations=annotations, categories=categories), unread
 

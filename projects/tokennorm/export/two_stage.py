@@ -83,11 +83,7 @@ def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detecti
 def detect_masks(roi_head: nn.Module, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
     """Returns the probability of the detected class within each box, (B, N, h, w), h = w = 28 in Mask R-CNN.
 
-    Args:
-        roi_head: A head that `check_roi_head` accepts.
-        maps: Feature maps of the neck.
-        boxes: Detections (B, N, 4).
-        labels: Their classes (B, N); -1 is an empty entry.
+    The head is one that `check_roi_head` accepts, boxes are (B, N, 4), labels (B, N), -1 for an empty entry.
     """
     features = roi_features(roi_head.mask_roi_extractor, maps, boxes)
     logits = roi_head.mask_head(features).float()  # (B * N, C, h, w)

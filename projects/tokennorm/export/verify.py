@@ -48,10 +48,9 @@ class Comparison:
 def compare(
     inferencer: DetInferencer, path: Path, split: CocoSplit, most_lost: float | None = None
 ) -> list[Comparison]:
-    """Evaluates an exported file and the PyTorch model that it was made from, each from the image files on.
+    """Compares AP of boxes, and of masks where there are any, of an exported file with that of its PyTorch model.
 
-    Returns:
-        AP of the boxes, and for a detector with masks AP of the masks.
+    Both are evaluated from the image files on.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(split.ann_file))

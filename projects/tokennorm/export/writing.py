@@ -4,6 +4,7 @@ import io
 import tempfile
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,13 +26,7 @@ EXAMPLE = (2, 3, 300, 420)
 def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
     """Returns the detector as a graph for batches and images of any size.
 
-    Args:
-        detector: The detector.
-        dynamic: False fixes the graph to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of
-            the time.
-
-    Raises:
-        RuntimeError: if the graph only holds for the sizes of its example.
+    `dynamic=False` fixes it to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of the time.
     """
     images = torch.rand(EXAMPLE) * 255
     sizes = torch.tensor([[300, 420], [250, 330]])
@@ -69,12 +64,10 @@ def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: 
         write_openvino(content, metadata, path)
 
 
-def check_packages(suffix: str) -> None:
+def check_packages(suffix: str, int8: bool = False) -> None:
     """Raises an ImportError with the pip line if the packages for a format are not installed."""
-    from importlib.util import find_spec
-
     needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
-    missing = [name for name in needed if find_spec(name) is None]
+    missing = [name for name in (*needed, *(['onnxruntime'] if int8 else [])) if find_spec(name) is None]
     if missing:
         raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 

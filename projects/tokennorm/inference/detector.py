@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
-import mmcv
 import numpy as np
 from PIL import Image
 
+from tokennorm.datasets.image_files import read_image
 from tokennorm.detector_files import detector_files
 from tokennorm.inference.prediction import open_detector
 from tokennorm.thresholds import read_thresholds
@@ -139,12 +139,7 @@ def _read(image: ImageLike) -> np.ndarray:
         return image
     if not isinstance(image, str | PathLike):
         raise ValueError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
-    try:
-        array = mmcv.imread(str(image))
-    except FileNotFoundError:
-        raise ValueError(f'image {image} not found') from None
-    except (OSError, ValueError, cv2.error) as error:
-        raise ValueError(f'image {image} cannot be decoded: {error}') from None
+    array = read_image(image)
     if array is None:
-        raise ValueError(f'image {image} cannot be decoded')
+        raise ValueError(f'image {image} not found, or it cannot be decoded')
     return array

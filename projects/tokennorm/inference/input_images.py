@@ -17,17 +17,12 @@ USUAL_FRAME_RATE = 25.0  # where a video or a camera does not report its own
 
 @dataclass(frozen=True)
 class InputImages:
-    """Named images in order.
+    """Named images in order."""
 
-    Attributes:
-        images: Names with pixels, (H, W, 3) uint8 BGR; None for an image that cannot be read.
-        count: Number of images; 0 if it is unknown.
-        frame_rate: Images per second of a video, a webcam or a stream; None for image files.
-    """
-
+    # names with pixels, (H, W, 3) uint8 BGR; None for an image that cannot be read
     images: Iterator[tuple[str, np.ndarray | None]]
-    count: int
-    frame_rate: float | None = None
+    count: int  # number of images; 0 if it is unknown
+    frame_rate: float | None = None  # images per second of a video, a webcam or a stream; None for image files
 
 
 def is_live(source: str) -> bool:
@@ -55,13 +50,7 @@ def check_sources(sources: Sequence[str]) -> None:
 
 
 def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImages:
-    """Opens inputs that `check_sources` accepts.
-
-    Args:
-        sources: Image files; or one folder, one video, one index of a webcam or one URL of a stream.
-        out: Output folder. The drawings in its folder `vis` are not read.
-        every: Use every Nth frame.
-    """
+    """Opens inputs that `check_sources` accepts, every Nth frame of a video. Drawings in `out`/vis are not read."""
     first = Path(sources[0])
     if is_video(sources[0]):
         return _open_video(sources[0], every)

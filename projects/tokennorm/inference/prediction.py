@@ -17,7 +17,6 @@ from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 
-from tokennorm.argument_checks import check_not_empty
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
@@ -41,7 +40,6 @@ def open_detector(
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
     """
     require_mmcv_ops()
-    check_not_empty('checkpoint', checkpoint)
     cfg = read_config(config)
     use_options(cfg, options)
     model_of(cfg)
@@ -52,11 +50,7 @@ def open_detector(
 
 
 def check_device(device: str | None) -> str | None:
-    """Returns the name of a device that exists, or None.
-
-    Raises:
-        ValueError: for another one.
-    """
+    """Returns the name of a device that exists, or None."""
     if device is not None:
         try:
             torch.empty(0, device=device)
@@ -121,12 +115,9 @@ class CocoDetections:
 
     It holds every detection that the model keeps, whatever its score. Image ids count from 1; `COCO.loadRes` takes the
     annotations.
-
-    Args:
-        meta: The dataset's `classes`, and `category_ids` of data that was not COCO.
     """
 
-    meta: Mapping[str, Any]
+    meta: Mapping[str, Any]  # the dataset's `classes`, and `category_ids` of data that was not COCO
     images: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
 

@@ -38,11 +38,7 @@ def tile_starts(size: int, tile: int, overlap: float) -> list[int]:
 def detect_in_tiles(
     inferencer: DetInferencer, image: np.ndarray, tile: int, overlap: float = 0.2, batch_size: int = 1
 ) -> DetDataSample:
-    """Detects objects on each tile of an image and merges objects that several tiles have found.
-
-    Returns:
-        Detections on the whole image, highest scores first.
-    """
+    """Detects objects on each tile of an image and merges those that several tiles have found, best first."""
     height, width = image.shape[:2]
     corners = [(y, x) for y in tile_starts(height, tile, overlap) for x in tile_starts(width, tile, overlap)]
     tiles = [np.ascontiguousarray(image[y : y + tile, x : x + tile]) for y, x in corners]

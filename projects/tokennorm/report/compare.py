@@ -59,10 +59,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
-    """Writes the page.
-
-    Returns:
-        The difference in AP, by 'bbox' or 'segm'.
+    """Writes the page, and returns the difference in AP by 'bbox' or 'segm'.
 
     Raises:
         ValueError: if the two reports have no kind of detection in common, or a file cannot be read.
@@ -75,21 +72,20 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
     differences = {
         iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
     }
-    labels = _labels(first, second)
+    same_name = first.label == second.label
+    runs = {f'{run.label} ({i})' if same_name else run.label: run for i, run in enumerate((first, second), 1)}
     page = render(
         'compare.html.j2',
-        runs=dict(zip(labels, (first, second), strict=True)),
+        runs=runs,
         differences=differences,
         same_data=same_data,
         resamples=resamples if can_resample else 0,
         classes={iou_type: class_rows(first, second, iou_type) for iou_type in shared},
         tide={
-            iou_type: figures.draw_tide(
-                {k: r.numbers['results'][iou_type]['tide'] for k, r in zip(labels, (first, second), strict=True)}
-            )
+            iou_type: figures.draw_tide({k: run.numbers['results'][iou_type]['tide'] for k, run in runs.items()})
             for iou_type in shared
         },
-        curves=curve_figures(dict(zip(labels, (first, second), strict=True))),
+        curves=curve_figures(runs),
         config_changes=config_changes(first, second),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -155,11 +151,3 @@ def _curves(runs: Mapping[str, Run], suffix: str) -> dict[str, Curve]:
         for name, curve in run.scalars.items()
         if name == suffix or name.endswith(f'/{suffix}')
     }
-
-
-def _labels(first: Run, second: Run) -> tuple[str, str]:
-    """Two different labels: titles, directories, or titles with a number."""
-    for labels in ((first.label, second.label), (first.folder.name, second.folder.name)):
-        if len(set(labels)) == 2:
-            return labels
-    return f'{first.label} (1)', f'{second.label} (2)'

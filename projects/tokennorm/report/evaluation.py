@@ -64,39 +64,24 @@ class ImageErrors:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything that the report says about a detector's accuracy. K classes; R = 101 recall levels.
+    """Everything that the report says about a detector's accuracy. K classes; R = 101 recall levels."""
 
-    Args:
-        iou_type: 'bbox' or 'segm'.
-        summary: COCO's values, keys of `SUMMARY`; -1 where no object counts.
-        classes: Results per class, in the order of the category ids.
-        precisions: (K, R) interpolated precision at IoU 0.5; -1 for a class without objects.
-        best: Operating point with the best F1 over all classes; None if no detection is right.
-        sweep: (n, 4) score, precision, recall and F1 over all classes, by descending score.
-        confusion: (K + 1, K + 1) counts at `threshold`: rows are objects, columns detections; last: background.
-        tide: AP50 lost to each error type of TIDE, keys of `TIDE`.
-        error_counts: Errors of each type among the detections above `threshold`.
-        images: Errors per image at `threshold`, the worst first.
-        label_errors: hotcoco's likely label errors above `threshold`, highest score first.
-        kept: Detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
-        right: (n,) bool, whether each kept detection is right.
-        found: Ids of the objects that a kept detection found.
-    """
-
-    iou_type: str
-    summary: dict[str, float]
-    classes: list[ClassResult]
-    precisions: np.ndarray
-    best: OperatingPoint | None
-    sweep: np.ndarray
+    iou_type: str  # 'bbox' or 'segm'
+    summary: dict[str, float]  # COCO's values, keys of `SUMMARY`; -1 where no object counts
+    classes: list[ClassResult]  # results per class, in the order of the category ids
+    precisions: np.ndarray  # (K, R) interpolated precision at IoU 0.5; -1 for a class without objects
+    best: OperatingPoint | None  # operating point with the best F1 over all classes; None if no detection is right
+    sweep: np.ndarray  # (n, 4) score, precision, recall and F1 over all classes, by descending score
+    # (K + 1, K + 1) counts at `threshold`: rows are objects, columns detections; last: background
     confusion: np.ndarray
-    tide: dict[str, float]
-    error_counts: dict[str, int]
-    images: list[ImageErrors]
-    label_errors: list[dict[str, Any]]
+    tide: dict[str, float]  # AP50 lost to each error type of TIDE, keys of `TIDE`
+    error_counts: dict[str, int]  # errors of each type among the detections above `threshold`
+    images: list[ImageErrors]  # errors per image at `threshold`, the worst first
+    label_errors: list[dict[str, Any]]  # hotcoco's likely label errors above `threshold`, highest score first
+    # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: Detections
-    right: np.ndarray
-    found: frozenset[int]
+    right: np.ndarray  # (n,) bool, whether each kept detection is right
+    found: frozenset[int]  # ids of the objects that a kept detection found
 
     @property
     def threshold(self) -> float:
@@ -161,10 +146,8 @@ def evaluate(
 def _summarize(precision: np.ndarray, iou_thrs: Sequence[float]) -> dict[str, float]:
     """Returns the values of `SUMMARY`; -1 where no object counts.
 
-    Args:
-        precision: (T, R, K, A, M) over IoU thresholds, recall levels, classes, area ranges, and limits on the
-            detections per image, of which the last counts.
-        iou_thrs: The T thresholds.
+    Precision (T, R, K, A, M) is over IoU thresholds, recall levels, classes, area ranges, and limits on the detections
+    per image, of which the last counts.
     """
     summary = {}
     for name, (threshold, area) in zip(SUMMARY, _SUMMARIZED, strict=True):

@@ -164,8 +164,7 @@ def draw_sizes(object_sizes: np.ndarray, anchor_sizes: Mapping[int, Sequence[flo
 def pick_confusions(evaluation: Evaluation, most: int = 20) -> tuple[list[str], np.ndarray]:
     """Returns names and counts of the confusion matrix, with the classes beyond the `most` with most errors as one.
 
-    Returns:
-        Names, the last one 'background', and counts of as many rows and columns.
+    The last name is 'background'.
     """
     matrix, names = evaluation.confusion, [result.name for result in evaluation.classes]
     if len(names) <= most:

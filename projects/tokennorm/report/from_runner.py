@@ -11,11 +11,7 @@ from tokennorm.report.page import Source, write_report
 def report_on(
     runner: Runner, split: str, path: str | Path, checkpoint: str | None = None, detections: dict | None = None
 ) -> dict[str, Any]:
-    """Writes the report of a runner's last evaluation, or of the detections of an earlier one.
-
-    Raises:
-        ValueError: if the split was not evaluated by `tokennorm.CocoMetric` in this process.
-    """
+    """Writes the report of a runner's last evaluation, or of the detections of an earlier one."""
     loop, metric = getattr(runner, f'{split}_loop'), _metric(runner, split)
     if metric is None:
         raise ValueError(

@@ -21,42 +21,25 @@ MOST_LABELS, MOST_LABELS_IN_PART = 60, 8  # boxes of a picture where only errors
 
 @dataclass(frozen=True)
 class Shape:
-    """A box, or the outline of a mask, in pixels of the original image.
+    """A box, or the outline of a mask, in pixels of the original image."""
 
-    Args:
-        box: x, y, width, height.
-        text: Class if there are several, and the score of a detection.
-        state: 'found' or 'missed' for an object, 'right' or 'false' for a detection, 'crowd'.
-        outline: Path data of the mask's outline, or ''.
-    """
-
-    box: tuple[float, float, float, float]
-    text: str
-    state: str
-    outline: str = ''
+    box: tuple[float, float, float, float]  # x, y, width, height
+    text: str  # class if there are several, and the score of a detection
+    state: str  # 'found' or 'missed' for an object, 'right' or 'false' for a detection, 'crowd'
+    outline: str = ''  # path data of the mask's outline, or ''
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image region with the objects and the detections in it.
+    """An image region with the objects and the detections in it."""
 
-    Args:
-        uri: The region as a data URI.
-        view: x, y, width, height of the region in pixels of the original image.
-        caption: What there is to see.
-        file_name: The image.
-        objects: Annotated objects.
-        detections: Detections above the report's threshold.
-        part: The region is a part of an image, and the picture is smaller.
-    """
-
-    uri: str
-    view: tuple[float, float, float, float]
-    caption: str
-    file_name: str
-    objects: list[Shape]
-    detections: list[Shape]
-    part: bool = False
+    uri: str  # the region as a data URI
+    view: tuple[float, float, float, float]  # x, y, width, height of the region in pixels of the original image
+    caption: str  # what there is to see
+    file_name: str  # the image
+    objects: list[Shape]  # annotated objects
+    detections: list[Shape]  # detections above the report's threshold
+    part: bool = False  # the region is a part of an image, and the picture is smaller
 
     @property
     def named(self) -> tuple[str, ...]:

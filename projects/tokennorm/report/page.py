@@ -32,31 +32,20 @@ PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotco
 
 @dataclass(frozen=True)
 class Source:
-    """Input of a report.
+    """Input of a report."""
 
-    Args:
-        title: Heading of the page.
-        ann_file: COCO annotation file that was evaluated.
-        detections: Detections by 'bbox' or 'segm'.
-        image_dir: Directory of the images; None leaves the galleries out.
-        category_ids: Evaluated categories; None takes those of the file.
-        work_dir: Work directory of the training run, for its scalars; None leaves the curves out.
-        cfg: Config of the detector.
-        checkpoint: Where the weights come from.
-        command: Command line that the page names; default: that of this process.
-        max_detections: AP counts this number of detections per image and class.
-    """
-
-    title: str
-    ann_file: str | Path
-    detections: Mapping[str, Detections]
-    image_dir: str | Path | None = None
-    category_ids: Sequence[int] | None = None
+    title: str  # heading of the page
+    ann_file: str | Path  # COCO annotation file that was evaluated
+    detections: Mapping[str, Detections]  # detections by 'bbox' or 'segm'
+    image_dir: str | Path | None = None  # directory of the images; None leaves the galleries out
+    category_ids: Sequence[int] | None = None  # evaluated categories; None takes those of the file
+    # work directory of the training run, for its scalars; None leaves the curves out
     work_dir: str | Path | None = None
-    cfg: Config | None = None
-    checkpoint: str | None = None
+    cfg: Config | None = None  # config of the detector
+    checkpoint: str | None = None  # where the weights come from
+    # command line that the page names; default: that of this process
     command: str = field(default_factory=lambda: shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
-    max_detections: int = 100
+    max_detections: int = 100  # AP counts this number of detections per image and class
 
 
 def write_report(source: Source, path: str | Path) -> dict[str, Any]:
@@ -90,7 +79,6 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         fit=None if source.cfg is None else anchor_fit(source.cfg, ground_truth),
         anchor_sizes={} if source.cfg is None else anchor_sizes(source.cfg),
         over_the_run=run_figures(scalars, source.cfg),
-        headline=headline(scalars),
         galleries=dict(
             worst=gallery.worst_images() if gallery else [], labels=gallery.label_errors() if gallery else []
         ),
@@ -159,17 +147,6 @@ def to_json(
             for iou_type, result in results.items()
         },
     )
-
-
-def headline(scalars: Mapping[str, Curve]) -> dict[str, tuple[int, float]]:
-    """Returns step and value of the best AP of the run, by 'bbox' or 'segm'."""
-    best = {}
-    for iou_type in IOU_TYPES:
-        for name, curve in scalars.items():
-            if name.endswith(f'{iou_type}_mAP'):
-                step = max(curve, key=lambda step: curve[step])
-                best[iou_type] = (step, curve[step])
-    return best
 
 
 def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, str]:

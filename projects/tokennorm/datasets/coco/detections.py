@@ -11,14 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Detections:
-    """Detections of a dataset: COCO results without one dict per box.
+    """Detections of a dataset: COCO results without one dict per box."""
 
-    Args:
-        table: (N, 7) float64: image id, x, y, width, height, score, category id; boxes in pixels of the original image.
-        masks: One run-length encoding per detection, as pycocotools writes it. None for boxes only.
-    """
-
+    # (N, 7) float64: image id, x, y, width, height, score, category id; boxes in pixels of the original image
     table: np.ndarray
+    # one run-length encoding per detection, as pycocotools writes it. None for boxes only.
     masks: list[dict[str, Any]] | None = None
 
     def __len__(self) -> int:
@@ -35,15 +32,9 @@ class Detections:
         return Detections(self.table[keep], masks)
 
     def evaluate(self, ground_truth: dict[str, Any], iou_type: str, **params: Any) -> Any:
-        """Returns hotcoco's evaluation, with its arrays in `eval`.
+        """Returns hotcoco's evaluation of 'bbox' or 'segm' against a COCO file's content, with its arrays in `eval`.
 
-        Args:
-            ground_truth: Content of a COCO annotation file.
-            iou_type: 'bbox' or 'segm'.
-            params: Entries of `hotcoco.Params` that are not the defaults, such as `max_dets`.
-
-        Raises:
-            ImportError: if hotcoco is not installed.
+        `params` are entries of `hotcoco.Params` that are not the defaults, such as `max_dets`.
         """
         try:
             import hotcoco
@@ -68,13 +59,11 @@ class Detections:
     def from_predictions(
         cls, predictions: Sequence[Mapping[str, Any]], category_ids: Sequence[int], masks: bool = False
     ) -> 'Detections':
-        """Returns the columns of what mmdet's `CocoMetric.process` collects: one dict per image.
+        """Returns the columns of what mmdet's `CocoMetric.process` collects, one dict per image.
 
-        Args:
-            predictions: `img_id`, `bboxes` (n, 4) as x1, y1, x2, y2, `scores` (n,), `labels` (n,) per image, and
-                `masks`, n run-length encodings. `mask_scores` (n,), where given, are the scores of the masks.
-            category_ids: Category id of each label.
-            masks: Also take the masks.
+        It has `img_id`, `bboxes` (n, 4) as x1, y1, x2, y2, `scores` (n,), `labels` (n,), `masks`, n run-length
+        encodings, and perhaps `mask_scores` (n,), which then are the scores of the masks. `category_ids` has the id of
+        each label.
         """
         ids = np.asarray(category_ids, np.float64)
         rows, encodings = [np.zeros((0, 7))], []

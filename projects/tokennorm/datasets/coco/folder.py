@@ -21,19 +21,12 @@ _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dat
 
 @dataclass(frozen=True)
 class CocoSplit:
-    """One split of a COCO-format folder.
+    """One split of a COCO-format folder."""
 
-    Attributes:
-        name: 'train', 'val' or 'test'.
-        ann_file: The annotation file.
-        image_dir: The folder of the images; file names are relative to it.
-        content: The parsed annotation file.
-    """
-
-    name: str
-    ann_file: Path
-    image_dir: Path
-    content: Mapping[str, Any]
+    name: str  # 'train', 'val' or 'test'
+    ann_file: Path  # the annotation file
+    image_dir: Path  # the folder of the images; file names are relative to it
+    content: Mapping[str, Any]  # the parsed annotation file
 
     def objects_by_class(self) -> Counter[str]:
         """Returns the number of objects of each class, in the order of the file's categories, without crowds."""
@@ -92,8 +85,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects.
 
-    Raises:
-        ValueError: for any other content, with the problem.
+    Anything else is a `ValueError` with the problem.
     """
     try:
         content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
@@ -125,20 +117,11 @@ def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
     fewest = min(extra for extra, _ in candidates)
     best = [path for extra, path in candidates if extra == fewest]
     if len(best) > 1:
-        best = [path for path in best if _is_coco_file(path)] or best
-    if len(best) > 1:
         raise ValueError(
             f'{" and ".join(map(str, best))} match {name} equally well: name the folder of one dataset, or move all '
             'but one of these files out of the folder'
         )
     return best[0]
-
-
-def _is_coco_file(path: Path) -> bool:
-    try:
-        return bool(read_coco_file(path))
-    except ValueError:
-        return False
 
 
 def _image_dir(

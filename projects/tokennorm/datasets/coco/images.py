@@ -16,13 +16,11 @@ from tokennorm.datasets.image_files import map_files, open_image
 def inspect_images(split: CocoSplit, found: Inspection) -> None:
     """Opens every image file, and adds what is wrong with it."""
     images = split.content['images']
-    problems, notes, differing = defaultdict(list), defaultdict(list), []
+    problems, differing = defaultdict(list), []
     names = [image['file_name'] for image in images]
     opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
-    for image, (problem, size, of_image) in zip(images, opened, strict=True):
+    for image, (problem, size) in zip(images, opened, strict=True):
         label = f'{image["file_name"]} (id {image["id"]})'
-        for note in of_image:
-            notes[f'image files {note}'].append(label)
         if problem:
             problems[f'image files {problem} in {split.image_dir}'].append(label)
         elif size != (image['width'], image['height']):
@@ -34,7 +32,6 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
             f'that boxes are misplaced: {list_items(differing)}'
         )
     found.errors += grouped(split.name, problems)
-    found.warnings += grouped(split.name, notes)
 
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
@@ -43,31 +40,23 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
     for split in splits.values():
         for image in split.content['images']:
             path = os.path.join(split.image_dir, image['file_name'])
-            try:
-                by_size[os.stat(path).st_size].append((split.name, path))
-            except (OSError, ValueError):  # missing, or a name that no file system has
-                continue
-    candidates = [files for files in by_size.values() if len({split for split, _ in files}) > 1]
-    names: dict[bytes, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    paths = [file for files in candidates for file in files]
-    digests = map_files(_digest, [path for _, path in paths], 'Images of the same size')
-    for (split_name, path), digest in zip(paths, digests, strict=True):
-        if digest:
-            names[digest][split_name].append(Path(path).name)
+            if os.path.isfile(path):
+                by_size[os.path.getsize(path)].append((split.name, path))
+    files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
+    names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
+    for (split_name, path), digest in zip(
+        files, map_files(_digest, [path for _, path in files], 'Images of the same size'), strict=True
+    ):
+        names[digest].setdefault(split_name, Path(path).name)
     for first, second in combinations(splits, 2):
-        shared = [
-            ' = '.join(dict.fromkeys([by_split[first][0], by_split[second][0]]))
-            for by_split in names.values()
-            if first in by_split and second in by_split
+        both = [
+            (of_file[first], of_file[second]) for of_file in names.values() if first in of_file and second in of_file
         ]
-        if shared:
+        if both:
+            shared = [one if one == other else f'{one} = {other}' for one, other in both]
             found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
 
 
 def _digest(path: str) -> bytes:
-    """A hash of a file's content; b'' for what is not a file."""
-    try:
-        with open(path, 'rb') as file:
-            return hashlib.sha256(file.read()).digest()
-    except OSError:
-        return b''
+    """A hash of a file's content."""
+    return hashlib.sha256(Path(path).read_bytes()).digest()

@@ -11,23 +11,16 @@ _LONGEST_NAME = 200  # characters
 
 @dataclass
 class Inspection:
-    """Problems of a dataset, and its counts.
+    """Problems of a dataset, and its counts."""
 
-    Attributes:
-        errors: Problems that would stop a training run or make its evaluation wrong, one line each.
-        warnings: Problems that leave data out or make its use doubtful.
-        table: Names and counts, Markdown.
-        most_objects: Number of objects in the image that has most.
-        mask_errors: Problems that would stop training on masks, or make their evaluation wrong; boxes are not affected.
-        entries_are_valid: Whether all entries have their keys; otherwise nothing else was inspected.
-    """
-
+    # problems that would stop a training run or make its evaluation wrong, one line each
     errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    table: str = ''
-    most_objects: int = 0
+    warnings: list[str] = field(default_factory=list)  # problems that leave data out or make its use doubtful
+    table: str = ''  # names and counts, Markdown
+    most_objects: int = 0  # number of objects in the image that has most
+    # problems that would stop training on masks, or make their evaluation wrong; boxes are not affected
     mask_errors: list[str] = field(default_factory=list)
-    entries_are_valid: bool = True
+    entries_are_valid: bool = True  # whether all entries have their keys; otherwise nothing else was inspected
 
     def __str__(self) -> str:
         return self.text()
@@ -53,10 +46,8 @@ def list_items(items: Iterable[str], most: int = 5) -> str:
 
 def entry_label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, Any]) -> str:
     """An entry's file name or name, or else its id and the file of its image."""
-    for key in ('file_name', 'name'):
-        if isinstance(entry.get(key), str) and entry[key]:
-            return entry[key][:_LONGEST_NAME]
+    if name := entry.get('file_name') or entry.get('name'):
+        return str(name)[:_LONGEST_NAME]
     image_id = entry.get('image_id')
-    name = image_names.get(image_id) if isinstance(image_id, int | str) else None
-    label = f'id {entry["id"]!s:.40}' if 'id' in entry else f'id missing, entry {index}'
-    return f'{label} of {name}' if isinstance(name, str) and name else label
+    image = image_names.get(image_id) if isinstance(image_id, int | str) else None
+    return f'id {entry.get("id", f"missing, entry {index}")!s:.40}' + (f' of {image}' if image else '')

@@ -15,23 +15,14 @@ MIN_COLOR_DISTANCE = 32.0  # CIE76 units between an object's color and its surro
 
 @dataclass(frozen=True)
 class Shape:
-    """One object.
+    """One object."""
 
-    Attributes:
-        label: Index of its class.
-        size: In pixels.
-        alpha: Anti-aliased coverage inside the image, (S, S).
-        full_area: Area in pixels, inside and outside the image.
-        surface: 'plain', 'stripes', 'speckle' or 'cloud'; None draws one at random.
-        contrast: Factor of the surface's contrast.
-    """
-
-    label: int
-    size: float
-    alpha: np.ndarray
-    full_area: float
-    surface: str | None = None
-    contrast: float = 1.0
+    label: int  # index of its class
+    size: float  # in pixels
+    alpha: np.ndarray  # anti-aliased coverage inside the image, (S, S)
+    full_area: float  # area in pixels, inside and outside the image
+    surface: str | None = None  # 'plain', 'stripes', 'speckle' or 'cloud'; None draws one at random
+    contrast: float = 1.0  # factor of the surface's contrast
 
     @property
     def mask(self) -> np.ndarray:

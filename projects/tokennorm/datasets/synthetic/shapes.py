@@ -193,7 +193,6 @@ def make_shapes_dataset(
     num_val: int = 120,
     image_size: int = 128,
     seed: int = 0,
-    overwrite: bool = False,
     workers: int = 1,
 ) -> Path:
     """Generates the dataset in folder `out`, unless it exists, and returns its path.
@@ -206,7 +205,6 @@ def make_shapes_dataset(
         num_val: Images of the val split.
         image_size: Side of the square images, in pixels.
         seed: The same seed gives the same dataset.
-        overwrite: Replace a dataset of other settings; a folder that is not a generated dataset is never replaced.
         workers: Processes. More than one need a main module guarded by `__name__`; the result does not change.
 
     Raises:
@@ -220,5 +218,5 @@ def make_shapes_dataset(
         for split in SPLITS:
             write_split(folder, settings, split, workers)
 
-    make_once(out, asdict(settings), write, overwrite)
+    make_once(out, asdict(settings), write)
     return out

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from mmengine.dist import all_reduce, get_world_size
+from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import Runner
@@ -84,8 +84,6 @@ def image_paths(data: Any) -> Iterator[str]:
 
 def _anywhere(flag: bool) -> bool:
     """Returns whether it is true on any rank."""
-    if get_world_size() == 1:
-        return flag
-    count = torch.tensor(float(flag), device='cuda' if torch.distributed.get_backend() == 'nccl' else 'cpu')
+    count = torch.tensor(float(flag))
     all_reduce(count)
     return bool(count)

@@ -37,14 +37,6 @@ def set_random_state(state: RandomState) -> None:
 
 
 @contextmanager
-def seeded(*numbers: int) -> Iterator[None]:
-    """Inside, the CPU generators are seeded with the numbers. Afterwards they continue as if nothing had been drawn."""
-    with preserved_generators():
-        seed_generators(*numbers)
-        yield
-
-
-@contextmanager
 def preserved_generators() -> Iterator[None]:
     """Afterwards the CPU generators continue as if nothing had been drawn inside."""
     before = random_state(cuda=False)

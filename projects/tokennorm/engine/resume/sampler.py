@@ -7,6 +7,7 @@ is the same for any number of ranks.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -69,15 +70,9 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
         return len(self.batch_sampler)
 
     def skip(self, num_batches: int, epoch: int = 0, first: int = 0) -> int:
-        """Skips batches from the beginning of an epoch's pass, whole passes included.
+        """Skips batches from the beginning of an epoch's pass, whole passes included, and returns the number of those.
 
-        Args:
-            num_batches: How many to skip.
-            epoch: Seeds the sampler's order.
-            first: Batches of training before that pass.
-
-        Returns:
-            The number of whole passes: 0 with a sampler that does not end.
+        The epoch seeds the sampler's order; `first` batches of training were before that pass.
         """
         self.drawn = first
         passes = -1
@@ -102,20 +97,14 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
 
 
-class SeededSamples:
+def _seeded_samples(dataset: Any, seed: int, draws: list[Draw]) -> list[Any]:
     """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        self.dataset = dataset
-        self.seed = seed
-
-    def __call__(self, draws: list[Draw]) -> list[Any]:
-        samples = []
-        with preserved_generators():
-            for draw in draws:
-                seed_generators(self.seed, draw.number)
-                samples.append(self.dataset[int(draw)])
-        return samples
+    samples = []
+    with preserved_generators():
+        for draw in draws:
+            seed_generators(seed, draw.number)
+            samples.append(dataset[int(draw)])
+    return samples
 
 
 def seed_samples(loader: DataLoader, seed: int) -> None:
@@ -124,5 +113,5 @@ def seed_samples(loader: DataLoader, seed: int) -> None:
     A dataset whose class has `__getitems__` stays as it is.
     """
     if not hasattr(type(loader.dataset), '__getitems__'):
-        loader.dataset.__getitems__ = SeededSamples(loader.dataset, seed)
+        loader.dataset.__getitems__ = partial(_seeded_samples, loader.dataset, seed)
     loader.generator = torch.Generator()  # so that seeds of workers are not drawn from the global generator

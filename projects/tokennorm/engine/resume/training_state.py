@@ -7,7 +7,9 @@ import logging
 from typing import Any
 
 import torch
+from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce, get_rank, get_world_size
+from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
@@ -20,14 +22,31 @@ from tokennorm.engine.resume.sampler import ResumableBatchSampler, seed_samples
 TrainingState = dict[str, Any]
 
 
+def make_resumable(cfg: Config) -> None:
+    """Sets the checkpoint hook and the batch sampler that exact resumption needs, in a whole config for training.
+
+    A checkpoint hook of another package than mmengine stays.
+    """
+    hooks = cfg.setdefault('default_hooks', {})
+    hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
+    if hook is not None and hook.get('type') in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook):
+        hook['type'] = 'tokennorm.CheckpointHook'
+    loader = cfg.get('train_dataloader')
+    if loader is None:  # mmengine's runner reports it
+        return
+    inner = loader.get('batch_sampler')
+    batched = loader.get('batch_size') is not None
+    if batched and (inner is None or inner['type'] != 'tokennorm.ResumableBatchSampler'):
+        loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
+        if 'drop_last' in loader:
+            loader['batch_sampler']['drop_last'] = loader.pop('drop_last')
+
+
 def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: int, validated: bool) -> TrainingState:
     """Returns the state after a training step. Every rank calls this with its own random state.
 
-    Args:
-        runner: Runner of the run.
-        randomness: Random state of this rank.
-        batches_of_epoch: Batches of the epoch that were trained on; 0 at its end.
-        validated: Whether the validation that is due after this step was done.
+    `batches_of_epoch` of the epoch were trained on, 0 at its end. `validated` says whether the validation that is due
+    after this step was done.
     """
     return dict(
         random_states=all_gather_object(randomness),
@@ -44,10 +63,8 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
     """Restores a `training_state`, in a runner that has resumed from the checkpoint with it.
 
     Changing the world size restarts the random streams. Changing the dataset size or batch size restarts the epoch.
-    Both print a warning. None, of a checkpoint by mmengine's hook, only skips the epochs and iterations done.
-
-    Returns:
-        The number of batches of the epoch that are skipped, without loading them, since they were trained on.
+    Both print a warning. None, of a checkpoint by mmengine's hook, only skips the epochs and iterations done. Returns
+    the number of batches of the epoch that are skipped, without loading them, since they were trained on.
     """
     by_epoch, batches = isinstance(runner.train_loop, EpochBasedTrainLoop), 0
     if state is not None:

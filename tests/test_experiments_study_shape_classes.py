@@ -5,9 +5,8 @@ import json
 import cv2
 import pytest
 
-from tests.helpers.commands import tool
-from tokennorm.datasets import SHAPE_CLASSES, make_shape_classes_dataset
-from tokennorm.datasets.synthetic import shape_classes as synthetic_classes
+from experiments.study import shape_classes as synthetic_classes
+from experiments.study.shape_classes import SHAPE_CLASSES, make_shape_classes_dataset
 
 SMALL = dict(num_train=26, num_val=12, image_size=64, seed=3)
 
@@ -59,20 +58,8 @@ def test_a_shape_is_of_its_class_has_its_surface_and_is_inside(monkeypatch):
 def test_too_few_images_and_other_data_are_refused(dataset, tmp_path):
     with pytest.raises(ValueError, match='at least one image of each of 12 classes, got 12 train and 5 val'):
         make_shape_classes_dataset(tmp_path / 'few', 12, 5)
-    with pytest.raises(FileExistsError, match='--overwrite'):
+    with pytest.raises(FileExistsError, match='not a dataset of these settings'):
         make_shape_classes_dataset(dataset, **dict(SMALL, seed=4))
     before = contents(dataset)
     assert make_shape_classes_dataset(dataset, **SMALL) == dataset
     assert contents(dataset) == before
-
-
-def test_the_tool_makes_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr('signal.signal', lambda *_: None)
-    make_dataset = tool('make_dataset')
-    arguments = [str(tmp_path / 'out'), '--classes', '--num-train', '12', '--num-val', '12']
-    make_dataset([*arguments, '--image-size', '48'])
-    assert len(list((tmp_path / 'out').rglob('*.jpg'))) == 24
-    with pytest.raises(SystemExit) as ended:
-        make_dataset([*arguments, '--preview', 'sheet.png'])
-    assert ended.value.code == 2
-    assert '--preview' in capsys.readouterr().err

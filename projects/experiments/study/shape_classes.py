@@ -47,14 +47,8 @@ def make_shape_classes_dataset(
     num_val: int = 600,
     image_size: int = 64,
     seed: int = 0,
-    overwrite: bool = False,
 ) -> Path:
-    """Generates the dataset in folder `out`, unless it exists, and returns its path; as `make_shapes_dataset`.
-
-    Raises:
-        ValueError: for settings that cannot be.
-        FileExistsError: where `out` holds something else.
-    """
+    """Generates the dataset in folder `out`, unless it exists, and returns its path; as `make_shapes_dataset`."""
     settings = ClassSettings(num_train, num_val, image_size, seed)
     if min(num_train, num_val) < len(SHAPE_CLASSES):
         raise ValueError(
@@ -72,5 +66,5 @@ def make_shape_classes_dataset(
                 if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
                     raise OSError(f'could not write {path}')
 
-    make_once(out, asdict(settings), write, overwrite)
+    make_once(out, asdict(settings), write)
     return out
