@@ -12,8 +12,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
 from tokennorm.norms import DTN
-from tokennorm.report.lambda_hook import LambdaHook
-from tokennorm.report.lambdas import read_ratio_curves
+from tokennorm.report.lambdas import LambdaHook, read_ratio_curves
 from tokennorm.report.scalars import read_scalars
 
 

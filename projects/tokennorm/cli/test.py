@@ -112,7 +112,7 @@ def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
 
 
 def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
-    from tokennorm.report.from_runner import report_on
+    from tokennorm.report.hook import report_on
 
     with user_errors(ImportError, OSError, ValueError, where='--report: '):
         report_on(runner, 'test', path, str(checkpoint))
