@@ -54,5 +54,9 @@ def _help() -> str:
             '',
             'subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):',
             *lines,
+            '',
+            'examples:',
+            '  tokennorm train --data DIR --work-dir WORK_DIR',
+            '  tokennorm predict WORK_DIR IMAGES',
         ]
     )
