@@ -273,12 +273,6 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     with pytest.raises(SystemExit, match=r'error: none of the 1 files could be read: a.jpg'):
         tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
     assert not (tmp_path / 'out2' / 'detections.json').exists()
-    for name, size in (('a.png', (2, 3000)), ('b.png', (64, 64))):
-        cv2.imwrite(str(tmp_path / 'images' / name), np.zeros((*size, 3), np.uint8))
-    with pytest.raises(SystemExit, match=r'error: 2 of 3 files could not be read: a.jpg, a.png .too narrow'):
-        tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out3'), '--batch-size=3'])
-    (image,) = json.loads((tmp_path / 'out3' / 'detections.json').read_text())['images']
-    assert image['file_name'] == 'b.png'
 
 
 def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
