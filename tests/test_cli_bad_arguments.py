@@ -70,7 +70,7 @@ CASES = [
     ([*EXPORT, '@/o.onnx', '--verify', 'nowhere'], '--verify: nowhere is not a folder'),
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
-    ([*EXPORT, '@/o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx files'),
+    ([*EXPORT, '@/o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx and .xml files'),
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '.', '--fp16'], 'without --fp16'),
     *[
         ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', f'@/{name}'], f'{name} has no images; name a folder with some')

@@ -5,9 +5,10 @@ import onnx
 import pytest
 from PIL import Image
 
-from tokennorm.export.int8 import calibration_inputs, quantize
+from tokennorm.export.int8 import calibration_inputs, quantize_onnx, quantize_openvino
 from tokennorm.export.runtime import Detector
 from tokennorm.export.verify import Comparison
+from tokennorm.export.writing import save_openvino, write_openvino
 
 
 def batch_of_two(inputs):
@@ -29,7 +30,7 @@ def files(exported, tmp_path_factory):
         Image.fromarray(pixels).save(images[-1])
     inputs = [batch_of_two(entry) for entry in calibration_inputs(path, images)]
     assert len(inputs) == 3
-    (folder / 'int8.onnx').write_bytes(quantize(path, iter(inputs)))
+    (folder / 'int8.onnx').write_bytes(quantize_onnx(path, iter(inputs)))
     return path, folder / 'int8.onnx', inputs[0]
 
 
@@ -56,6 +57,34 @@ def test_detections_stay_near_and_metadata_stay(files):
     assert fast.metadata == exact.metadata
     want, got = exact.run(inputs)['scores'][:, :10], fast.run(inputs)['scores'][:, :10]
     assert 0 < np.abs(got - want).max() < 0.1
+
+
+def test_an_openvino_model_has_int8_weights_and_float32_products(files, tmp_path):
+    pytest.importorskip('nncf')
+    import openvino
+
+    path, _, inputs = files
+    exact, written = Detector(path, threads=1), tmp_path / 'int8.xml'
+    metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    write_openvino(path.read_bytes(), metadata, written)
+    save_openvino(quantize_openvino(written, [inputs]), written)
+    fast = Detector(written, threads=1)
+    assert fast.metadata == exact.metadata
+    want, got = exact.run(inputs)['scores'][:, :10], fast.run(inputs)['scores'][:, :10]
+    assert 0 < np.abs(got - want).max() < 0.1
+    kinds = {'Convolution': [], 'MatMul': []}
+    for node in openvino.Core().read_model(written).get_ordered_ops():
+        if node.get_type_name() in kinds:
+            sources = [entry.get_source_output().get_node() for entry in node.inputs()]
+            origin = sources[1]
+            while origin.inputs():
+                origin = origin.input(0).get_source_output().get_node()
+            quantized = origin.get_element_type() == openvino.Type.i8
+            kinds[node.get_type_name()].append(quantized)
+            assert quantized or 'FakeQuantize' not in [source.get_type_name() for source in sources]
+    assert all(kinds['Convolution'])
+    assert kinds['MatMul'].count(True) >= 4
+    assert kinds['MatMul'].count(False) > 0  # DTN
 
 
 def test_the_bound_on_the_loss():

@@ -31,7 +31,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     to_file.add_argument(
         '--int8',
         action='store_true',
-        help='quantize convolutions and linear layers to INT8 with the images of --calibrate; for .onnx',
+        help='quantize convolutions and linear layers to INT8 with the images of --calibrate; for .onnx and .xml',
     )
     to_file.add_argument(
         '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
@@ -91,11 +91,10 @@ def main(argv: list[str]) -> None:
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license, thresholds)
         export_detector(detector, metadata, args.out)
         if args.int8:
-            from tokennorm.export.int8 import calibration_inputs, quantize
-            from tokennorm.files import write_atomically
+            from tokennorm.export.int8 import quantize
 
             print(f'Quantizing with images of {args.calibrate}', flush=True)
-            write_atomically(args.out, quantize(args.out, calibration_inputs(args.out, list_images(args.calibrate))))
+            quantize(args.out, list_images(args.calibrate))
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
         from tokennorm.export.verify import compare
@@ -119,8 +118,8 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
     if args.int8:
         from tokennorm.datasets.image_files import list_images
 
-        if args.out.suffix != '.onnx' or args.fp16:
-            raise SystemExit('error: --int8 writes .onnx files, without --fp16')
+        if args.out.suffix == '.pt2' or args.fp16:
+            raise SystemExit('error: --int8 writes .onnx and .xml files, without --fp16')
         if not list_images(args.calibrate):
             raise SystemExit(
                 f'error: --calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png'

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
@@ -67,7 +68,8 @@ def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: 
 def check_packages(suffix: str, int8: bool = False) -> None:
     """Raises an ImportError with the pip line if the packages for a format are not installed."""
     needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
-    missing = [name for name in (*needed, *(['onnxruntime'] if int8 else [])) if find_spec(name) is None]
+    quantizer = ['nncf' if suffix == '.xml' else 'onnxruntime'] if int8 else []
+    missing = [name for name in needed + quantizer if find_spec(name) is None]
     if missing:
         raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
@@ -108,15 +110,35 @@ def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> N
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        onnx_file, saved = Path(folder) / 'model.onnx', Path(folder) / path.name
+        onnx_file = Path(folder) / 'model.onnx'
         try:
             onnx_file.write_bytes(content)
             model = openvino.convert_model(onnx_file)
-            for key, value in metadata.items():
-                model.set_rt_info(value, key.split('.', 1))
+        except (OSError, RuntimeError) as error:
+            raise _not_written(path, error) from error
+    for key, value in metadata.items():
+        model.set_rt_info(value, key.split('.', 1))
+    save_openvino(model, path)
+
+
+def save_openvino(model: Any, path: Path) -> None:
+    """Writes an OpenVINO model, also over the files that it was read from.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    import openvino
+
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        saved = Path(folder) / path.name
+        try:
             openvino.save_model(model, saved, compress_to_fp16=False)
             openvino.Core().read_model(saved)  # OpenVINO does not report that a disk was full
         except (OSError, RuntimeError) as error:
-            raise OSError(f'{path} could not be written: {str(error).strip().splitlines()[-1]}') from error
+            raise _not_written(path, error) from error
         saved.with_suffix('.bin').replace(path.with_suffix('.bin'))
         saved.replace(path)
+
+
+def _not_written(path: Path, error: Exception) -> OSError:
+    return OSError(f'{path} could not be written: {str(error).strip().splitlines()[-1]}')
