@@ -38,28 +38,26 @@ def eager_dtn(
     with without_autocast(x):
         x = x.to(dtype)
         weight, bias, mean_logit, var_logit, position = (t if t is None else t.to(dtype) for t in parameters)
-        num_heads = position.shape[0]
+        head_dim = x.shape[-1] // position.shape[0]
         if form == 'published':
-            x = _divide_by_head_rms(x, num_heads, eps)
-        own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
-        inter_mean, inter_var = inter_token_stats(x, position, pool, valid)
-        alone = (x - own_mean) / (own_var + eps).sqrt()
-        inside = tokens_inside(x, valid)
+            x = _divide_by_head_rms(x, position.shape[0], eps)
+        inside, given = tokens_inside(x, valid), x
         if inside is not None:  # a NaN in the padding must not reach the gradients of the tokens inside
-            x, own_mean, own_var = (t.where(inside, 0) for t in (x, own_mean, own_var))
-        # From here on heads have an axis of their own: (B, H, W, N, D).
-        x, inter_mean, inter_var = (t.unflatten(-1, (num_heads, -1)) for t in (x - own_mean, inter_mean, inter_var))
-        own_mean, own_var = own_mean[..., None], own_var[..., None]
-        if mean_logit is not None:  # the difference of means keeps an offset common to all channels out
-            inter = _per_channel(_sigmoid(-mean_logit), x.shape[-1])
-            x = x + (inter_mean - own_mean) * -inter  # no subtraction: OpenVINO would negate in a pass of its own
+            x = x.where(inside, 0)
+        own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
+        inter_mean, inter_var = _window_stats(x, inside, position, pool, valid)
+        # What depends on windows only is computed before it is repeated for their tokens.
+        x = x - own_mean
+        if mean_logit is not None:  # no subtractions: OpenVINO would negate in a pass of its own
+            inter = _per_channel(_sigmoid(-mean_logit), head_dim)
+            x = x + (own_mean * inter + _repeat_windows(inter_mean * -inter, pool, x))
         # 1 - lambda is the sigmoid of the negative logit: without cancellation where lambda is near 1.
-        own, inter = (_per_channel(_sigmoid(logit), x.shape[-1]) for logit in (var_logit, -var_logit))
-        var = own * own_var + inter * inter_var
-        x = (x / (var + eps).sqrt()).flatten(-2)
+        own, inter = (_per_channel(_sigmoid(logit), head_dim) for logit in (var_logit, -var_logit))
+        var = own_var * own + _repeat_windows(inter_var * inter + eps, pool, x)
+        x = x / var.sqrt() * weight + bias
         if inside is not None:
-            x = x.where(inside, alone)
-        return (x * weight + bias).to(out_dtype)
+            x = x.where(inside, F.layer_norm(given, weight.shape, weight, bias, eps))
+        return x.to(out_dtype)
 
 
 def fits(
@@ -122,21 +120,26 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     Returns:
         Mean and variance, each (B, H, W, C).
     """
-    height, width = x.shape[1:3]
+    inside = tokens_inside(x, valid)
+    stats = _window_stats(x if inside is None else x.where(inside, 0), inside, position, pool, valid)
+    mean, var = (_repeat_windows(s, pool, x) for s in stats)
+    return mean, var
+
+
+def _window_stats(
+    x: Tensor, inside: Tensor | None, position: Tensor, pool: int, valid: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`inter_token_stats` of each window, of tokens that are 0 where they are not `inside` (B, H, W, 1)."""
     counts = (None, None)
-    if valid is not None:
-        # Not a tensor of both sides: torch.export would fix them at those of its example.
-        valid = torch.stack([valid[:, 0].clamp(1, height), valid[:, 1].clamp(1, width)], dim=1).long()
-        inside = tokens_inside(x, valid)
-        x = x.where(inside, 0)
     if pool > 1:
         x = _average_windows(x, pool)
     if valid is not None:
         # The fraction of valid tokens in each window: partial windows average only those.
-        share = inside.to(x.dtype) if pool == 1 else _average_windows(inside.to(x.dtype), pool)
-        x = x / share.where(share > 0, 1)
-        valid = -(-valid // pool)
-        counts = valid[:, 1], valid[:, 0]
+        if pool > 1:
+            share = _average_windows(inside.to(x.dtype), pool)
+            x = x / share.where(share > 0, 1)
+        # Not a tensor of both sides: torch.export would fix them at those of its example.
+        counts = tuple(-(-valid[:, i].clamp(1, inside.shape[1 + i]).long() // pool) for i in (1, 0))
     # Rows of P sum to 1, so a constant subtracted from each channel comes back in the mean and changes no variance. It
     # keeps the digits of E[x^2] - E[x]^2 in channels with a large offset. A channel still loses digits if it varies
     # far more over the grid than around a token.
@@ -159,10 +162,7 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
     moments = rearrange(moments, f'{lead} y ({rest}x d) -> b y x n d', **sizes)
     mean, square = (rearrange(t, 'b y x n d -> b y x (n d)') for t in moments.chunk(2, dim=-1))
     var = (square - mean * mean).clamp(min=0)
-    mean = mean + shift
-    if pool > 1:
-        mean, var = (_repeat_windows(s, pool, height, width) for s in (mean, var))
-    return mean, var
+    return mean + shift, var
 
 
 def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:
@@ -191,8 +191,8 @@ def _sigmoid(logit: Tensor) -> Tensor:
 
 
 def _per_channel(ratio: Tensor, head_dim: int) -> Tensor:
-    """(N,) -> (N, D). The gradient is then summed in two steps, with smaller rounding errors."""
-    return ratio[:, None].expand(-1, head_dim)
+    """(N,) -> (C,). The gradient is then summed in two steps, with smaller rounding errors."""
+    return ratio[:, None].expand(-1, head_dim).flatten()
 
 
 def _average_windows(x: Tensor, pool: int) -> Tensor:
@@ -202,10 +202,12 @@ def _average_windows(x: Tensor, pool: int) -> Tensor:
     return rearrange(x, 'b c h w -> b h w c')
 
 
-def _repeat_windows(x: Tensor, pool: int, height: int, width: int) -> Tensor:
-    """Each pooled token repeated pool x pool times and the grid cropped to (B, height, width, C)."""
-    x = repeat(x, 'b h w c -> b (h p) w c', p=pool)[:, :height]
-    return repeat(x, 'b h w c -> b h (w p) c', p=pool)[:, :, :width]
+def _repeat_windows(windows: Tensor, pool: int, x: Tensor) -> Tensor:
+    """Each window's values for its tokens: (B, ceil(H / pool), ceil(W / pool), C) -> the shape of x, (B, H, W, C)."""
+    if pool == 1:
+        return windows
+    windows = repeat(windows, 'b h w c -> b h (w p) c', p=pool)[:, :, : x.shape[2]]
+    return repeat(windows, 'b h w c -> b (h p) w c', p=pool)[:, : x.shape[1]]
 
 
 def _divide_by_head_rms(x: Tensor, num_heads: int, eps: float) -> Tensor:
