@@ -12,8 +12,8 @@
 //     |  tile  |  tile  |  tile  |             |  group  |  group  |       tile  = TILE columns
 //     |        |        |        |             +-+-+-+-+-+-+-+-+-+-+---    group = GROUP blocks of V channels
 //     |--------|        |        |             | | |block| | | | | |       step  = R rows of a tile, for each block of
-//     |::::    | R rows |        |             +-+-+-+-+-+-+-+-+-+-+---            the group in turn, while their tokens
-//     |--------|        |        |                                                 are in the cache
+//     |::::    | R rows |        |             +-+-+-+-+-+-+-+-+-+-+---            the group in turn, while their
+//     |--------|        |        |                                                 tokens are in the cache
 //     |        |        |        |             piece (::::) = PIECE columns of a step, between filter and result
 //     +--------+--------+--------+
 //
@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "dtn_cpu_block.h"
@@ -86,29 +87,28 @@ void for_rows(const Call& c, const Grids& grids, F f) {
   });
 }
 
-// Runs all parts, made by make(grid, block, tile, number of the tile in the batch, scratch): those of a group in turn, R
-// rows at a time, where the tokens of a tile would leave the cache before the next block reads them; else one after the
-// other, whose rings stay in a smaller cache.
-template <class Part, class Make>
+// Runs what make(part, tile of the batch) returns for all parts: those of a group in turn, R rows at a time, where the
+// tokens of a tile would leave the cache before the next block reads them. Elsewhere one after the other: their rings
+// stay in a smaller cache.
+template <bool POOLED, class Make>
 void run_parts(const Call& c, const Grids& grids, Make make) {
   run(c, c.batch * c.tiles() * c.groups(), [&](int64_t task, Scratch& scratch) {
-    const int64_t number = task / c.groups(), image = number / c.tiles(), index = number % c.tiles();
+    const int64_t tile = task / c.groups(), image = tile / c.tiles(), index = tile % c.tiles();
     const Grid& grid = *grids.of_image[image];
-    const auto first = grid.blocks.begin() + task % c.groups() * GROUP;
-    const auto last = grid.blocks.end() - first < GROUP ? grid.blocks.end() : first + GROUP;
-    const int64_t tiles = first->x.taps > TILE ? 1 : (grid.columns + TILE - 1) / TILE;  // a filter may be wider
+    const int64_t first = task % c.groups() * GROUP, last = std::min(first + GROUP, c.blocks());
+    const int64_t tiles = grid.blocks[first].x.taps > TILE ? 1 : (grid.columns + TILE - 1) / TILE;
     if (index >= tiles) return;
-    const Tile tile{image, (int)(index * grid.columns / tiles), (int)((index + 1) * grid.columns / tiles)};
-    const bool in_turn = grid.rows * (tile.right - tile.left) * c.pool * c.pool >= TOGETHER;
-    std::vector<Part> parts;
-    for (auto block = first; block < last;) {
+    const int left = index * grid.columns / tiles, right = (index + 1) * grid.columns / tiles;
+    const bool in_turn = grid.rows * (right - left) * c.pool * c.pool >= TOGETHER;
+    std::vector<std::invoke_result_t<Make, Part<POOLED>, int64_t>> parts;
+    for (int64_t i = first; i < last;) {
       parts.clear();
       scratch.reset();
-      do parts.push_back(make(grid, *block++, tile, number, scratch));
-      while (in_turn && block < last);
+      do parts.push_back(make(Part<POOLED>{c, grid, grid.blocks[i++], scratch, image, left, right}, tile));
+      while (in_turn && i < last);
       for (int row = 0; row < grid.rows; row += R)
-        for (Part& part : parts) part.step(row);
-      for (Part& part : parts) part.finish();
+        for (auto& part : parts) part.step(row);
+      for (auto& part : parts) part.finish();
     }
   });
 }
@@ -146,9 +146,7 @@ void forward(const Call& c) {
             block.lanes);
     }
   }
-  run_parts<Forward<POOLED>>(c, grids, [&](auto& grid, auto& block, Tile tile, int64_t, Scratch& scratch) {
-    return Forward<POOLED>(c, grid, block, tile, scratch);
-  });
+  run_parts<POOLED>(c, grids, [](const Part<POOLED>& part, int64_t) { return Forward<POOLED>{part}; });
 }
 
 template <bool POOLED>
@@ -156,9 +154,10 @@ void backward(const Call& c) {
   const Grids grids(c);
   const std::unique_ptr<float[]> token_sums(new float[c.batch * c.tokens() * c.groups() * 8]);
   std::vector<vf> tile_sums(c.batch * c.tiles() * c.blocks() * PARAMETERS, vf{});
-  run_parts<Backward<POOLED>>(c, grids, [&](auto& grid, auto& block, Tile tile, int64_t number, Scratch& scratch) {
-    vf* sums = &tile_sums[(number * c.blocks() + block.first / V) * PARAMETERS];
-    return Backward<POOLED>(c, grid, block, tile, scratch, sums, token_sums.get());
+  run_parts<POOLED>(c, grids, [&](const Part<POOLED>& part, int64_t tile) {
+    const int64_t group = part.block.first / (GROUP * V);
+    return Backward<POOLED>{part, &tile_sums[(tile * c.blocks() + part.block.first / V) * PARAMETERS],
+                            &token_sums[(part.image * c.tokens() * c.groups() + group) * 8]};
   });
 
   // Through the tokens' own mean and variance; tokens outside `valid` have nothing else.

@@ -15,22 +15,17 @@ struct Moments {
 };  // of x and x * x, or their gradients
 
 struct Ring {  // rows of windows, of which the last `span` are kept
-  int span, width;  // the width is odd: rows of a power of two would share their cache sets
-  int count;        // of rows that R results need
-  Moments *data, *zeros;
-  const Moments** rows;  // what `rows_from` returns
+  Scratch& scratch;
+  const int taps, size, columns;  // of the filter along y; rows and columns of the grid
+  // The width is odd: rows of a power of two would share their cache sets.
+  const int span = std::min(taps + R - 1, size), width = (columns + R) | 1;
+  Moments *data = take<Moments>(scratch, (size_t)span * width), *off_grid = zeros<Moments>(scratch, width);
+  const Moments** rows = take<const Moments*>(scratch, taps + R - 1);
 
-  Ring(Scratch& scratch, int taps, int size, int columns)
-      : span(std::min(taps + R - 1, size)),
-        width((columns + R) | 1),
-        count(taps + R - 1),
-        data(scratch.take<Moments>((size_t)span * width)),
-        zeros(scratch.zeros<Moments>(width)),
-        rows(scratch.take<const Moments*>(count)) {}
   Moments* row(int y) { return data + (size_t)(y % span) * width; }
-  // Rows [from, from + count), zeros where they are not in [0, size).
-  const Moments* const* rows_from(int from, int size) {
-    for (int j = 0; j < count; ++j) rows[j] = from + j >= 0 && from + j < size ? row(from + j) : zeros;
+  // The rows from `from` on that R results need.
+  const Moments* const* rows_from(int from) {
+    for (int j = 0; j < taps + R - 1; ++j) rows[j] = from + j >= 0 && from + j < size ? row(from + j) : off_grid;
     return rows;
   }
 };
@@ -58,35 +53,22 @@ INLINE void filter(At at, const vf* weight, Taps taps, Moments* result) {
   for (int o = 0; o < R; ++o) result[o] = {first[o], second[o]};
 }
 
-struct Tile {
-  int64_t image;
-  int left, right;  // columns of windows
-};
-
-// What both passes need. POOLED is pool > 1.
+// What both passes need for one tile and block. POOLED is pool > 1.
 template <bool POOLED>
-struct Part : Tile {
+struct Part {
   const Call& c;
   const Grid& grid;
   const Block& block;
-  const int lanes;
-  const vf shift;
-  const int64_t offset;                // of the image's first element in this block
-  const float *x, *means, *vars;       // of the image's first token
-  Moments* line;                       // a row of windows
+  Scratch& scratch;
+  const int64_t image;
+  const int left, right;  // columns of windows of the tile
 
-  Part(const Call& c, const Grid& grid, const Block& block, Tile tile, int columns, Scratch& scratch)
-      : Tile(tile),
-        c(c),
-        grid(grid),
-        block(block),
-        lanes(block.lanes),
-        shift(load(c.shift() + image * c.channels + block.first, lanes)),
-        offset(image * c.tokens() * c.channels + block.first),
-        x(c.x + offset),
-        means(c.mean() + image * c.tokens()),
-        vars(c.var() + image * c.tokens()),
-        line(scratch.take<Moments>(columns + block.x.taps + R)) {}
+  const int lanes = block.lanes;
+  const vf shift = load(c.shift() + image * c.channels + block.first, lanes);
+  const int64_t offset = image * c.tokens() * c.channels + block.first;  // of the image's first element in this block
+  const float *x = c.x + offset, *means = c.mean() + image * c.tokens(), *vars = c.var() + image * c.tokens();
+  Moments* line = take<Moments>(scratch, right - left + 2 * block.x.taps + R);  // a row of windows
+  int done = 0;                                                                // rows that were filtered along x
 
   // Calls f(index of the token in the image) for the tokens of a window; returns how many there are.
   template <class F>
@@ -149,12 +131,8 @@ struct Part : Tile {
 template <bool POOLED>
 struct Forward : Part<POOLED> {
   using P = Part<POOLED>;
-  using P::block, P::c, P::grid, P::left, P::right, P::x;
-  int done = 0;  // rows that were filtered along x
-  Ring ring;
-
-  Forward(const Call& c, const Grid& grid, const Block& block, Tile tile, Scratch& scratch)
-      : P(c, grid, block, tile, tile.right - tile.left, scratch), ring(scratch, block.y.taps, grid.rows, right - left) {}
+  using P::block, P::c, P::done, P::grid, P::left, P::right, P::scratch, P::x;
+  Ring ring{scratch, block.y.taps, grid.rows, right - left};
 
   // Results of R rows.
   void step(int row) {
@@ -165,7 +143,7 @@ struct Forward : Part<POOLED> {
     const int lanes = this->lanes, width = right - left;
     float* y = c.y + this->offset;
     for (; done < std::min(grid.rows, row + R + block.y.high); ++done) P::filter_row(done, left, right, ring.row(done));
-    const Moments* const* rows = ring.rows_from(row + block.y.low, grid.rows);
+    const Moments* const* rows = ring.rows_from(row + block.y.low);
     const Taps taps = reaching(row, block.y.low, block.y.taps, grid.rows);
     for (int start = 0; start < width; start += PIECE) {
       Moments filtered[PIECE][R];
@@ -188,42 +166,25 @@ struct Forward : Part<POOLED> {
   void finish() {}
 };
 
-enum { WEIGHT, BIAS, MEAN, VAR, SQUARE, X, Y, PARAMETERS };  // the last but one: a1, a2, a3
+enum { WEIGHT, BIAS, MEAN, VAR, SQUARE, X, Y, PARAMETERS };  // of `sums`; the last three are a1, a2, a3
 
 template <bool POOLED>
 struct Backward : Part<POOLED> {
   using P = Part<POOLED>;
-  using P::block, P::c, P::grid, P::left, P::right, P::line, P::x;
-  vf* sums;            // (PARAMETERS): gradients of the tile, some without the factors that are the same for all tokens
-  float* token_sums;   // (H, W, groups, 8): what the tokens' own statistics need, slope and level as v4
-  const bool is_first;  // block of the group, which adds to `token_sums` in turn
-  const int from, to;   // columns of windows whose statistics the tile's windows enter
-  const int width;      // of a row of `after_y`
-  int done = 0, next = 0;  // rows that were filtered along x; next row of gradients
-  Ring moments, gradients;
-  Moments* after_y;                 // R rows of gradients, zero off the grid
-  vf *y_taps, *x_taps;              // gradients of the weights, (K)
-  vf *step_y_taps, *step_x_taps;    // those of a step
-  vf *y_dots, *x_dots;              // gradient times result of (rows), (columns)
+  using P::block, P::c, P::done, P::grid, P::image, P::left, P::right, P::line, P::scratch, P::x;
+  vf* sums;           // (PARAMETERS): gradients of the tile, some without the factors that all tokens share
+  float* token_sums;  // (T, groups, 8) of the image: what the tokens' own statistics need, slope and level as v4
 
-  Backward(const Call& c, const Grid& grid, const Block& block, Tile tile, Scratch& scratch, vf* sums,
-           float* token_sums)
-      : P(c, grid, block, tile, tile.right - tile.left + block.x.taps, scratch),
-        sums(sums),
-        token_sums(token_sums + (tile.image * c.tokens() * c.groups() + block.first / (GROUP * V)) * 8),
-        is_first(block.first % (GROUP * V) == 0),
-        from(std::max(0, left - block.x.high)),
-        to(std::min(grid.columns, right - block.x.low)),
-        width(to - from + block.x.taps + 2 * R),
-        moments(scratch, block.y.taps, grid.rows, to - from),
-        gradients(scratch, block.y.taps, grid.rows, to - from),
-        after_y(scratch.zeros<Moments>(R * width)),
-        y_taps(scratch.zeros<vf>(block.y.taps)),
-        x_taps(scratch.zeros<vf>(block.x.taps)),
-        step_y_taps(scratch.take<vf>(block.y.taps)),
-        step_x_taps(scratch.take<vf>(block.x.taps)),
-        y_dots(scratch.zeros<vf>(grid.rows)),
-        x_dots(scratch.zeros<vf>(grid.columns)) {}
+  const bool is_first = block.first % (GROUP * V) == 0;  // of its group, whose blocks add to `token_sums` in turn
+  // Columns whose statistics the tile's windows enter.
+  const int from = std::max(0, left - block.x.high), to = std::min(grid.columns, right - block.x.low);
+  const int width = to - from + block.x.taps + 2 * R;  // of a row of `after_y`
+  int next = 0;                                        // row of gradients
+  Ring moments{scratch, block.y.taps, grid.rows, to - from}, gradients{scratch, block.y.taps, grid.rows, to - from};
+  Moments* after_y = zeros<Moments>(scratch, R * width);  // R rows of gradients, zero off the grid
+  vf *y_taps = zeros<vf>(scratch, block.y.taps), *x_taps = zeros<vf>(scratch, block.x.taps);  // the weights' gradients
+  vf *step_y_taps = take<vf>(scratch, block.y.taps), *step_x_taps = take<vf>(scratch, block.x.taps);  // those of a step
+  vf *y_dots = zeros<vf>(scratch, grid.rows), *x_dots = zeros<vf>(scratch, grid.columns);  // gradient times result
 
   // Gradients of the two filtered moments of `length` windows of a row, with e and f of their tokens:
   //   e = grad_y r,  so that d mean = -e weight,  and  f = e (x - mean) r^2,  so that d var = -f weight / 2.
@@ -325,7 +286,7 @@ struct Backward : Part<POOLED> {
   void step(int row) {
     const Axis& along_y = block.y;
     for (; done < std::min(grid.rows, row + R + along_y.high); ++done) P::filter_row(done, from, to, moments.row(done));
-    const Moments* const* rows = moments.rows_from(row + along_y.low, grid.rows);
+    const Moments* const* rows = moments.rows_from(row + along_y.low);
     Taps taps = reaching(row, along_y.low, along_y.taps, grid.rows);
     std::fill_n(step_y_taps, along_y.taps, vf{});
     for (int start = 0; start < to - from; start += PIECE) {
@@ -355,7 +316,7 @@ struct Backward : Part<POOLED> {
     const int ready = row + R >= grid.rows ? grid.rows : row + R + along_y.low;
     while (next < ready) {
       const int rows_ready = std::min(R, ready - next);
-      rows = gradients.rows_from(next - along_y.high, grid.rows);
+      rows = gradients.rows_from(next - along_y.high);
       taps = reaching(next, -along_y.high, along_y.taps, grid.rows);
       for (int i = 0; i < to - from; ++i) {
         Moments filtered[R];

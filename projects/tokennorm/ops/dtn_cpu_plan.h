@@ -35,11 +35,12 @@ constexpr double WIDEST = 0.7;    // this fraction of the sides, matrix products
 struct Call {
   int64_t batch, height, width, channels, heads, pool, threads;
   double eps;
-  const float *x, *weight, *bias, *mean_logit, *var_logit, *position;  // (B, H, W, C), (C), (C), (N) or null, (N), (N, 3)
-  const int64_t* valid;                                                // (B, 2) or null
-  float* statistics;                                                   // mean() (B, H, W), var() (B, H, W), shift() (B, C)
-  float* y;                                                            // (B, H, W, C)
-  const float* grad_y;                                                 // the same
+  const float *x, *weight, *bias;                  // (B, H, W, C), (C), (C)
+  const float *mean_logit, *var_logit, *position;  // (N) or null, (N), (N, 3)
+  const int64_t* valid;                            // (B, 2) or null
+  float* statistics;                               // mean() (B, H, W), var() (B, H, W), shift() (B, C)
+  float* y;                                        // (B, H, W, C)
+  const float* grad_y;                             // the same
   float *grad_x, *grad_weight, *grad_bias, *grad_mean_logit, *grad_var_logit, *grad_position;
 
   // Each token's own mean and variance, and what is taken off each image's channels before squaring.
@@ -138,22 +139,14 @@ struct Grids {  // one for each size of an image in the batch
 
 class Scratch {  // memory of one thread, taken until `reset`
  public:
-  template <class T>
-  T* take(size_t count) {
-    const size_t vectors = (count * sizeof(T) + sizeof(vf) - 1) / sizeof(vf);
+  vf* take(size_t vectors) {
     if (used + vectors > size) {
       size = std::max(2 * size, vectors);
       chunks.emplace_back(new vf[size]);
       used = 0;
     }
     used += vectors;
-    return (T*)(chunks.back().get() + used - vectors);
-  }
-  template <class T>
-  T* zeros(size_t count) {
-    T* result = take<T>(count);
-    std::fill_n(result, count, T{});
-    return result;
+    return chunks.back().get() + used - vectors;
   }
   void reset() {
     if (chunks.size() > 1) chunks.erase(chunks.begin(), chunks.end() - 1);
@@ -164,6 +157,16 @@ class Scratch {  // memory of one thread, taken until `reset`
   std::vector<std::unique_ptr<vf[]>> chunks;  // only the last has room left
   size_t size = 0, used = 0;
 };
+template <class T>
+T* take(Scratch& scratch, size_t count) {
+  return (T*)scratch.take((count * sizeof(T) + sizeof(vf) - 1) / sizeof(vf));
+}
+template <class T>
+T* zeros(Scratch& scratch, size_t count) {
+  T* result = take<T>(scratch, count);
+  std::fill_n(result, count, T{});
+  return result;
+}
 
 // Calls task(i, scratch) for i in [0, tasks), in any order, on several threads where that is worth it.
 template <class F>
