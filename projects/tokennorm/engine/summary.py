@@ -85,7 +85,7 @@ def describe_data(dataset: Any, loader: Any) -> str:
     files = first.get('ann_file') or first.get('split') or first.get('data_prefix')  # classifiers have the last two
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
-    return f'{len(loader.dataset)} images, {len(classes)} classes ({place})'
+    return f'{len(loader.dataset)} images, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
 
 
 def _log_interval(runner: mmengine.runner.Runner) -> str:
