@@ -118,6 +118,7 @@ def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
         print('Could not import OneDL. Skipping OneDL datasets.')
         print('index created!')
         print('Done (t=0.03s)')
+        print('Loads checkpoint by local backend from path: a.pth')
         print('Could not import OneDL.', *argv)
 
     command(main)(['shown'])

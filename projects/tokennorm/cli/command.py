@@ -24,6 +24,7 @@ _format_warning = warnings.formatwarning
 _NOISE = (  # what upstream libraries print, and users cannot act on
     'Could not import OneDL',  # mmdet 3.5.1, mmpretrain and mmseg when they are imported
     *('loading annotations into memory...', 'Done (t=', 'creating index...', 'index created!'),  # pycocotools, per file
+    'Loads checkpoint by ',  # mmengine, before its log line with the same path
 )
 
 
