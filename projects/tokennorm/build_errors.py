@@ -47,10 +47,11 @@ def _text(error: Exception, registry: Registry, cfg: Any) -> str:
 
 def _did_you_mean(kind: str, registry: Registry) -> str:
     """The same name in another scope, or the nearest name in any."""
-    children = (registry.parent or registry).children
-    names = [f'{scope}.{name}' for scope, child in children.items() for name in child.module_dict]
+    root = registry.parent or registry
+    names = [f'{scope}.{name}' for scope, child in root.children.items() for name in child.module_dict]
     same = [name for name in names if name.rpartition('.')[2] == kind]
-    return f' (did you mean {same[0]}?)' if same else did_you_mean(kind, [*registry.module_dict, *names])
+    known = [*registry.module_dict, *root.module_dict, *names]
+    return f' (did you mean {same[0]}?)' if same else did_you_mean(kind, known)
 
 
 @contextmanager
