@@ -13,9 +13,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from tokennorm.datasets.synthetic.make_once import make_once
 from tokennorm.datasets.synthetic.painting import paint
-from tokennorm.datasets.synthetic.shapes import CLASSES, SPLITS, Settings, random_shape
+from tokennorm.datasets.synthetic.shapes import CLASSES, SPLITS, Settings, make_once, random_shape
 
 SURFACES = ('plain', 'stripes', 'speckle')
 SHAPE_CLASSES = tuple(f'{outline}-{surface}' for outline in CLASSES for surface in SURFACES)
