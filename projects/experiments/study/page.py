@@ -181,7 +181,8 @@ class Pages:
                 continue
             cells = [title, f'{difference.mean:+.2f}', self._interval(difference), _covers(difference)]
             cells += [', '.join(f'{value:+.2f}' for value in difference.values)]
-            rows.append(_row([*cells, 'no test with one seed' if p is None else f'{p:.3f}']))
+            test = 'no test with one seed' if p is None else '< 0.001' if p < 0.001 else f'{p:.3f}'
+            rows.append(_row([*cells, test]))
         return rows
 
     def advice(self, study: str) -> list[str]:
