@@ -44,6 +44,20 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
         assert part['categories'] == [dict(id=1, name='cell')]
 
 
+@pytest.mark.parametrize('left_out', [(), ('id', 'area', 'iscrowd')], ids=['Label Studio', 'labelformat'])
+def test_annotations_of_other_programs_are_completed(left_out, whole):
+    content = json.loads(whole.read_text())
+    expected = {(a['image_id'], *a['bbox'], a['area'], a['iscrowd']) for a in content['annotations']}
+    for one in content['annotations']:
+        one['id'] -= 1
+        for key in left_out:
+            del one[key]
+    whole.write_text(json.dumps(content))
+    found = [one for part in split(whole).values() for one in part['annotations']]
+    assert sorted(one['id'] for one in found) == list(range(1, 31))
+    assert {(a['image_id'], *a['bbox'], a['area'], a['iscrowd']) for a in found} == expected
+
+
 def test_the_seed_decides(whole):
     def val_of(seed):
         part = split(whole, '--val', 0.5, '--seed', seed)['val']

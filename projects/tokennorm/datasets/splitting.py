@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     if not path.exists():
         raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
-        return dict(train=CocoSplit(path.name, path, path.parent, read_coco_file(path)))
+        return dict(train=CocoSplit(path.name, path, path.parent, _completed(read_coco_file(path))))
     splits = convert_folder(path)
     if not splits or 'train' not in splits:
         raise FileNotFoundError(
@@ -52,6 +53,22 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     for name, path in files.items():
         path.write_text(json.dumps(contents[name]))
     return files
+
+
+def _completed(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns annotations with what other programs leave out.
+
+    Label Studio counts ids from 0; labelformat writes neither ids nor areas.
+    """
+    annotations = content['annotations']
+    if all(one.get('id') for one in annotations):
+        return content
+    completed = []
+    for i, one in enumerate(annotations, start=1):
+        box = one.get('bbox')
+        numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(value, int | float) for value in box)
+        completed.append({'iscrowd': 0, 'area': box[2] * box[3] if numbers else None, **one, 'id': i})
+    return {**content, 'annotations': completed}
 
 
 def _relative_to(split: CocoSplit, root: Path) -> CocoSplit:

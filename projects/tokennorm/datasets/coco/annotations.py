@@ -112,7 +112,8 @@ def inspect_boxes(split: CocoSplit, found: Inspection) -> None:
         )
     if split.name != 'train' and any(annotation['id'] == 0 for annotation in annotations):
         found.errors.append(
-            f'{split.name}: an annotation has the id 0, which the evaluation takes for no match; count from 1'
+            f'{split.name}: an annotation has the id 0, which the evaluation takes for no match; count from 1, as '
+            '`tokennorm split` does'
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not objects:
