@@ -1,6 +1,5 @@
 """Builds mmengine's runner of a config after checking what breaks most often."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.messages import is_first_process, user_errors
+from tokennorm.messages import user_errors
 from tokennorm.output_dir import make_output_dir
 
 
@@ -57,7 +56,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         _forget_visualizer(cfg)
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
-    if 'train' in splits and cfg.get('resume') and is_first_process():
+    if 'train' in splits and cfg.get('resume'):
         _write_config_that_does_not_resume(runner, load_from, init_cfg)
     model = unwrapped(runner.model)
     with user_errors(ValueError):
@@ -83,11 +82,10 @@ def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, in
 
     The arguments are the initial weights of the first run.
     """
-    cfg = copy.deepcopy(runner.cfg)
-    cfg.resume, cfg.load_from = False, load_from
+    runner.cfg.resume, runner.cfg.load_from = False, load_from
     if init_cfg is not None:
-        cfg.model.backbone.init_cfg = init_cfg
-    cfg.dump(Path(runner.work_dir, Path(cfg.filename).name))
+        runner.cfg.model.backbone.init_cfg = init_cfg
+    runner.dump_config()
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
