@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <new>
@@ -80,7 +81,7 @@ struct Axis {
     weight.assign(taps, vf{});
     for (int lane = 0; lane < lanes; ++lane) {
       const int head = (first + lane) / head_dim;
-      const bool same_head = lane && (first + lane - 1) / head_dim == head;
+      const bool same_head = lane && (first + lane) % head_dim;
       for (int j = 0; j < taps; ++j) {
         const double d = low + j, a1 = position[3 * head], a = position[3 * head + linear];
         weight[j][lane] = same_head ? weight[j][lane - 1] : (float)std::exp(a1 * d * d + a * d);
@@ -98,12 +99,13 @@ struct Axis {
 
 struct Block {  // of channels [first, first + lanes)
   int first, lanes;
-  Axis y, x;
+  const Axis &y, &x;
   vf weight, bias, mean_own, var_own, mean_inter, var_inter;  // lambda, and 1 - lambda without cancellation
 };
 
 struct Grid {  // of images of one size; windows: rows x columns
   int height, width, rows, columns;
+  std::deque<Axis> axes;  // y and x in turn; blocks inside one head share theirs
   std::vector<Block> blocks;
 
   Grid(const Call& c, int height, int width)
@@ -113,11 +115,16 @@ struct Grid {  // of images of one size; windows: rows x columns
       const int lanes = std::min<int64_t>(V, c.channels - first);
       const auto sigmoid = [&](const float* logit, float sign) {  // of heads without a logit, lambda = 1
         vf result = splat(sign > 0);
-        for (int i = 0; logit && i < lanes; ++i) result[i] = 1 / (1 + std::exp(-sign * logit[(first + i) / head_dim]));
+        for (int i = 0; logit && i < lanes; ++i) {
+          const bool same_head = i && (first + i) % head_dim;
+          result[i] = same_head ? result[i - 1] : 1 / (1 + std::exp(-sign * logit[(first + i) / head_dim]));
+        }
         return result;
       };
-      blocks.push_back({first, lanes, Axis(c.position, 2, first, lanes, head_dim, rows),
-                        Axis(c.position, 1, first, lanes, head_dim, columns), load(c.weight + first, lanes),
+      const bool shares = first && lanes == V && (first - V) / head_dim == (first + V - 1) / head_dim;
+      if (!shares) axes.emplace_back(c.position, 2, first, lanes, head_dim, rows);
+      if (!shares) axes.emplace_back(c.position, 1, first, lanes, head_dim, columns);
+      blocks.push_back({first, lanes, axes[axes.size() - 2], axes.back(), load(c.weight + first, lanes),
                         load(c.bias + first, lanes), sigmoid(c.mean_logit, 1), sigmoid(c.var_logit, 1),
                         sigmoid(c.mean_logit, -1), sigmoid(c.var_logit, -1)});
     }
