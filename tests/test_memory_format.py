@@ -7,6 +7,7 @@ from mmcv.ops import roi_align
 from mmdet.models.necks import FPN
 
 from tests.helpers.compare import assert_near
+from tests.helpers.timm_models import SWIN_ARGS
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.necks import SimpleFeaturePyramid
 
@@ -18,8 +19,8 @@ BACKBONES = {
     'Swin': (lambda: Swin(PYRAMID), [8, 16]),
     'ViT': (lambda: ViT(dict(embed_dims=16, depth=1, num_heads=2, mlp_ratio=1)), [16]),
     'timm': (
-        lambda: TimmBackbone('swin_tiny_patch4_window7_224', out_indices=(0,), timm_args=dict(strict_img_size=False)),
-        [96],
+        lambda: TimmBackbone('swin_tiny_patch4_window7_224', out_indices=(0,), timm_args=SWIN_ARGS),
+        [16],
     ),
 }
 
