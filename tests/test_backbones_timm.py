@@ -173,9 +173,10 @@ def test_trial_weights_load_from_their_package():
 
 def test_weights_of_another_model_raise(tmp_path):
     _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
-    for name in ('vit_small_patch16_dinov3', 'swin_tiny_patch4_window7_224', 'convnext_atto'):
+    convnext = dict(depths=(1,) * 4, dims=(8,) * 4)
+    for name, args in zip(('vit_small_patch16_dinov3', 'convnext_atto'), (TWO_BLOCKS, convnext), strict=True):
         with pytest.raises(CheckpointError, match=r'resnet\.pth: .*Set model_name to the model') as error:
-            TimmBackbone(name, init_cfg=init_cfg).init_weights()
+            TimmBackbone(name, timm_args=args, init_cfg=init_cfg).init_weights()
         assert '\n' not in str(error.value)
 
 
