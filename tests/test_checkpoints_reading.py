@@ -186,8 +186,9 @@ def test_a_text_file_is_not_a_checkpoint(tmp_path):
     for content, kind in (
         (b'hello', r"empty, or begins with b'hello'"),
         (b'', 'empty'),
-        (b'<!doctype html>', r"empty, or begins with b'<!doctype html>'"),
-        (b'version https://git-lfs.github.com/spec/v1', r"empty, or begins with b'version https://git-lfs"),
+        (b'\xff\xd8\xff\xe0 of a camera', 'a JPEG image'),
+        (b'<!doctype html>', 'HTML or XML'),
+        (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
         (bytes(range(200, 240)), 'empty, or begins with'),
         (b'\x80\x02' + bytes(range(27, 60)), 'cut off, damaged'),
     ):

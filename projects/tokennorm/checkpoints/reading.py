@@ -25,6 +25,12 @@ from tokennorm.published import PUBLISHED
 StateDict = dict[str, Tensor]
 TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
 _CODE = ('GLOBAL', 'unrecognized function', 'Can only')  # in torch's errors about content that is not plain data
+_FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
+    b'\xff\xd8\xff': 'a JPEG image',
+    b'\x89PNG': 'a PNG image',
+    b'<': 'HTML or XML, such as the page of a failed download',
+    b'version https://git-lfs': 'a pointer of Git LFS; `git lfs pull` gets the file',
+}
 
 
 class CheckpointError(RuntimeError):
@@ -122,7 +128,8 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     with path.open('rb') as file:
         first = file.read(24)
     if not first.startswith((b'PK', b'\x80')):  # torch's formats: a zip archive, pickles
-        raise CheckpointError(f'{found} is not a checkpoint: it is empty, or begins with {first!r}')
+        kind = next((kind for start, kind in _FOREIGN.items() if first.startswith(start)), None)
+        raise CheckpointError(f'{found} is not a checkpoint: it is {kind or f"empty, or begins with {first[:8]!r}"}')
     trusted = _is_trusted(found)
     try:
         with torch.serialization.safe_globals([] if trusted else STAND_INS):
