@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
@@ -68,5 +69,5 @@ def test_a_config_may_have_no_scope(tmp_path):
     """As mmengine has it for configs in pure Python, whose types are classes."""
     cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
     cfg.default_scope = None
-    cfg.model.type = toys.ToyModel
+    cfg.model.type, cfg.visualizer = toys.ToyModel, dict(type=Visualizer, name='visualizer')
     assert isinstance(build_runner(cfg, ('train', 'val')).model, toys.ToyModel)

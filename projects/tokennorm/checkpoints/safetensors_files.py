@@ -65,7 +65,7 @@ def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         meta = json.loads(metadata['meta'])
         dataset_meta = meta.pop('dataset_meta', {})
-        if 'palette' in dataset_meta:  # mmdet draws with tuples only
+        if isinstance(dataset_meta.get('palette'), list):  # may be a name; mmdet draws with tuples only
             dataset_meta['palette'] = [tuple(color) for color in dataset_meta['palette']]
         if 'classes' in metadata:
             dataset_meta['classes'] = tuple(json.loads(metadata['classes']))

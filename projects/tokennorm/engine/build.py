@@ -5,7 +5,8 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.registry import RUNNERS, VISUALIZERS, init_default_scope
+from mmengine.registry import RUNNERS, init_default_scope
+from mmengine.visualization import Visualizer
 from torch import Tensor
 
 from tokennorm.build_errors import build_errors
@@ -15,7 +16,14 @@ from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
 from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.config_tree import model_of
-from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_runner_type, check_strides
+from tokennorm.engine.checks import (
+    check_classes,
+    check_config_data,
+    check_neck,
+    check_optimizer,
+    check_runner_type,
+    check_strides,
+)
 from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
@@ -53,7 +61,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-        _forget_visualizer(cfg)
+        _forget_visualizer((cfg.get('visualizer') or {}).get('name'))
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if 'train' in splits and cfg.get('resume'):
@@ -63,18 +71,19 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
+        check_optimizer(cfg.get('optim_wrapper'))
     runner.register_hook(DataErrorHook())
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)
     return runner
 
 
-def _forget_visualizer(cfg: Config) -> None:
+def _forget_visualizer(name: str | None) -> None:
     """Has Runner build a new visualizer: that of an earlier run in this process writes into that run's folder."""
-    visualizer = cfg.get('visualizer') or {}
-    if 'name' in visualizer:
-        with VISUALIZERS.switch_scope_and_registry(None) as visualizers:
-            visualizers.get(visualizer['type'])._instance_dict.pop(visualizer['name'], None)
+    kinds = [Visualizer]
+    for kind in kinds:
+        kind._instance_dict.pop(name, None)
+        kinds += kind.__subclasses__()
 
 
 def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, init_cfg: Any) -> None:

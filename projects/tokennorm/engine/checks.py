@@ -9,11 +9,13 @@ import torch
 from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
+from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.config_tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
+from tokennorm.messages import did_you_mean
 from tokennorm.registry import type_name
 
 
@@ -179,3 +181,11 @@ def check_runner_type(cfg: Mapping[str, Any]) -> None:
     for kind in (wrapper, cfg.get('runner_type')):
         if str(kind).endswith(('FullyShardedDataParallel', 'FlexibleRunner')):
             raise ValueError(f'{kind} is not supported: its checkpoints are unreliable; use DistributedDataParallel')
+
+
+def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
+    """Checks that the optimizer exists: mmengine does not name the missing one."""
+    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
+    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+        known = [name for name in OPTIMIZERS.module_dict if isinstance(name, str)]
+        raise ValueError(f'type={kind!r}: there is no such optimizer{did_you_mean(kind, known)}')
