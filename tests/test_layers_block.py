@@ -56,6 +56,14 @@ def test_norms_after_layers_leave_padding_out():
     assert_near('tokens', block(x, torch.tensor([[4, 5]]))[:, :4, :5], block(x[:, :4, :5]))
 
 
+def test_stochastic_depth_drops_the_norms_after_layers_too():
+    block = Block(partial(LayerNorm, 8), nn.Identity(), nn.Identity(), 0.5, 'peri')
+    for p in block.parameters():
+        nn.init.ones_(p)
+    out = block(torch.zeros(64, 1, 1, 8))  # a branch that is kept adds 2: its bias of 1 over a rate of 0.5
+    assert out.unique().tolist() == [0, 2, 4]
+
+
 def test_other_placements_are_refused():
     with pytest.raises(ValueError, match="norm_placement='post' must be 'pre' or 'peri'"):
         BACKBONES['PVT'](norm_placement='post')
