@@ -23,8 +23,8 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
     """Replaces the pipeline of the test data by `tta_pipeline`, or by test images and their mirror images without one.
 
     Returns:
-        The model that merges the detections of an image, for `add_tta`: the config's `tta_model`, or mmdet's default,
-        which keeps at least as many detections per image as the detector; and a line that describes the views.
+        The model that merges the detections of an image, for `add_tta`: the config's `tta_model`, or mmdet's default.
+        It keeps at least as many detections per image as the detector. And a line that describes the views.
 
     Raises:
         UserError: for a classifier.
