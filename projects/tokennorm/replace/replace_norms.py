@@ -99,7 +99,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _of(name: str, value: Value | Mapping[str, Value]) -> Value | None:
+def _of(name: str, value: Value | Mapping[str, Value | None] | None) -> Value | None:
     """The value itself, or the value of the first pattern that matches the name."""
     if not isinstance(value, Mapping):
         return value
