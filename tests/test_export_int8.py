@@ -92,3 +92,4 @@ def test_the_bound_on_the_loss():
     assert (within.equal, beyond.equal) == (True, False)
     assert str(within).endswith('INT8 loses 0.5 AP, at most 1.0 AP')
     assert str(beyond).endswith('INT8 loses 2.0 AP, more than 1.0 AP')
+    assert str(Comparison('bbox', 0.502, 0.5, 8, 0.01)).endswith('INT8 gains 0.2 AP')

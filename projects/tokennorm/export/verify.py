@@ -41,6 +41,8 @@ class Comparison:
             lost = 100 * (self.pytorch - self.exported)
             bound = f'{100 * self.most_lost:.1f} AP'
             verdict = f'INT8 loses {lost:.1f} AP, ' + (f'at most {bound}' if self.equal else f'more than {bound}')
+            if lost < 0:
+                verdict = f'INT8 gains {-lost:.1f} AP'
         aps = f'exported {self.exported:.4f}, PyTorch {self.pytorch:.4f}'
         return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
 

@@ -1,7 +1,7 @@
 """Trains trial detectors from several initial weights on small datasets, and prints a table of their AP.
 
-    python projects/experiments/starts/run.py data/raccoon data/bccd --seeds 0 1 2
-    python projects/experiments/starts/run.py
+    python projects/experiments/initial_weights/run.py data/raccoon data/bccd --seeds 0 1 2
+    python projects/experiments/initial_weights/run.py
 
 The first command trains each run with `tokennorm.train`, as `tokennorm train --data DIR` does, and adds its result to
 results.json beside this file. It can be interrupted and rerun. The second one prints the table only.
@@ -22,7 +22,7 @@ from tokennorm.report.scalars import read_scalars
 
 RESULTS = Path(__file__).with_name('results.json')
 EPOCHS = 12
-STARTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
+WEIGHTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
     'PVT-mini, random': dict(model='mini', init='none'),
     'PVT-mini, LN': dict(model='mini', init='imagenet'),
     'PVT-mini, DTN': dict(model='mini', norm='dtn', init='imagenet'),
@@ -35,13 +35,15 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('data', nargs='*', type=Path, help='folders in COCO, YOLO or Pascal VOC format')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0])
-    parser.add_argument('--starts', nargs='+', choices=STARTS, default=list(STARTS), help='these initial weights only')
-    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/starts'))
+    parser.add_argument(
+        '--weights', nargs='+', choices=WEIGHTS, default=list(WEIGHTS), help='these initial weights only'
+    )
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/initial_weights'))
     args = parser.parse_args(argv)
     for seed in args.seeds:
         for data in args.data:
-            for start in args.starts:
-                run(data, start, seed, args.work_dir / f'{data.name}_{start}_{seed}'.replace(', ', '_'))
+            for weights in args.weights:
+                run(data, weights, seed, args.work_dir / f'{data.name}_{weights}_{seed}'.replace(', ', '_'))
     print(*table(read()), sep='\n')
 
 
@@ -50,19 +52,19 @@ def read() -> list[dict[str, Any]]:
     return json.loads(RESULTS.read_text('utf-8')) if RESULTS.is_file() else []
 
 
-def run(data: Path, start: str, seed: int, work_dir: Path) -> None:
+def run(data: Path, weights: str, seed: int, work_dir: Path) -> None:
     """Trains one run, from its latest checkpoint if it has one, unless it is finished.
 
     An interrupted run has no time, since only the time of this process is known.
     """
-    key = dict(data=data.name, start=start, seed=seed)
+    key = dict(data=data.name, weights=weights, seed=seed)
     if any(key.items() <= result.items() for result in read()):
         return
     is_new = not work_dir.exists()
     began = time.process_time()
     options = {'randomness.seed': seed}
     tokennorm.train(
-        data=data, epochs=EPOCHS, work_dir=work_dir, resume=True, workers=0, cfg_options=options, **STARTS[start]
+        data=data, epochs=EPOCHS, work_dir=work_dir, resume=True, workers=0, cfg_options=options, **WEIGHTS[weights]
     )
     seconds = round(time.process_time() - began) if is_new else None
     final = {name: values[EPOCHS] for name, values in read_scalars(work_dir).items() if EPOCHS in values}
@@ -76,11 +78,11 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[str]:
     results = list(results)
     rows = ['| data | initial weights | AP | AP50 | mask AP | seeds | minutes on one core |', '|---' * 7 + '|']
     for data in dict.fromkeys(result['data'] for result in results):
-        for start in STARTS:
-            own = [result for result in results if (result['data'], result['start']) == (data, start)]
+        for weights in WEIGHTS:
+            own = [result for result in results if (result['data'], result['weights']) == (data, weights)]
             if own:
                 metrics = [_cell(own, name, 100) for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP')]
-                cells = [data, start, *metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)]
+                cells = [data, weights, *metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)]
                 rows.append(f'| {" | ".join(cells)} |')
     return rows
 
