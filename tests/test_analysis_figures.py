@@ -242,4 +242,4 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):
             analyze(*arguments)
-    assert not (tmp_path / 'work_dirs').exists()
+    assert list((tmp_path / 'work_dirs').rglob('*.png')) == []

@@ -360,7 +360,7 @@ def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
 def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_shapes_dataset(tmp_path / 'data' / 'shapes', num_train=1, num_val=1, image_size=64)
-    with pytest.raises(SystemExit, match=r'error: data/shapes holds a dataset of other settings'):
+    with pytest.raises(SystemExit, match=r'error: data/shapes exists, and is not a dataset of these settings'):
         tool('demo')(['--control'])
 
 

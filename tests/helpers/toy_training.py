@@ -4,6 +4,7 @@ import gc
 import itertools
 import random
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def train(work_dir, resume=False, prepare=None, **settings):
     if prepare is not None:
         prepare(cfg)
     if resume:
-        latest = newest_checkpoint(work_dir)
+        latest = newest_checkpoint(Path(work_dir))
         cfg.resume, cfg.load_from = latest is not None, latest and str(latest)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
