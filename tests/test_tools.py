@@ -238,7 +238,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
     printed = capsys.readouterr()
     assert f'Checkpoint: {checkpoint} (epoch ' in printed.out
     assert 'Failed to search registry' not in printed.out + printed.err
-    assert '--thresholds best keeps detections from the scores on' in printed.out  # the run has a thresholds.json
+    assert '--thresholds best applies the score thresholds' in printed.out  # the run has a thresholds.json
     coco = COCO('out/detections.json')
     inferencer = DetInferencer(CONFIG, str(checkpoint), device='cpu', show_progress=False)
     inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=5)

@@ -28,8 +28,8 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
         return str(config_of(folder)), str(checkpoint or folder)
     if checkpoint is None:
         raise FileNotFoundError(
-            f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}; '
-            'a config needs a checkpoint after it, a checkpoint its config or work directory before it'
+            f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}. '
+            'After a config, name a checkpoint; before a checkpoint, name its config or work directory'
         )
     return str(name), str(checkpoint)
 

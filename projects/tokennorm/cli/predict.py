@@ -141,7 +141,7 @@ def main(argv: list[str]) -> None:
     counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
     print(f'\n{args.out}: detections.json ({counts}){drawn}')
     if args.thresholds is None and Path(args.checkpoint).with_name(NAME).is_file():
-        print('--thresholds best keeps detections from the scores on that the training run recommends')
+        print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
     if interrupted and source.count:
         raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
     if unread:

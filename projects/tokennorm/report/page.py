@@ -44,7 +44,7 @@ class Source:
     cfg: Config | None = None  # config of the detector
     checkpoint: str | None = None  # where the weights come from
     # command line that the page names; default: that of this process
-    command: str = field(default_factory=lambda: shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+    command: str = field(default_factory=lambda: shlex.join([Path(sys.argv[0]).name.split()[0], *sys.argv[1:]]))
     max_detections: int = 100  # AP counts this number of detections per image and class
 
 
