@@ -64,7 +64,7 @@ def test_help_has_examples_of_existing_options(name, capsys):
 
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, '-m', 'tokennorm', '--version'], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith('tokennorm 0.')
+    assert done.stdout.startswith('tokennorm 1.')
 
 
 @command

@@ -39,7 +39,7 @@ def test_published_detector_by_name():
 def test_config_needs_a_checkpoint(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'did you mean retinanet_pvt-t\?'):
         detector_files('retinanet_pvtt')
-    with pytest.raises(FileNotFoundError, match='a config needs a checkpoint after it'):
+    with pytest.raises(FileNotFoundError, match='After a config, name a checkpoint'):
         detector_files(CONFIG)
     with pytest.raises(FileNotFoundError, match=r'no config \(\*.py\)'):
         config_of(tmp_path)
@@ -54,5 +54,5 @@ def test_predict_takes_a_detector_and_paths(work_dir):
     one = str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth')
     args = predict_args([str(work_dir), one, 'a.jpg'])
     assert (args.checkpoint, args.path) == (one, ['a.jpg'])
-    with pytest.raises(UserError, match='a config needs a checkpoint'):
+    with pytest.raises(UserError, match='After a config, name a checkpoint'):
         predict_args([CONFIG, 'a.jpg'])
