@@ -1,8 +1,8 @@
 """Six norms in the blocks of PVT-mini, on the whole of Tiny ImageNet: 200 classes, 99,998 / 10,000 images, 4 epochs.
 
 This plan was written before the first run of RMSNorm, DyT, Derf and PRepBN. LN and DTN are the runs of evidence.py.
-Every arm changes `token_norm_cfg` only, as DTN does: the other norms stay LN. All have LN's learning rate of 1e-3 (which
-was also DTN's best), not one of their own. DyT and Derf begin with alpha = 0.5, as published. PRepBN's weight of
+Every arm changes `token_norm_cfg` only, as DTN does: the other norms stay LN. All have LN's learning rate of 1e-3 (also
+DTN's best), not one of their own. DyT and Derf begin with alpha = 0.5, as published. PRepBN's weight of
 LayerNorm falls to zero in 2,500 of 3,128 iterations: 0.8 of the schedule, as published for 300 epochs of ImageNet.
 
 Seed 10 first. A norm within a point of LN is trained with seeds 11 and 12 too. Data and terms: see evidence.py.
