@@ -61,7 +61,7 @@ def package(monkeypatch):
     [
         (True, False, 'retinanet_pvtv2-b2_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7_fpn_1x_coco'),
         (False, True, 'retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
-        (False, False, 'retinanet_pvt-mini_fpn', 'mask-rcnn_pvt-mini_fpn'),
+        (False, False, 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini-dtn_fpn'),
     ],
 )
 def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu, is_there, for_boxes, for_masks):
@@ -76,7 +76,21 @@ def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu,
 def test_masks_must_be_in_every_split(tmp_path):
     make_shapes_dataset(tmp_path, num_train=4, num_val=2)
     edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
-    assert choose_config(str(tmp_path), 'mini')[0] == 'retinanet_pvt-mini_fpn'
+    assert choose_config(str(tmp_path), 'pvt-t')[0] == 'retinanet_pvt-t_fpn_1x_coco'
+
+
+def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
+    package(False)
+    for norm, variant in ((None, '-dtn'), ('dtn', '-dtn'), ('ln', '')):
+        for model in (None, 'mini'):
+            name, reason = choose_config(boxes, model, norm)
+            assert name == f'retinanet_pvt-mini{variant}_fpn'
+            assert ('--norm ln chooses LayerNorm' in reason) == (norm is None)
+    assert choose_config(boxes, 'mini', stem='plain')[0] == 'retinanet_pvt-mini-dtn_fpn'
+    assert choose_config(boxes, 'swin-t')[0] == 'retinanet_swin-t-p4-w7_fpn_1x_coco'
+    cfg = read('retinanet_pvt-mini-dtn_fpn')
+    assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]  # the same model, also without its weights
+    assert (cfg.model.backbone.init_cfg, cfg.model.backbone.token_norm_cfg.type) == (None, 'DTN')
 
 
 def test_norm_and_stem_choose_a_variant(boxes, masks, package):

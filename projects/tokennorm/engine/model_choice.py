@@ -14,24 +14,30 @@ _SUFFIX = {('ln', 'plain'): '', ('dtn', 'plain'): '-dtn', ('ln', 'dpn'): '-dpn',
 
 
 def choose_config(
-    data: str, model: str | None = None, norm: str = 'ln', stem: str = 'plain', has_gpu: bool = False
+    data: str, model: str | None = None, norm: str | None = None, stem: str | None = None, has_gpu: bool = False
 ) -> tuple[str, str]:
     """Returns the name of a config for a dataset in COCO, YOLO or Pascal VOC format, and the reason in one line.
 
     Mask R-CNN is chosen if all objects have masks. Without a `model`, a key of `MODEL_NAMES`, it is PVTv2-B2 (boxes) or
     Swin-T (masks) on a GPU, and the trial model, EfficientNet-Lite0, on a CPU. Without the package of its weights this
-    is PVT-mini.
+    is PVT-mini. PVT-mini has DTN unless LayerNorm is asked for: with DTN its pretrained weights gain AP
+    (docs/study/pretrain_and_detect.md). The other models have LayerNorm.
     """
     with user_errors(FileNotFoundError, ValueError, OSError):
         masks = has_masks(split.content for split in find_splits(data, ('train',)).values())
     objects = 'masks' if masks else 'boxes'
     reason = f'the data has {objects}'
+    stem = stem or 'plain'
     if model is None:
         with user_errors(ValueError):
-            model, why = _by_hardware(masks, norm != 'ln' or stem != 'plain', has_gpu)
+            model, why = _by_hardware(masks, norm == 'dtn' or stem == 'dpn', has_gpu)
         reason += f', and {why}'
+    if norm is None and (model, stem) == ('mini', 'plain'):
+        norm = 'dtn'
+        reason += '. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
+    norm = norm or 'ln'
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
-        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini with --norm dtn')
+        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
     known = {path.stem for path in config_files()}
     name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
     if name not in known:

@@ -85,7 +85,7 @@ def train(
             for a classifier. With it the learning rate follows the total batch, the
             warm-up is short, training validates at least ten times, and images are not enlarged more than twofold.
         model: A key of `argument_checks.MODEL_NAMES`, where no config is named.
-        norm: 'ln' (default) or 'dtn', where no config is named.
+        norm: 'ln' or 'dtn', where no config is named; default: 'dtn' for PVT-mini, 'ln' for the other models.
         stem: 'plain' (default) or 'dpn', where no config is named.
         init: Initial weights: 'coco' is mmdet's published detector, 'imagenet' the backbone that the config names,
             'none' a random initialization; or a file, a URL or a work directory, of a detector or of a backbone. With
@@ -117,7 +117,7 @@ def train(
     options = dict(cfg_options or {})
     own_data = data is not None
     if config is None:
-        config, reason = choose_config(str(data), model, norm or 'ln', stem or 'plain', torch.cuda.is_available())
+        config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
     base_batch = 0  # total batch that the config's learning rate is for
     initial_weights: list[str] = []
