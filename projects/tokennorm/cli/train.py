@@ -23,7 +23,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    model.add_argument('--norm', choices=NORMS, help='without a config: LayerNorm or DTN; default: dtn for mini, else ln')
+    model.add_argument('--norm', choices=NORMS, help='without a config: ln or dtn; default: dtn for mini, else ln')
     model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
     model.add_argument(
         '--init',
