@@ -132,6 +132,10 @@ CASES = [
     (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),
     (['compare', 'a', 'b'], 'a has no report.json; expected a work directory'),
     (['configs', 'retinanett'], 'did you mean retinanet'),
+    (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
+    ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
+    (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
+    (['analyze', 'lamda', 'x'], r'did you mean lambda\?'),
     (['trian'], "no subcommand 'trian' .did you mean train"),
 ]
 

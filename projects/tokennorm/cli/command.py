@@ -3,6 +3,7 @@
 import argparse
 import builtins
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tokennorm.environment import PACKAGES, require_mmcv_ops
-from tokennorm.messages import UserError
+from tokennorm.messages import UserError, did_you_mean
 
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
@@ -46,6 +47,10 @@ class Parser(argparse.ArgumentParser):
         return groups[title]
 
     def error(self, message: str) -> NoReturn:
+        if wrong := re.match(r'unrecognized arguments: (--[\w-]+)', message):
+            message += did_you_mean(wrong[1], re.findall(r'--[\w-]+', self.format_usage()), 0.75)
+        elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
         self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
 
 
