@@ -166,21 +166,24 @@ def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeyp
             training.train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
         torch.save(dict(state_dict={}, optimizer={}), tmp_path / 'epoch_1.pth')
     options = {'model.backbone.init_cfg': None}
+    printed = capsys.readouterr().out
     with pytest.raises(UserError, match=r'earlier training run, the latest of which is epoch_1.pth. --resume'):
         training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
+    assert capsys.readouterr().out == ''  # at once, before the data is inspected
     with pytest.raises(UserError, match='enough'):
         training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path / 'new', cfg_options=options)
     url = PUBLISHED['retinanet_pvt-t'].url
     assert seen == [(False, url), ('auto', url), (False, None)]
-    assert capsys.readouterr().out.count('Initial weights: ') == 1
+    assert (printed + capsys.readouterr().out).count('Initial weights: ') == 1
 
 
-def test_wrong_weights_and_precision_are_user_errors(boxes, tmp_path):
+def test_wrong_weights_and_precision_are_user_errors(boxes, tmp_path, capsys):
     tmp_path.joinpath('broken.pth').write_text('text')
-    cases = (dict(init=tmp_path / 'broken.pth'), 'not a checkpoint'), (dict(amp='fp8'), 'bf16, fp16')
-    for arguments, message in cases:
+    cases = (dict(init=tmp_path / 'broken.pth'), 'not a checkpoint', False), (dict(amp='fp8'), 'bf16, fp16', True)
+    for arguments, message, inspects in cases:
         with pytest.raises(UserError, match=message):
             training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, **arguments)
+        assert bool(capsys.readouterr().out) == inspects
 
 
 def test_init_takes_a_detector_or_a_backbone(tmp_path):

@@ -26,12 +26,13 @@ def load_config(
     launcher: str = 'none',
     local_rank: int = 0,
     needed: tuple[str, ...] = ('train', 'val'),
+    check: Callable[[Config], None] | None = None,
     adjust: Callable[[Config], None] | None = None,
 ) -> Config:
     """Returns a config with its data, options and work directory.
 
-    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have; `adjust` changes the
-    config before `cfg_options` do.
+    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have. `check` gets the config
+    before the data is read, which may take a minute; `adjust` changes it before `cfg_options` do.
 
     Raises:
         UserError: with what to do, if the config is not found or cannot be read, an option does not fit it, or the
@@ -42,9 +43,15 @@ def load_config(
     with user_errors(ValueError):
         model_of(cfg)
     cfg.launcher = launcher
-    check_options(cfg, cfg_options)  # before the data is read, which may take a minute
-    if work_dir is not None and 'work_dir' in (cfg_options or {}):
-        raise UserError(f'--work-dir {work_dir} and --cfg-options work_dir={cfg_options["work_dir"]}: leave out one')
+    options = dict(cfg_options or {})
+    check_options(cfg, options)
+    if work_dir is not None and 'work_dir' in options:
+        raise UserError(f'--work-dir {work_dir} and --cfg-options work_dir={options["work_dir"]}: leave out one')
+    chosen = work_dir or options.get('work_dir') or cfg.get('work_dir')
+    cfg.work_dir = str(chosen or Path('work_dirs') / Path(cfg.filename).stem)
+    if check is not None:
+        with user_errors(ValueError):
+            check(cfg)
     if data is not None:
         use_data_folder(cfg, str(data), needed, image_size, fit_images='train' in needed)
     if is_classifier(cfg):
@@ -55,14 +62,10 @@ def load_config(
     with user_errors(ValueError):
         if adjust is not None:
             adjust(cfg)
-        merge_options(cfg, cfg_options or {})
+        merge_options(cfg, options)
         model_of(cfg)
     if cfg.default_hooks.non_finite is None:
         del cfg.default_hooks['non_finite']
-    if work_dir is not None:
-        cfg.work_dir = str(work_dir)
-    elif cfg.get('work_dir') is None:
-        cfg.work_dir = str(Path('work_dirs') / Path(cfg.filename).stem)
     return cfg
 
 

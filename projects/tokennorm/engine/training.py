@@ -122,6 +122,13 @@ def train(
     base_batch = 0  # total batch that the config's learning rate is for
     initial_weights: list[str] = []
 
+    def check(cfg: Config) -> None:
+        if not (resume or options.get('resume', cfg.get('resume'))):
+            _check_unused(cfg.work_dir)
+        if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
+            with user_errors(CheckpointError, OSError):
+                initial_weights.extend(use_initial_weights(cfg, init, own_data, options))
+
     def adjust(cfg: Config) -> None:
         nonlocal base_batch
         base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
@@ -140,9 +147,6 @@ def train(
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
-        if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
-            with user_errors(CheckpointError, OSError):
-                initial_weights.extend(use_initial_weights(cfg, init, own_data, options))
 
     cfg = load_config(
         config,
@@ -152,6 +156,7 @@ def train(
         cfg_options=options,
         launcher=launcher,
         local_rank=local_rank,
+        check=check,
         adjust=adjust,
     )
     with user_errors(ValueError):
@@ -174,8 +179,6 @@ def train(
     else:
         print_once(*initial_weights)
     with locked_work_dir(cfg.work_dir):
-        if not cfg.get('resume'):
-            _check_unused(cfg.work_dir)
         runner = build_runner(cfg, splits=('train', 'val'))
         _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
         last = _LastMetrics()
