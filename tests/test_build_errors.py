@@ -33,7 +33,6 @@ MISTAKES = {
     'model.neck.num_outs=1': r'FPN: failed at `assert num_outs >= self.num_ins - start_level`',
     'default_hooks.logger.type=Logger': r"type='Logger': there is no such hook \(did you mean LoggerHook\?\)",
     'default_hooks.mine.interval=1': r"a hook without a type in the config: {'interval': 1}",
-    'default_hooks.non_finite.max_occurrences=0': r'NonFiniteHook: max_occurrences=0 must be',
     'optim_wrapper.optimizer.type=AdamV': r"type='AdamV': there is no such optimizer \(did you mean",
     'trian_cfg.max_epochs=1': r'--cfg-options: trian_cfg.max_epochs: .* no trian_cfg \(did you mean train_cfg\?\)',
     'train_cfg.max_epoch=1': r"EpochBasedTrainLoop has no argument 'max_epoch' \(did you mean max_epochs\?\)",

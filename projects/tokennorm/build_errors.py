@@ -10,19 +10,26 @@ from mmengine.registry import Registry
 from tokennorm.builder import check_arguments
 from tokennorm.messages import UserError, did_you_mean
 
-_BUILT = '_tokennorm_built'  # attribute of an error: registry and arguments of the innermost part that was being built
-
 
 @contextmanager
 def build_errors() -> Iterator[None]:
     """Turns errors of parts of a config that cannot be built into a `UserError` with the class. Others pass."""
     try:
-        with _noted_builds():
-            yield
+        yield
     except (ValueError, TypeError, KeyError, AssertionError) as error:
-        if not hasattr(error, _BUILT):
+        if (build := _innermost_build(error)) is None:
             raise
-        raise UserError(_text(error, *getattr(error, _BUILT))) from error
+        raise UserError(_text(error, *build)) from error
+
+
+def _innermost_build(error: Exception) -> tuple[Registry, Any] | None:
+    """The registry and the arguments of the last `Registry.build` that an error has left; mmengine names neither."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is Registry.build.__code__]
+    if not frames:
+        return None
+    call = frames[-1].f_locals
+    defaults = call['kwargs'].get('default_args') or next(iter(call['args']), None) or {}
+    return call['self'], {**defaults, **call['cfg']} if isinstance(call['cfg'], dict) else call['cfg']
 
 
 def _text(error: Exception, registry: Registry, cfg: Any) -> str:
@@ -52,27 +59,3 @@ def _did_you_mean(kind: str, registry: Registry) -> str:
     same = [name for name in names if name.rpartition('.')[2] == kind]
     known = [*registry.module_dict, *root.module_dict, *names]
     return f' (did you mean {same[0]}?)' if same else did_you_mean(kind, known)
-
-
-@contextmanager
-def _noted_builds() -> Iterator[None]:
-    """Inside, an error that passes `Registry.build` has the innermost registry and arguments in `_BUILT`.
-
-    mmengine 0.10.12 has no hook for that, and its own messages name neither.
-    """
-    original = Registry.build
-
-    def build(self: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, cfg, *args, **kwargs)
-        except Exception as error:
-            if not hasattr(error, _BUILT):
-                defaults = kwargs.get('default_args') or (args[0] if args else None) or {}
-                setattr(error, _BUILT, (self, {**defaults, **cfg} if isinstance(cfg, dict) else cfg))
-            raise
-
-    Registry.build = build
-    try:
-        yield
-    finally:
-        Registry.build = original

@@ -36,10 +36,24 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 class AtomicBackend(LocalBackend):
-    """mmengine's files on a local disk, with `put` in one step: `backend_args=dict(backend='tokennorm.atomic')`."""
+    """mmengine's files on a local disk (`backend_args=dict(backend='tokennorm.atomic', outdated=[])`).
+
+    `put` writes in one step, and then removes the files that `remove` named since the last one, in the same directory
+    only: a checkpoint that was resumed from may name files of the directory that this one is a copy of.
+    """
+
+    def __init__(self, outdated: list[str]) -> None:
+        self.outdated = outdated  # one list for a run, since mmengine makes new backends
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         write_atomically(filepath, obj)
+        while self.outdated:
+            Path(filepath).with_name(Path(self.outdated.pop()).name).unlink(missing_ok=True)
+
+    def remove(self, filepath: str | Path) -> None:
+        self.outdated.append(str(filepath))
+
+    rmtree = remove  # checkpoints are files
 
 
 register_backend('tokennorm.atomic', AtomicBackend, force=True)

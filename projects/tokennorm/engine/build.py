@@ -6,7 +6,6 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS, init_default_scope
-from mmengine.visualization import Visualizer
 from torch import Tensor
 
 from tokennorm.build_errors import build_errors
@@ -61,7 +60,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-        _forget_visualizer((cfg.get('visualizer') or {}).get('name'))
+        if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
+            cfg.visualizer.pop('name', None)
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if 'train' in splits and cfg.get('resume'):
@@ -76,14 +76,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)
     return runner
-
-
-def _forget_visualizer(name: str | None) -> None:
-    """Has Runner build a new visualizer: that of an earlier run in this process writes into that run's folder."""
-    kinds = [Visualizer]
-    for kind in kinds:
-        kind._instance_dict.pop(name, None)
-        kinds += kind.__subclasses__()
 
 
 def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, init_cfg: Any) -> None:

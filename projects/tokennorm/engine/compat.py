@@ -2,35 +2,16 @@
 
 mmengine is onedl-mmengine 0.10.12 and mmdet is onedl-mmdetection 3.5.1. Some are elsewhere: the library may not import
 this package, so that `config_paths` has mmengine's table of packages and `checkpoints.in_mmengine` its checkpoint
-loaders, and `backbones.timm_backbone` has timm's.
+loaders, and `backbones.timm_backbone` has timm's. `hooks.checkpoint` extends a private method of mmengine's hook.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from mmengine.analysis import complexity_analysis
-from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from yapf.yapflib import yapf_api
-
-
-class CheckpointHook(_CheckpointHook):
-    """mmengine's hook, whose two private steps have public names (mmengine 0.10.12)."""
-
-    def save_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        """Writes the checkpoint of an epoch or an iteration, and removes those that it replaces."""
-        super()._save_checkpoint_with_step(runner, step, meta)
-
-    def save_best_of(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """Writes the best checkpoint, if the metrics are better."""
-        super()._save_best_checkpoint(runner, metrics)
-
-    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        self.save_step(runner, step, meta)
-
-    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        self.save_best_of(runner, metrics)
 
 
 def built_loops(runner: Runner) -> list[BaseLoop]:

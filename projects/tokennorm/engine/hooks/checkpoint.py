@@ -1,10 +1,10 @@
 """Checkpoints that survive a kill or a full disk, and hold everything that an exact resumption needs."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from mmengine.dist import is_main_process
+from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine import compat
@@ -15,7 +15,7 @@ from tokennorm.registry import HOOKS
 
 
 @HOOKS.register_module()
-class CheckpointHook(compat.CheckpointHook):
+class CheckpointHook(UpstreamCheckpointHook):
     """mmengine's hook with its arguments. It differs in these points:
 
     - It writes a checkpoint under a temporary name, renames it, and then removes the checkpoints that it replaces.
@@ -40,9 +40,8 @@ class CheckpointHook(compat.CheckpointHook):
         """Restores the state of a resumed run, and repeats a lost validation."""
         on_disk = '://' not in str(self.out_dir or runner.work_dir)
         if on_disk and self.backend_args is None and self.file_client_args is None:
-            self.backend_args = dict(backend='tokennorm.atomic')
+            self.backend_args = dict(backend='tokennorm.atomic', outdated=[])
         super().before_train(runner)
-        self.file_backend = _RemovesLater(self.file_backend, self.out_dir)
         if on_disk and is_main_process():
             for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
                 path.unlink(missing_ok=True)
@@ -72,7 +71,8 @@ class CheckpointHook(compat.CheckpointHook):
         set_random_state(self._random_state)
         self._random_state = None
 
-    def save_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        """Writes a checkpoint (private in mmengine 0.10.12). The state of all ranks is part of it."""
         epoch, begin = self._epoch_begin
         self._state = training_state(
             runner,
@@ -80,13 +80,8 @@ class CheckpointHook(compat.CheckpointHook):
             batches_of_epoch=meta['iter'] - begin if meta['epoch'] == epoch else 0,
             validated=self._random_state is not None,
         )
-        super().save_step(runner, step, meta)
+        super()._save_checkpoint_with_step(runner, step, meta)
         self._state = None
-        self.file_backend.remove_outdated()
-
-    def save_best_of(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        super().save_best_of(runner, metrics)
-        self.file_backend.remove_outdated()
 
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
@@ -98,26 +93,3 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     compat.decide_val_interval(loop)
     done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
     return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
-
-
-class _RemovesLater:
-    """A file backend of mmengine that postpones the removal of files, and removes files of one directory only.
-
-    A checkpoint that was resumed from may name files of the directory that this one is a copy of.
-    """
-
-    def __init__(self, backend: Any, folder: str) -> None:
-        self.backend, self.folder, self.outdated = backend, folder, []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.backend, name)
-
-    def remove(self, path: str) -> None:
-        self.outdated.append(self.backend.join_path(self.folder, os.path.basename(path)))
-
-    rmtree = remove  # this hook writes no folders
-
-    def remove_outdated(self) -> None:
-        while self.outdated:
-            if self.backend.isfile(path := self.outdated.pop()):
-                self.backend.remove(path)
