@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,7 +13,7 @@ from tests.full_disk import files_of_at_most
 from tests.helpers.cases import slow
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
-from tokennorm.export.runtime import Detector, ModelFileError, resize
+from tokennorm.export.runtime import Detector, ModelFileError
 from tokennorm.export.writing import write_openvino
 
 
@@ -59,7 +58,7 @@ def test_predict_with_a_file_writes_coco_json_and_drawings(model_file, images, t
 def test_predict_with_a_file_needs_neither_torch_nor_mmcv(model_file, images, tmp_path):
     code = (
         'import sys\n'
-        "sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'cv2']))\n"
+        "sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'PIL']))\n"
         'from tokennorm.cli.main import main\n'
         f"main(['predict', {str(model_file)!r}, {str(images)!r}, '--out', {str(tmp_path / 'out')!r}])"
     )
@@ -154,12 +153,3 @@ def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
     detector = Detector(tmp_path / 'm.xml', threads=1)
     assert detector.metadata == Detector(model_file).metadata
     np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])
-
-
-@pytest.mark.parametrize(
-    ('old', 'new'),
-    [((36, 36), (25, 25)), ((52, 69), (25, 34)), ((10, 13), (25, 33)), ((48, 64), (12, 16)), ((1, 1), (3, 2))],
-)
-def test_images_are_resized_as_by_opencv(old, new):
-    image = np.random.default_rng(0).integers(0, 256, (*old, 3), np.uint8)
-    np.testing.assert_array_equal(resize(image, new), cv2.resize(image, new[::-1]))
