@@ -100,6 +100,12 @@ def test_a_stem_is_as_the_backbone_has_it():
     [
         (dict(type='LN', eps=-1), 'norm_cfg: eps=-1 must be a number of at least 0'),
         (dict(type='DTN', eps='a'), "eps='a' must be a number"),
+        (dict(type='DTN', grid=12), 'grid=12'),
+        (dict(type='DTN', grid='row'), "'sequence'"),
+        (dict(type='DTN', form='code'), "'published'"),
+        (dict(type='DTN', init='warm'), "init='warm' must be 'paper', 'layer_norm' or a number between 0 and 1"),
+        (dict(type='DTN', init=1.0), 'or a number between 0 and 1'),
+        (dict(type='DTN', init='layer_norm', form='published'), "needs form='paper'"),
         (dict(type='RMSNorm', eps=float('nan')), 'eps=nan must be a number'),
         (dict(type='GN', num_groups=3), 'num_groups=3 must divide num_features=8'),
         (dict(type='GN', num_groups='a'), "num_groups='a' must divide"),

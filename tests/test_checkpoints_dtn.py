@@ -85,13 +85,3 @@ def test_other_norms_are_not_taken_for_layer_norm(tmp_path, kind):
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'other.pth'))
     with pytest.raises(CheckpointError, match=r'missing: .*stages.0.blocks.0.norm1.bias'):
         PVT(ARCH, token_norm_cfg=LN_START, init_cfg=init_cfg).init_weights()
-
-
-def test_wrong_starts():
-    with pytest.raises(ValueError, match="init='warm' must be 'paper', 'layer_norm' or a number between 0 and 1"):
-        DTN(8, 2, init='warm')
-    for value in (0.0, 1.0, 1.5):
-        with pytest.raises(ValueError, match='or a number between 0 and 1'):
-            DTN(8, 2, init=value)
-    with pytest.raises(ValueError, match="needs form='paper'"):
-        DTN(8, 2, init='layer_norm', form='published')

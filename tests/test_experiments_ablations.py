@@ -6,13 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from experiments.ablations import AblatedDTN, AblatedPVT, AblatedViT, BandedDTN
-from experiments.ablations.eq6 import eq6_bias
 from experiments.ablations.vit import PLACEMENTS
 from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn
 from tokennorm.backbones import PVT
 from tokennorm.norms import DTN, LayerNorm
-from tokennorm.ops.dtn_eager import axis_weights
 
 PVT_ARCH = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(2, 4), mlp_ratios=(2, 2), sr_ratios=(2, 1))
 ARCH = dict(embed_dims=8, depths=2, num_heads=2, mlp_ratios=2)
@@ -38,13 +36,6 @@ def test_a_fixed_lambda_is_exactly_that_and_not_learned(value):
     assert_near('y', norm(x), learned(x))
     (norm(x) * torch.randn_like(x)).sum().backward()
     assert all(p.grad.isfinite().all() for p in norm.parameters())
-
-
-def test_table_5_ends_are_layer_norm_and_instance_norm():
-    x = torch.randn(2, 5, 6, 8)
-    assert_near('(a)', AblatedDTN(8, 2, fixed_lambda=1)(x), F.layer_norm(x, (8,)))
-    expected = F.instance_norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-    assert_near('(b)', AblatedDTN(8, 2, fixed_lambda=0, position_weights='uniform')(x), expected)
 
 
 def banded(tokens, band):
@@ -73,11 +64,6 @@ def test_banded_dtn_is_algorithm_1_with_the_matrix_of_figure_5(band, pool, fixed
     )  # fmt: skip
     assert_near('y', norm(x).flatten(1, 2), expected, dtype=torch.float64)
     assert not norm.position.requires_grad
-
-
-def test_a_band_over_all_tokens_is_uniform_p():
-    x = torch.randn(2, 5, 6, 8)
-    assert_near('y', BandedDTN(8, 2, band=59)(x), AblatedDTN(8, 2, position_weights='uniform')(x))
 
 
 def test_banded_dtn_normalizes_padded_images_as_if_alone():
@@ -161,13 +147,6 @@ def test_attention_with_eq_6_adds_its_exponent_to_the_logits(global_indices):
     assert_near('tokens', attn(x), expected)
 
 
-def test_softmax_of_the_bias_is_dtns_weights():
-    position = torch.randn(4, 3)
-    a1, a2, a3 = position.unbind(dim=-1)
-    p = torch.einsum('nij,nkl->nikjl', axis_weights(a1, a3, 4), axis_weights(a1, a2, 6)).reshape(4, 24, 24)
-    assert_near('P', eq6_bias(position, 4, 6).softmax(dim=-1), p)
-
-
 def pvt(**kwargs):
     return AblatedPVT(**dict(arch=PVT_ARCH, pretrain_img_size=32, drop_path_rate=0.0) | kwargs)
 
@@ -219,8 +198,3 @@ def test_pvt_without_eq_6_is_pvt():
     other = PVT(arch=PVT_ARCH, pretrain_img_size=32, drop_path_rate=0.0)
     x = torch.randn(1, 3, 64, 40)
     assert all(torch.equal(a, b) for a, b in zip(one(x), other(x), strict=True))
-
-
-def test_eq_6_in_the_stage_of_the_class_token_is_refused():
-    with pytest.raises(ValueError, match='below the number of stages'):
-        pvt(rel_pos='eq6', token_norm_stages=2, out_type='cls_token')

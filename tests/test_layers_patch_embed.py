@@ -73,19 +73,3 @@ def test_overlapping_patches_are_normalized_with_zero_padding():
 def test_a_window_holds_its_patch_and_has_a_center(stem, kernel_size):
     with pytest.raises(ValueError, match=f'kernel_size={kernel_size} must be patch_size=4, or odd and larger'):
         stem(3, 8, patch_size=4, kernel_size=kernel_size)
-
-
-def test_dual_patch_embed_is_layer_norm_linear_layer_norm():
-    stem = randomize(DualPatchEmbed(3, 8, patch_size=4))
-    image = torch.randn(2, 3, 8, 12)
-    rows = []
-    for y in range(2):
-        for x in range(3):
-            patch = image[:, :, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4]
-            flat = torch.stack([patch[:, c, i, j] for i in range(4) for j in range(4) for c in range(3)], dim=-1)
-            rows.append(flat)
-    patches = torch.stack(rows, dim=1).double()
-    p = {k: v.double() for k, v in stem.state_dict().items()}
-    out = F.layer_norm(patches, (48,), p['patch_norm.weight'], p['patch_norm.bias'], eps=1e-6)
-    out = F.layer_norm(out @ p['proj.weight'].T + p['proj.bias'], (8,), p['norm.weight'], p['norm.bias'], eps=1e-6)
-    assert_near('tokens', stem(image), out.view(2, 2, 3, 8))

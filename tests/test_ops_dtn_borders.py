@@ -1,8 +1,11 @@
 """DTN refuses what does not fit, in the kernel and in the eager form, and loads only a library that it compiled."""
 
+import contextlib
 import os
 import shutil
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -128,17 +131,18 @@ def test_lambda_close_to_zero_or_one_keeps_gradients(function, logit):
         assert_close(one.grad / other.grad.float(), torch.ones(N), atol=0.02, rtol=0)
 
 
+def script(path, text):
+    path.write_text(f'#!/bin/sh\n{text}\n')
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     """An empty cache, and a stand-in for the compiler that copies the library and notes each call."""
-    compiled = dtn_cpu.build()
-    compiler = tmp_path / 'compiler'
-    compiler.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {tmp_path}/calls\n'
-        f'while [ "$1" != -o ]; do shift; done\ncp {compiled} "$2"\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv('CXX', str(compiler))
+    copy = f'while [ "$1" != -o ]; do shift; done; cp {dtn_cpu.build()} "$2"'
+    note = f'[ "$1" = --version ] && exit; echo >> {tmp_path}/calls; sleep ${{DELAY:-0}}'
+    monkeypatch.setenv('CXX', str(script(tmp_path / 'compiler', f'{note}; {copy}')))
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
     dtn_cpu.library.cache_clear()
     yield tmp_path / 'cache' / 'kernels'
@@ -150,8 +154,9 @@ def compilations(cache):
     return len(calls.read_text()) if calls.exists() else 0
 
 
-def assert_eager(message):
-    with pytest.warns(UserWarning, match=message):
+def assert_eager(message=None):
+    """The eager form runs: with one warning, or with none if it was asked for."""
+    with pytest.warns(UserWarning, match=message) if message else contextlib.nullcontext():
         assert dtn_cpu.library() is None
     args = arguments()
     with warnings.catch_warnings():
@@ -159,18 +164,36 @@ def assert_eager(message):
         assert torch.equal(dtn(*args), eager_dtn(*args))
 
 
-@pytest.mark.parametrize('size', [0, 4096, 0.5])
+@pytest.mark.parametrize(
+    ('name', 'value', 'message'),
+    [
+        ('CXX', '{}/broken', 'could not be compiled: .*internal compiler error'),
+        ('CXX', '{}/odd', 'could not be compiled: .*odd failed'),
+        ('CXX', 'g++ "-O2', 'could not be compiled: No closing quotation'),
+        ('CXX', '{}/none', 'no C.. compiler was found'),
+        ('TOKENNORM_CACHE', '{}/broken', 'could not be compiled: .*(Not a directory|File exists)'),
+        ('TOKENNORM_CPU_KERNEL', '0', None),
+    ],
+)
+def test_eager_form_runs_without_compiler_or_cache(cache, name, value, message, monkeypatch, tmp_path):
+    script(tmp_path / 'broken', 'echo "internal compiler error" >&2; exit 1')
+    script(tmp_path / 'odd', 'printf "\\377\\376 error" >&2; printf "\\377"; exit 1')  # not text
+    monkeypatch.setenv(name, value.format(tmp_path))
+    assert_eager(message)
+
+
+@pytest.mark.parametrize('size', [0, 0.5])
 def test_cut_off_library_is_compiled_again(cache, size):
     path = dtn_cpu.build()
     whole = path.read_bytes()
-    path.write_bytes(whole[: size if isinstance(size, int) else len(whole) // 2])
+    path.write_bytes(whole[: int(size * len(whole))])
     assert dtn_cpu.build().read_bytes() == whole
     assert compilations(cache) == 2
     assert dtn_cpu.library() is not None
 
 
 @pytest.mark.skipif(not hasattr(os, 'getuid'), reason='no owners of files')
-def test_cache_that_others_can_write(cache):
+def test_cache_that_others_can_write(cache, tmp_path):
     cache.mkdir(parents=True)
     cache.chmod(0o1777)
     assert_eager('kernels belongs to another user, or others can write')
@@ -178,56 +201,55 @@ def test_cache_that_others_can_write(cache):
     dtn_cpu.library.cache_clear()
     dtn_cpu.build().chmod(0o666)
     assert_eager(r'\.so belongs to another user, or others can write')
-    next(cache.glob('*.so')).chmod(0o700)
+    library = next(cache.glob('*.so'))
+    library.chmod(0o700)
     cache.parent.chmod(0o777)
     dtn_cpu.library.cache_clear()
     assert_eager('cache belongs to another user, or others can write')
     cache.parent.chmod(0o775)  # that of a umask of 002
     dtn_cpu.library.cache_clear()
     assert dtn_cpu.library() is not None
-
-
-def test_lock_that_is_a_link(cache, tmp_path):
-    victim = tmp_path / 'victim'
-    victim.write_text('text')
-    cache.mkdir(parents=True, mode=0o700)
-    (cache / 'lock').symlink_to(victim)
+    library.unlink()
+    (cache / 'lock').unlink()
+    (cache / 'lock').symlink_to(tmp_path / 'calls')
+    dtn_cpu.library.cache_clear()
     assert_eager('could not be compiled: .*lock')
-    assert victim.read_text() == 'text'
 
 
-def test_leftovers_of_a_killed_compilation(cache):
+def test_processes_that_start_together_compile_once(cache, monkeypatch):
+    """And remove what a killed compilation left."""
     (cache / 'tmpxyz').mkdir(parents=True)
     cache.chmod(0o700)
-    path = dtn_cpu.build()
+    monkeypatch.setenv('DELAY', '0.3')
+    with ProcessPoolExecutor(2, get_context('fork')) as pool:
+        (path,) = {task.result(timeout=120) for task in [pool.submit(dtn_cpu.build) for _ in range(2)]}
+    assert compilations(cache) == 1
     assert sorted(p.name for p in cache.iterdir()) == sorted(['lock', path.name, path.with_suffix('.sha256').name])
 
 
-@pytest.mark.parametrize('command', ['g++ "-O2', "/opt/it's/c++"])
-def test_compiler_that_cannot_be_read(cache, command, monkeypatch):
-    monkeypatch.setenv('CXX', command)
-    assert_eager('could not be compiled: No closing quotation')
-
-
-def test_compiler_with_output_that_is_not_text(cache, monkeypatch, tmp_path):
-    compiler = tmp_path / 'odd'
-    compiler.write_text('#!/bin/sh\nprintf "\\377\\376 error" >&2\nprintf "\\377"\nexit 1\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv('CXX', str(compiler))
-    assert_eager('could not be compiled: .*odd failed')
-
-
 def test_library_without_the_functions(cache, tmp_path):
-    source = tmp_path / 'empty.cpp'
-    source.write_text('extern "C" int nothing() { return 0; }')
     compiler = shutil.which('c++')
     if compiler is None:
         pytest.skip('no compiler')
+    source = tmp_path / 'empty.cpp'
+    source.write_text('extern "C" int nothing() { return 0; }')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('CXX', compiler)
         patch.setattr(dtn_cpu, 'SOURCE', source)
         patch.setattr(dtn_cpu, 'HEADERS', [])
         assert_eager('could not be loaded: .*dtn_forward')
+
+
+def test_library_name_depends_on_its_sources(cache, monkeypatch, tmp_path):
+    before = dtn_cpu.build()
+    assert dtn_cpu.build() == before
+    source = tmp_path / 'source.cpp'
+    source.write_text(dtn_cpu.SOURCE.read_text() + '\n')
+    others = dict(SOURCE=source, HEADERS=[source], OPTIONS=['-O2'], _processor=lambda: 'another')
+    for name, value in others.items():
+        with monkeypatch.context() as changed:
+            changed.setattr(dtn_cpu, name, value)
+            assert dtn_cpu.build() != before, name
 
 
 def test_cache_directory_from_the_environment(monkeypatch, tmp_path):
@@ -237,3 +259,6 @@ def test_cache_directory_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv('TOKENNORM_CACHE')
     monkeypatch.setenv('XDG_CACHE_HOME', 'relative')
     assert cache_directory() == tmp_path / '.cache' / 'tokennorm'
+    monkeypatch.setattr('pathlib.Path.home', lambda: pytest.fail('asked for the home directory'))
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
+    assert cache_directory() == tmp_path / 'xdg' / 'tokennorm'

@@ -1,10 +1,7 @@
-"""DTN's CPU kernel inside torch (autograd, autocast, transforms), and how it is compiled."""
+"""DTN's CPU kernel inside torch: autograd, autocast, transforms, threads."""
 
 import sys
-import warnings
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from threading import Thread
 
 import pytest
@@ -15,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from tests.helpers.compare import assert_near
 from tokennorm.norms import DTN
 from tokennorm.ops import dtn_cpu
-from tokennorm.ops.cache import cache_directory
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -53,14 +49,6 @@ def kernel_calls(monkeypatch):
 
         monkeypatch.setattr(dtn_cpu._DTN, name, staticmethod(record))
     return calls
-
-
-@pytest.fixture
-def fresh_library():
-    """Forgets the library that is loaded, before and after."""
-    dtn_cpu.library.cache_clear()
-    yield
-    dtn_cpu.library.cache_clear()
 
 
 def test_the_kernel_runs(kernel_calls):
@@ -154,14 +142,6 @@ def test_in_place_change_before_backward_raises(index):
         y.sum().backward()
 
 
-def test_hooks_on_saved_tensors():
-    args = arguments()
-    expected = gradients(dtn, args)
-    with torch.autograd.graph.save_on_cpu():
-        actual = gradients(dtn, args)
-    assert_equal(actual, expected)
-
-
 def test_batched_gradients():
     args = arguments()
     y = dtn(*args, pool=2, valid=VALID)
@@ -215,88 +195,3 @@ def test_meta_and_fake_tensors_export_and_tracing():
     assert_near('y', exported(x), norm(x))
     traced = torch.jit.trace(norm, (torch.randn(2, 5, 7, 12),))
     assert_near('y', traced(x), norm(x))
-
-
-# ---- Compiling
-
-
-def assert_eager(kernel_calls):
-    args = [t.detach() for t in arguments()]
-    assert torch.equal(dtn(*args), eager_dtn(*args))
-    assert kernel_calls == []
-
-
-def test_a_named_cache_directory_needs_no_home_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr('pathlib.Path.home', lambda: pytest.fail('asked for the home directory'))
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
-    monkeypatch.delenv('TOKENNORM_CACHE', raising=False)
-    assert cache_directory() == tmp_path / 'xdg' / 'tokennorm'
-    monkeypatch.delenv('XDG_CACHE_HOME')
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'named'))
-    assert cache_directory() == tmp_path / 'named'
-
-
-@pytest.mark.parametrize('variable', ['CXX', 'TOKENNORM_CACHE', 'PATH'])
-def test_eager_form_runs_without_compiler_or_cache(variable, fresh_library, kernel_calls, monkeypatch, tmp_path):
-    broken_compiler = tmp_path / 'broken'
-    broken_compiler.write_text('#!/bin/sh\necho "internal compiler error" >&2\nexit 1\n')
-    broken_compiler.chmod(0o755)
-    (tmp_path / 'file').touch()
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
-    if variable == 'PATH':
-        monkeypatch.delenv('CXX', raising=False)
-    value, message = {
-        'CXX': (broken_compiler, 'internal compiler error'),
-        'TOKENNORM_CACHE': (tmp_path / 'file', 'Not a directory|File exists'),
-        'PATH': (tmp_path, 'no C.. compiler was found'),
-    }[variable]
-    monkeypatch.setenv(variable, str(value))
-    with pytest.warns(UserWarning, match=f'CPU kernel.*({message})'):
-        assert_eager(kernel_calls)
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        assert_eager(kernel_calls)
-
-
-def test_the_variable_that_switches_it_off(fresh_library, kernel_calls, monkeypatch):
-    monkeypatch.setenv('TOKENNORM_CPU_KERNEL', '0')
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        assert_eager(kernel_calls)
-
-
-def test_processes_that_start_together_compile_once(monkeypatch, tmp_path):
-    """With a stand-in for the compiler that notes each call and copies a library that was compiled before."""
-    compiled = dtn_cpu.build()
-    compiler = tmp_path / 'compiler'
-    compiler.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {tmp_path}/calls\nsleep 0.3\n'
-        f'while [ "$1" != -o ]; do shift; done\ncp {compiled} "$2"\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv('CXX', str(compiler))
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
-    with ProcessPoolExecutor(2, get_context('fork')) as pool:
-        paths = {task.result(timeout=120) for task in [pool.submit(dtn_cpu.build) for _ in range(2)]}
-    (path,) = paths
-    assert path.read_bytes() == compiled.read_bytes()
-    assert (tmp_path / 'calls').read_text() == '\n'
-    assert sorted(p.suffix for p in (tmp_path / 'cache' / 'kernels').iterdir()) == ['', '.sha256', '.so']
-
-
-def test_library_name_depends_on_its_sources(monkeypatch, tmp_path):
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path))
-    monkeypatch.setattr(dtn_cpu, '_compile', lambda compiler, target: target.touch())
-    before = dtn_cpu.build()
-    assert dtn_cpu.build() == before
-    source = tmp_path / 'source.cpp'
-    source.write_text(dtn_cpu.SOURCE.read_text() + '\n')
-    for name, value in (
-        ('SOURCE', source),
-        ('HEADERS', [source]),
-        ('OPTIONS', ['-O2']),
-        ('_processor', lambda: 'another'),
-    ):
-        with monkeypatch.context() as changed:
-            changed.setattr(dtn_cpu, name, value)
-            assert dtn_cpu.build() != before, name

@@ -86,22 +86,7 @@ def dtn_triton(
     pool: int = 1,
     valid: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. x is float32, float16 or bfloat16.
-
-    Raises:
-        ValueError: for a dtype or a shape that the kernels do not take.
-    """
-    if x.dtype not in _DTYPES:
-        raise ValueError(f'dtn_triton: x is {x.dtype}, must be one of {", ".join(map(str, _DTYPES))}')
-    if x.ndim != 4 or x.shape[-1] % position.shape[0] or x.shape[-1] > _MAX_CHANNELS:
-        raise ValueError(
-            f'dtn_triton: x of shape {tuple(x.shape)} must be (B, H, W, C) with C a multiple of the '
-            f'{position.shape[0]} heads and at most {_MAX_CHANNELS}'
-        )
-    if valid is not None and (valid.shape != (x.shape[0], 2) or valid.dtype not in (torch.int32, torch.int64)):
-        raise ValueError(
-            f'dtn_triton: valid of shape {tuple(valid.shape)}, {valid.dtype} must be integers ({x.shape[0]}, 2)'
-        )
+    """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `can_use` first."""
     out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled('cuda') else x.dtype
     return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype)
 
