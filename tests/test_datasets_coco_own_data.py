@@ -1,5 +1,6 @@
 """A config follows the data that it is pointed at."""
 
+import re
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
-from tokennorm.engine.data import _fit_limits, use_coco_splits
+from tokennorm.engine.data import _fit_limits, use_coco_splits, use_data_folder
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def test_data_classes_heads_and_evaluators_are_set(data, name):
         assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 4
     else:
         assert cfg.model.bbox_head.num_classes == 4
+
+
+def test_the_written_config_names_no_other_data(data):
+    cfg = Config.fromfile(ROOT / 'trial' / 'retinanet_pvt-mini_fpn.py')
+    assert {'RBC', 'data/bccd/'} <= set(re.findall(r"'([^']+)'", cfg.pretty_text))
+    use_data_folder(cfg, str(data), ('train', 'val'))
+    assert 'RBC' not in cfg.pretty_text
+    assert 'bccd' not in cfg.pretty_text
+    Config.fromstring(cfg.pretty_text, '.py')
 
 
 def test_detections_are_as_many_as_objects(data):

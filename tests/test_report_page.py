@@ -10,8 +10,9 @@ from tests.helpers.detections import CLASSES
 from tests.helpers.report import Balance
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.evaluation import evaluate
+from tokennorm.report.figures import draw_precision_recall
 from tokennorm.report.gallery import Gallery
-from tokennorm.report.page import Source, write_report
+from tokennorm.report.page import Source, run_figures, write_report
 
 
 def parse(folder):
@@ -73,6 +74,16 @@ def test_figures_are_drawn(report):
     captions = re.findall(r'<figcaption>([^<]+?)\s*<', text)
     for start in ('AP on', 'Training loss', 'Learning rate', 'Lambda', 'Precision against', 'AP50 that', 'Objects at'):
         assert any(caption.startswith(start) for caption in captions), start
+
+
+def test_ap_is_from_0_to_100_in_figures(report):
+    _, truth, source, _ = report
+    evaluation = evaluate(truth, source.detections['bbox'])
+    legend = draw_precision_recall(evaluation)
+    for result in evaluation.classes:
+        assert f'>{result.name} ({100 * result.ap50:.1f})<' in legend
+    curve = run_figures({'coco/bbox_mAP': {1: 0.2, 2: 0.4}}, None)['AP on the validation set']
+    assert '>40<' in curve
 
 
 def test_a_report_without_images_scalars_and_config(report, tmp_path):

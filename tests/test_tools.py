@@ -354,7 +354,7 @@ def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
     numbers = dict(results=dict(bbox=dict(summary=dict(mAP=0.25, mAP_50=0.5))))
     (tmp_path / 'work_dirs' / 'demo' / 'report.json').write_text(json.dumps(numbers))
     tool('demo')([])
-    assert 'remove work_dirs/demo to train again.\n\nCOCO AP at the end: 0.250, AP50: 0.500' in capsys.readouterr().out
+    assert 'remove work_dirs/demo to train again.\n\nCOCO AP at the end: 25.0, AP50: 50.0' in capsys.readouterr().out
 
 
 def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch):

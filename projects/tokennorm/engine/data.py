@@ -19,6 +19,9 @@ from tokennorm.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.messages import is_first_process, print_once, user_errors
 from tokennorm.registry import type_name
 
+# Variables of mmdet's and these config files. Nothing reads them, and they would name other data in the written config.
+VARIABLES = ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline')
+
 
 def use_data_folder(
     cfg: Config, folder: str, needed: tuple[str, ...], image_size: int | None = None, fit_images: bool = True
@@ -45,6 +48,8 @@ def use_data_folder(
                 changes += choose_image_size(cfg, content, image_size)
                 fit = anchor_fit(cfg, content)
                 changes += [fit.summary()] if fit else []
+    for name in VARIABLES:
+        cfg.pop(name, None)
     print_once(*(f'--data: {change}' for change in changes))
 
 

@@ -43,7 +43,7 @@ class Comparison:
             verdict = f'INT8 loses {lost:.1f} AP, ' + (f'at most {bound}' if self.equal else f'more than {bound}')
             if lost < 0:
                 verdict = f'INT8 gains {-lost:.1f} AP'
-        aps = f'exported {self.exported:.4f}, PyTorch {self.pytorch:.4f}'
+        aps = f'exported {100 * self.exported:.2f}, PyTorch {100 * self.pytorch:.2f}'
         return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
 
 

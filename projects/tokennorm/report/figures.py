@@ -94,9 +94,9 @@ def draw_precision_recall(evaluation: Evaluation) -> str:
     with matplotlib.rc_context(STYLE):
         axes = new_axes((4.6, 3.6))
         for color, (result, precision) in zip(COLORS, curves, strict=False):
-            axes.plot(recalls, precision, color=color, label=f'{result.name} ({result.ap50:.2f})', linewidth=1.4)
+            axes.plot(recalls, precision, color=color, label=f'{result.name} ({100 * result.ap50:.1f})', linewidth=1.4)
         if len(curves) > 1:
-            label = f'mean of all classes ({mean.mean():.2f})'
+            label = f'mean of all classes ({100 * mean.mean():.1f})'
             axes.plot(recalls, mean, color='#0f172a', label=label, linewidth=2.4)
         axes.set(xlabel='recall', ylabel='precision', xlim=(0, 1.01), ylim=(0, 1.02))
         if curves:

@@ -8,7 +8,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.registry import HOOKS
-from tokennorm.report.page import Source, write_report
+from tokennorm.report.page import IOU_TYPES, Source, format_points, write_report
 
 
 @HOOKS.register_module()
@@ -47,12 +47,15 @@ class ReportHook(Hook):
         end = f'end of training, epoch {runner.epoch}' if by_epoch else f'end of training, iteration {runner.iter}'
         try:
             end, detections = self.best or (end, None)
-            report_on(runner, 'val', path, checkpoint=end, detections=detections)
+            results = report_on(runner, 'val', path, checkpoint=end, detections=detections)['results']
+            aps = ', '.join(
+                f'{IOU_TYPES[kind]} AP {format_points(results[kind]["summary"]["mAP"])}' for kind in results
+            )
         except Exception as error:
             text = ' '.join(str(error).split())
             runner.logger.warning(f'{path} was not written ({type(error).__name__}: {text:.200})')
         else:
-            runner.logger.info(f'The report is {path}')
+            runner.logger.info(f'The report is {path}: {aps} of 100')
 
 
 def report_on(

@@ -153,7 +153,7 @@ def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, s
     """Returns figures of a training run by caption: AP, loss, learning rate and lambda."""
     step = 'epoch' if validates_by_epoch(cfg) else 'iteration'
     precisions = {
-        f'{IOU_TYPES[iou_type]} {label}': curve
+        f'{IOU_TYPES[iou_type]} {label}': {step: 100 * value for step, value in curve.items()}
         for iou_type in IOU_TYPES
         for suffix, label in (('mAP', 'AP'), ('mAP_50', 'AP50'))
         for name, curve in scalars.items()
