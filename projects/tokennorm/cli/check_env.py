@@ -73,9 +73,10 @@ CHECKS = (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_ke
 
 def main() -> int:
     """Prints versions and checks, and returns the exit status."""
-    print(f'{"python":<20}{platform.python_version()}, {sys.executable}')
-    for name in (*PACKAGES.values(), 'numpy', 'opencv-python'):
-        print(f'{name:<20}{version_of(name) or "not installed"}')
+    print(f'{"python":<24}{platform.python_version()}, {sys.executable}')
+    opencv = 'opencv-python-headless' if version_of('opencv-python-headless') else 'opencv-python'
+    for name in (*PACKAGES.values(), 'numpy', opencv):
+        print(f'{name:<24}{version_of(name) or "not installed"}')
     print()
     for run in CHECKS:
         check = run()

@@ -12,7 +12,7 @@ from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_config_argument, add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.environment import available_cores
-from tokennorm.messages import UserError, user_errors
+from tokennorm.messages import UserError, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -98,6 +98,7 @@ def main(argv: list[str]) -> None:
         check_gpus(gpus, args['launcher'])
         train_on(gpus, argv)
         return
+    print_once('Importing PyTorch and OpenMMLab ...')
     from tokennorm.engine.training import train
 
     train(**args)
