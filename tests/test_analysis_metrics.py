@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.ablations import BandedDTN
 from tests.reference import relative_positions
 from tokennorm.analysis.metrics import (
     TOKEN,
@@ -84,6 +85,8 @@ def test_published_mean_is_in_the_units_of_the_tokens():
 def test_norms_without_a_known_mean_are_refused():
     with pytest.raises(ValueError, match='the mean of RMSNorm is not known; LN, IN'):
         mean_of(RMSNorm(4), torch.ones(2, 2, 4))
+    with pytest.raises(ValueError, match='the mean of BandedDTN is not known'):
+        mean_of(BandedDTN(4, 2), torch.ones(2, 2, 4))
 
 
 def test_principal_components_are_those_of_numpy():

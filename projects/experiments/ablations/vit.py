@@ -1,7 +1,7 @@
 """ViT with norms after its layers (Dual PatchNorm's comparison), or Eq. 6 in its attention (DTN paper, Table 10a)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -51,7 +51,7 @@ class AblatedViT(ViT):
         arch: Mapping[str, float],
         drop_path: float,
         build: Callable[[], nn.Module],
-        norm_placement: Literal['pre', 'peri'],
+        *_: Any,  # the placement of `ViT`; `placements` decides
     ) -> Block:
         block = Block(build, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path, 'peri')
         for i, placement in enumerate(self.placements, start=1):

@@ -67,7 +67,7 @@ def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
         return tokens.mean(dim=(0, 1))
     if isinstance(norm, BatchNorm):
         return norm.bn.running_mean.to(tokens)
-    if not isinstance(norm, DTN):
+    if not isinstance(norm, DTN) or type(norm).forward is not DTN.forward:  # the ablation BandedDTN has another P
         raise ValueError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
     heads = tokens.unflatten(-1, (norm.num_heads, -1))
     scale = (heads.square().mean(dim=-1) + norm.eps).sqrt() if norm.form == 'published' else torch.ones(norm.num_heads)

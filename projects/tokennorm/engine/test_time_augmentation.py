@@ -36,8 +36,8 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
         views = prod(len(choices) for choices in dataset['pipeline'][-1]['transforms'])
     merge = ConfigDict(deepcopy(cfg.get('tta_model') or _MERGE))
     for name, limits in inference_cfgs(cfg.model.get('test_cfg') or {}, 'test_cfg'):
-        if 'rpn' not in name:
-            merge.tta_cfg.max_per_img = max(merge.tta_cfg.max_per_img, limits.get('max_per_img', 0))
+        if 'rpn' not in name and 'tta_cfg' in merge:  # a model of one's own may have other arguments
+            merge.tta_cfg.max_per_img = max(merge.tta_cfg.get('max_per_img', 100), limits.get('max_per_img', 0))
     return merge, f'Test-time augmentation: {views} views per image, whose boxes are merged by NMS'
 
 
