@@ -131,14 +131,6 @@ def test_what_no_output_needs_is_not_trained(cls, out_indices):
     assert without == norms | {name for name, _ in model.named_parameters() if name.startswith(after)}
 
 
-@of_every_backbone
-def test_norm_eval_keeps_batch_norms_in_eval_mode(cls):
-    for norm_eval in (True, False):
-        model = build(cls, norm_eval=norm_eval)
-        parts(model)[2].extra = nn.BatchNorm2d(4)
-        assert parts(model.train())[2].extra.training is not norm_eval
-
-
 @of_every_pyramid
 def test_token_norms_have_their_stages_heads_and_pools(cls):
     model = build(cls, token_norm_cfg=dict(type='DTN', eps=1e-4), stem_cfg=dict(type='DualPatchEmbed'))

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
-from tests.helpers.vit import ARCH, classifier, mmpretrains_model, small_vit, timms_model
+from tests.helpers.vit import ARCH, classifier, small_vit, timms_model
 from tests.helpers.weights import randomize
 from tests.reference import attention_written_out
 from tokennorm.backbones import ViT
@@ -68,15 +68,6 @@ def test_equals_timms_without_a_position_for_the_class_token():
     image = torch.randn(2, 3, 48, 24)
     expected = theirs.forward_head(theirs.forward_features(image), pre_logits=True)
     assert_near('class token', ours(image)[0], expected)
-
-
-def test_equals_mmpretrains_at_the_trained_size():
-    """At others mmpretrain resizes positions without antialiasing."""
-    theirs = mmpretrains_model()
-    ours = classifier().eval()
-    ours.load_state_dict(from_published_vit(theirs.state_dict(), 'cls_token'), strict=True)
-    image = torch.randn(2, 3, 32, 32)
-    assert_near('class token', ours(image)[0], theirs(image)[0])
 
 
 def test_equals_timms_maps_where_all_blocks_see_the_whole_grid():

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import time
-import warnings
 from importlib import import_module
 
 import pytest
@@ -103,16 +102,6 @@ def test_configs_show_what_the_metafiles_have():
         main(['configs', 'retinanett'])
 
 
-def test_configs_leave_out_empty_columns(capsys):
-    main(['configs', 'trial'])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ['config', 'norm', 'stem']
-    assert len(lines) == 1 + len(config_rows('trial'))
-    assert ['trial/retinanet_efficientnet-lite0_fpn', 'BatchNorm', 'plain'] in [line.split() for line in lines]
-    main(['configs', 'retinanet_pvt-t*'])
-    assert capsys.readouterr().out.partition('\n')[0].endswith('AP: paper  AP: COCO weights')
-
-
 def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     def main(argv):
         print('Could not import OneDL. Skipping OneDL datasets.')
@@ -126,20 +115,6 @@ def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
     assert capsys.readouterr().out == (
         'Could not import OneDL. shown\nCould not import OneDL. Skipping OneDL datasets.\n'
     )
-
-
-def test_a_warning_of_this_package_is_one_line(capsys):
-    @command
-    def main(argv):
-        for filename in (command.__code__.co_filename, 'elsewhere.py'):
-            text = warnings.formatwarning('no checkpoint', UserWarning, filename, 7, 'code()')
-            print(text, end='')
-
-    main([])
-    ours, theirs = capsys.readouterr().out.split('\n', 1)
-    assert ours == 'warning: no checkpoint'
-    assert theirs == 'elsewhere.py:7: UserWarning: no checkpoint\n  code()\n'
-    assert warnings.formatwarning('a', UserWarning, command.__code__.co_filename, 7, '').endswith('UserWarning: a\n')
 
 
 def test_a_missing_package_is_one_line(monkeypatch):

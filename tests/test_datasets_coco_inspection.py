@@ -235,16 +235,6 @@ def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     assert open_image(tmp_path, 'a').size == mmcv.imread(tmp_path / 'a').shape[1::-1]
 
 
-def test_the_size_is_that_after_turning_by_exif(data):
-    content = json.loads((data / 'annotations/train.json').read_text())
-    path = data / 'images' / 'train' / content['images'][0]['file_name']
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.fromarray(np.zeros((48, 32, 3), np.uint8)).save(path, exif=exif)
-    assert '48x32, annotated 48x48' in inspect(data).errors[0]
-    assert cv2.imread(str(path)).shape == (32, 48, 3), 'what training reads'
-
-
 def test_categories_that_do_not_match_between_splits(data):
     whole = json.loads((data / 'annotations/val.json').read_text())
     edit(data, 'val', lambda c: c['categories'].reverse())

@@ -126,14 +126,6 @@ def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys)
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob('*')} == times
 
 
-def test_other_folders_are_refused(tmp_path):
-    (tmp_path / 'mine').mkdir()
-    (tmp_path / 'mine' / 'thesis.txt').write_text('years of work')
-    with pytest.raises(FileExistsError, match='not a dataset of these settings'):
-        make_shapes_dataset(tmp_path / 'mine', num_train=1, num_val=1, image_size=48)
-    assert contents(tmp_path / 'mine') == {'thesis.txt': b'years of work'}
-
-
 @pytest.mark.parametrize('wrong', [dict(num_val=0), dict(image_size=32), dict(seed=-1)])
 def test_wrong_settings_are_refused(tmp_path, wrong):
     with pytest.raises(ValueError, match=r'at least|negative'):
@@ -168,32 +160,3 @@ def test_tool_draws_a_preview(dataset, tmp_path, monkeypatch):
         make_dataset([str(tmp_path / 'file' / 'shapes')])
     with pytest.raises(SystemExit, match=r'^error: .*not a dataset of these settings'):
         make_dataset([*settings, '--seed', '4'])
-
-
-def test_mmdet_reads_boxes_and_masks(dataset):
-    pytest.importorskip('mmdet')
-    from mmcv.transforms import LoadImageFromFile
-    from mmdet.datasets import CocoDataset
-    from mmdet.datasets.transforms import LoadAnnotations
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        read = CocoDataset(
-            data_root=str(dataset),
-            ann_file='annotations/train.json',
-            data_prefix=dict(img='images/train'),
-            metainfo=METAINFO,
-            test_mode=True,
-            pipeline=[dict(type=LoadImageFromFile), dict(type=LoadAnnotations, with_bbox=True, with_mask=True)],
-        )
-    coco = load(dataset, 'train')
-    assert len(read) == 48  # test_mode keeps the images without object
-    for item in read:
-        annotations = coco.imgToAnns[item['img_id']]
-        assert item['img'].shape == (96, 96, 3)
-        assert item['gt_bboxes_labels'].tolist() == [a['category_id'] - 1 for a in annotations]
-        assert not item['gt_ignore_flags'].any()
-        boxes = np.array([a['bbox'] for a in annotations]).reshape(-1, 4)
-        boxes[:, 2:] += boxes[:, :2]
-        assert np.array_equal(item['gt_bboxes'].tensor.numpy(), boxes)
-        for mask, annotation in zip(item['gt_masks'].masks, annotations, strict=True):
-            assert np.array_equal(mask, coco.annToMask(annotation))

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,19 +121,6 @@ def test_dense_images_keep_the_limits_of_mmdet(tmp_path):
     for arguments in (dict(), dict(use_mp_eval=True, proposal_nums=(100, 300, 1000))):
         _, expected = evaluate(MMDetCocoMetric, path, samples, metric='bbox', **arguments)
         assert evaluate(CocoMetric, path, samples, metric='bbox', **arguments)[1] == expected
-
-
-def test_the_log_has_the_lines_of_pycocotools(data, capsys, monkeypatch):
-    path, samples = data
-    evaluate(MMDetCocoMetric, path, samples)
-    expected = [line for line in capsys.readouterr().out.splitlines() if line.startswith(' Average')]
-    texts = []
-    logger = SimpleNamespace(info=texts.append)
-    monkeypatch.setattr(coco_metric, 'MMLogger', SimpleNamespace(get_current_instance=lambda: logger))
-    evaluate(CocoMetric, path, samples)
-    logged = [line for text in texts for line in text.splitlines() if line.startswith(' Average')]
-    assert logged == expected
-    assert len(logged) == 12
 
 
 def test_classwise_values_are_those_of_mmdet(data):

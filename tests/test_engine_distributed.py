@@ -11,10 +11,7 @@ import pytest
 import torch
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
-from torch import distributed as torch_dist
-from torch.nn.parallel import DistributedDataParallel
 
-from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.compare import assert_near
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine.distributed import start_cpu_processes
@@ -164,31 +161,3 @@ def test_a_gpu_leaves_everything_to_mmengine(monkeypatch):
     start_cpu_processes(cfg)
     assert 'model_wrapper_cfg' not in cfg
     assert not torch.distributed.is_initialized()
-
-
-@pytest.fixture(scope='module')
-def group_of_one():
-    torch_dist.init_process_group('gloo', store=torch_dist.HashStore(), rank=0, world_size=1)
-    yield
-    torch_dist.destroy_process_group()
-
-
-def check_no_parameter_is_unused(model, *size):
-    """Data parallel training without `find_unused_parameters` stops in the second step where one is."""
-    parallel = DistributedDataParallel(model.train())
-    for _ in range(2):
-        sum((out * torch.randn_like(out)).sum() for out in parallel(torch.randn(2, 3, *size))).backward()
-
-
-@pytest.mark.parametrize('cls', BACKBONES)
-def test_no_backbone_needs_find_unused_parameters(cls, group_of_one):
-    for kwargs in (dict(frozen_stages=1), dict(with_cp=True)):
-        norm = dict(token_norm_cfg=dict(type='DTN'), drop_path_rate=0.3, out_indices=(0, 2))
-        check_no_parameter_is_unused(build(cls, **norm, **kwargs), 52, 36)
-
-
-def test_a_parameter_that_is_unused_would_be_found(group_of_one):
-    model = build(next(iter(BACKBONES)))
-    model.spare = torch.nn.Parameter(torch.zeros(1))
-    with pytest.raises(RuntimeError, match='find_unused_parameters'):
-        check_no_parameter_is_unused(model, 52, 36)

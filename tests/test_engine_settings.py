@@ -3,13 +3,10 @@
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
-from mmengine.hooks import LoggerHook
-from mmengine.runner import EpochBasedTrainLoop
 
 import tokennorm
 from tests.helpers.commands import tool
@@ -18,7 +15,6 @@ from tests.helpers.trained import CONFIG
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import settings
-from tokennorm.engine.summary import _log_interval
 
 
 def config(**more):
@@ -165,13 +161,6 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     found = tokennorm.Detector(CONFIG, tmp_path, device='cpu')
     assert found.checkpoint == str(result.checkpoint)
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
-
-
-@pytest.mark.parametrize(('iterations', 'text'), [(19, '; a line every epoch'), (25, '; a line every 25 iterations')])
-def test_interval_of_log_lines(iterations, text):
-    loop = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
-    hooks = [LoggerHook(interval=25)]
-    assert _log_interval(SimpleNamespace(hooks=hooks, train_loop=loop, train_dataloader=range(iterations))) == text
 
 
 @pytest.mark.usefixtures('without_report')

@@ -2,9 +2,7 @@
 
 import json
 import runpy
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import imagecorruptions
@@ -20,16 +18,15 @@ from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS
 from torch import nn
 
 from experiments.robustness import corruptions as corruptions_module
-from experiments.robustness.class_folders import class_labels, use_trained_classes
+from experiments.robustness.class_folders import class_labels
 from experiments.robustness.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
     CorruptImage,
-    CorruptionError,
     corrupt,
     image_seed,
 )
-from experiments.robustness.evaluation import CorruptedTest, choose_images
+from experiments.robustness.evaluation import CorruptedTest
 from experiments.robustness.mce import (
     ALEXNET_ERRORS,
     corruption_errors,
@@ -76,12 +73,6 @@ class TestCorruptions:
         assert np.array_equal(corrupt(bgr, 'frost', 3, seed=5), of_rgb[..., ::-1])
         assert not np.array_equal(of_bgr, of_rgb[..., ::-1])
 
-    def test_what_cannot_be_corrupted(self):
-        with pytest.raises(CorruptionError, match=r'31 x 40 pixels: corruptions need at least 32 x 32'):
-            corrupt(picture(40, 31), 'fog', 1, 0)
-        with pytest.raises(CorruptionError, match=r'float32 \(48, 64, 3\) must be of uint8'):
-            corrupt(picture().astype(np.float32), 'fog', 1, 0)
-
     def test_seeds_are_those_of_image_corruption_and_severity(self):
         seed = image_seed('/data/imagenet/val/n01440764/1.JPEG', 'fog', 3)
         assert seed == image_seed('D:\\val\\n01440764\\1.JPEG', 'fog', 3), 'where the data lies does not matter'
@@ -122,31 +113,9 @@ class TestMeasures:
             assert abs(sum(by_severity.values()) / 5 - expected) <= 0.0501, corruption
         assert list(corruption_errors(ALEXNET_ERRORS, ALEXNET_ERRORS).values()) == pytest.approx([100] * 15)
 
-    def test_a_published_row_of_resnet_50(self):
-        """CE of 80, ..., 77 (paper, Table 6) is of errors divided by AlexNet's: their mean is the published 76.7."""
-        row = [80, 82, 83, 75, 89, 78, 80, 78, 75, 66, 57, 71, 85, 77, 77]
-        errors = {
-            c: {s: ce / 100 * e for s, e in ALEXNET_ERRORS[c].items()} for c, ce in zip(CORRUPTIONS, row, strict=True)
-        }
-        ces = corruption_errors(errors, ALEXNET_ERRORS)
-        assert list(ces.values()) == pytest.approx(row)
-        assert sum(ces.values()) / 15 == pytest.approx(76.7, abs=0.2)
-
 
 class TestResults:
     settings = dict(checkpoint='a.pth', images=3, weights='1', model='2', pipeline='3', data='4', library='5')
-
-    def test_each_cell_is_written_at_once(self, tmp_path):
-        path = tmp_path / 'new' / 'r.json'
-        results = Results.resume(path, self.settings)
-        results.add(CLEAN, {'accuracy/top1': torch.tensor(75.0).item(), 'words': 'x'})
-        results.add(('fog', 2), {'accuracy/top1': 50.0})
-        again = Results.resume(path, dict(self.settings, checkpoint='elsewhere/a.pth'))
-        assert CLEAN in again
-        assert ('fog', 2) in again
-        assert ('fog', 3) not in again
-        assert again.table([('fog', 2)], 'accuracy/top1') == dict(fog={2: 50.0})
-        assert [file.name for file in path.parent.iterdir()] == ['r.json']
 
     def test_results_of_something_else_are_not_continued(self, tmp_path):
         path = tmp_path / 'r.json'
@@ -175,20 +144,6 @@ class TestClasses:
             n12267677='acorn',
         )
         assert class_labels(['acorn'], IMAGENET_CATEGORIES, '--data x') == dict(acorn=988)
-
-    def test_a_config_gets_the_classes_of_the_checkpoint(self, tmp_path):
-        for name in ('val/cat', 'val/dog'):
-            (tmp_path / name).mkdir(parents=True)
-        dataset = dict(type='mmpretrain.ImageNet', pipeline=['steps'])
-        cfg = Config(dict(model=dict(head=dict(num_classes=10)), test_dataloader=dict(dataset=dataset)))
-        (tmp_path / 'names').write_text('dog\n')
-        assert use_trained_classes(cfg, ['ant', 'dog', 'cat'], tmp_path, tmp_path / 'names') == [1]
-        assert cfg.model.head.num_classes == 3
-        assert cfg.test_evaluator.topk == (1,)
-        made = dict(data_root=str(tmp_path / 'val'), labels=dict(cat=2, dog=1), classes=['ant', 'dog', 'cat'])
-        assert cfg.test_dataloader.dataset == dict(made, type='tokennorm.ClassFolders', pipeline=['steps'])
-        with pytest.raises(ValueError, match="the checkpoint has no class names, and its classes are not ImageNet's"):
-            use_trained_classes(cfg, None, tmp_path, None)
 
 
 # ---- the tool ----
@@ -247,12 +202,6 @@ test_evaluator = dict(ann_file='{data}/annotations/val.json')
 test_cfg = dict(type='TestLoop')
 """
 COLORS = dict(blue=(190, 90, 80), green=(120, 150, 60), red=(60, 130, 160))  # BGR
-
-
-@pytest.fixture(autouse=True)
-def quick_start(monkeypatch):
-    """mmengine asks compilers for their versions whenever a runner is built, for a second."""
-    monkeypatch.setattr('mmengine.runner.runner.collect_env', dict)
 
 
 @pytest.fixture(scope='module')
@@ -321,14 +270,8 @@ def test_mce_against_another_model(classifier, colors, swapped, tmp_path, capsys
     assert str(base) in summary['baseline']
     printed = capsys.readouterr().out
     assert f'mCE 60.0, relative mCE -; 100 is {base}' in printed
-    with pytest.raises(SystemExit, match=r'base.json lacks 5 results \(frost 1.*--out'):
-        run([*arguments, '--corruptions', 'frost'], tmp_path)
     with pytest.raises(SystemExit, match=r'base.json has other data'):
         run([*arguments, '--images', 3, '--out', tmp_path / 'fewer.json'], tmp_path)
-    with pytest.raises(
-        SystemExit, match=r"--baseline alexnet: its errors are on ImageNet's 1000 classes, the model has 3"
-    ):
-        run([*arguments, '--baseline', 'alexnet'], tmp_path)
 
 
 def test_published_files_give_the_errors_of_the_same_corruptions(classifier, colors, swapped, tmp_path):
@@ -348,9 +291,6 @@ def test_published_files_give_the_errors_of_the_same_corruptions(classifier, col
     assert files['cells'] == fly['cells']
     assert files['summary'] == fly['summary']
     assert files['summary']['errors'] == pytest.approx(dict(snow=100 / 3, fog=100 / 3))
-    file.unlink()
-    with pytest.raises(SystemExit, match=f'{file} not found, or not an image'):
-        run([*arguments, '--out', tmp_path / 'new.json'], tmp_path)
     with pytest.raises(SystemExit, match=r'fly.json has results of other library'):
         run([*arguments, '--out', tmp_path / 'fly.json'], tmp_path)
 
@@ -382,17 +322,6 @@ def test_resnet_50_of_table_6_on_published_files(tmp_path, capsys):
 
 def results_cells(folder):
     return json.loads((folder / 'r.json').read_text())['cells'].items()
-
-
-@pytest.mark.parametrize(
-    ('indices', 'subset', 'expected'),
-    [([5, 3, 1, 0], None, [5, 3, 0]), ([4, 1, 3], [0, 2], [4, 1]), (-4, None, [2, 3, 5]), (2, None, [0, 1])],
-)
-def test_dataset_indices_select_the_images(classifier, indices, subset, expected):
-    cfg = Config.fromfile(classifier[0])
-    cfg.test_dataloader.dataset.indices = indices
-    choose_images(cfg, 3, subset)
-    assert cfg.test_dataloader.dataset.indices == expected
 
 
 def test_interrupted_results_are_continued(classifier, swapped, tmp_path, monkeypatch):
@@ -436,9 +365,6 @@ def test_a_subset_of_the_classes(classifier, colors, tmp_path, capsys):
         settings[case] = [file['summary']['clean_error'], file['settings']['images'], file['settings']['classes']]
     assert settings == dict(all=[50, 2, 3], subset=[0, 2, '2 of 3'], file=[0, 4, '2 of 3'])
     assert f'{data} has 2 of 3 classes; --classes {data} restricts' in capsys.readouterr().out
-    names.write_text('n01440764')
-    with pytest.raises(SystemExit, match=r'--classes .*: n01440764 not among the 3 classes'):
-        run([*classifier, '--classes', names], tmp_path)
 
 
 def test_real_corruptions_through_workers_and_their_sheet(classifier, tmp_path):
@@ -465,12 +391,6 @@ def test_images_too_small_stop_with_their_name(classifier, tmp_path):
         run([*classifier, '--data', tmp_path / 'tiny', '--corruptions', 'fog'], tmp_path)
 
 
-def test_results_that_cannot_be_written_stop_at_once(tmp_path):
-    (tmp_path / 'file').touch()
-    with pytest.raises(SystemExit, match=r'^error: the folder .*file cannot be created'):
-        run(['none.py', 'none.pth', '--out', tmp_path / 'file' / 'x.json'], tmp_path)
-
-
 @pytest.fixture(scope='module')
 def detector(tmp_path_factory):
     folder = tmp_path_factory.mktemp('detector')
@@ -479,14 +399,6 @@ def detector(tmp_path_factory):
     (folder / 'toy_detector.py').write_text(DETECTOR.format(base=base, data=data))
     torch.save(dict(state_dict=dict(weight=torch.zeros(1))), folder / 'toy.pth')
     return [str(folder / 'toy_detector.py'), str(folder / 'toy.pth')]
-
-
-def test_runs_within_one_second(classifier, detector, tmp_path, monkeypatch):
-    """mmengine names a runner's scope by file and second, and takes no notice of one whose name it has seen."""
-    monkeypatch.setattr('mmengine.runner.runner.time', SimpleNamespace(**(vars(time) | dict(time=lambda: 0.0))))
-    for number, model in enumerate([classifier, detector, classifier]):
-        run([*model, '--corruptions', 'none'], tmp_path / str(number))
-        assert (tmp_path / str(number) / 'work' / 'robustness.json').is_file()
 
 
 @pytest.mark.parametrize('images', [[], ['--images', 2]], ids=['all', 'two'])

@@ -7,7 +7,7 @@ import cv2
 import pytest
 
 from experiments.robustness import CORRUPTIONS
-from experiments.study.page import Pages, plot_curves, plot_summary
+from experiments.study.page import Pages
 from experiments.study.plan import Run, load_study
 from experiments.study.results import read_results, value_at
 from experiments.study.run import DOCS, PLANS, write_pages
@@ -158,15 +158,6 @@ def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
     assert set(found['vit_p16']) == {('LN', 0), ('LN', 1), ('LN', 2)}
 
 
-def test_unusable_results_are_named(study, tmp_path):
-    (tmp_path / 'pretrain.json').write_text('[{"arm": "BN", "seed": 0}]')
-    with pytest.raises(ValueError, match=r"pretrain.json holds \[\('BN', 0\)\], which .*cpu.py does not have"):
-        read_results(study, tmp_path)
-    (tmp_path / 'pretrain.json').write_text('[{"arm": "LN"')
-    with pytest.raises(ValueError, match=r'pretrain\.json does not hold results'):
-        read_results(study, tmp_path)
-
-
 @pytest.mark.parametrize('name', PLANS)
 def test_kept_runs_are_those_of_the_plan(name):
     study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
@@ -193,19 +184,3 @@ def test_published_pages_are_what_the_results_give(tmp_path):
             assert text == (DOCS / path.name).read_text(), f'run the study with --pages to regenerate {path.name}'
             assert all((DOCS / name).is_file() for name in re.findall(r'\]\(([\w-]+\.png)\)', text))
     assert cv2.imread(str(folder / 'summary.png')).std() > 10
-
-
-def test_figures_of_made_up_results(study, tmp_path, monkeypatch):
-    records = [(run, metric(study, run), AP[run.arm][run.seed], {}) for run in study.runs()]
-    pages = pages_of(study, tmp_path, records)
-    plot_curves(pages, 'cpu/retinanet', tmp_path / 'curves.png')
-    monkeypatch.setattr('experiments.study.page.SUMMARY', {'A task': 'cpu/retinanet'})
-    assert row(pages.summary(), 'A task')[1:] == [
-        '-1.0 (-3.5 to +1.5)',
-        '+2.0 (-0.5 to +4.5)',
-        'not measured',
-        '3',
-        '1.00',
-    ]
-    plot_summary(pages, tmp_path / 'summary.png')
-    assert all(cv2.imread(str(tmp_path / f'{name}.png')).std() > 10 for name in ('curves', 'summary'))

@@ -87,22 +87,3 @@ def test_stage_arms_share_the_initial_weights_of_one_arm():
     for arm in ('LN', 'DTN from LN'):
         assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
     assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')
-
-
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ("stages['pretrain']['epochs'] = 3", 'stages.pretrain has'),
-        ("stages['pretrain']['start'] = 'retinanet'", 'must be an earlier stage'),
-        ("stages['pretrain']['arms'] = ['BN']", r"stages.pretrain names the arms \['BN'\], expected some of \['LN'"),
-        ("stages['pretrain']['arms'] = ['LN']", 'stages.retinanet.start=pretrain must be an earlier stage with'),
-        ('del stages, seeds', 'not the config of a study: it lacks seeds, stages'),
-    ],
-)
-def test_wrong_entries_are_named(tmp_path, change, message):
-    text = (CONFIGS / 'cpu.py').read_text().replace("config='", f"config='{CONFIGS}/")
-    (tmp_path / 'wrong.py').write_text(f'{text}\n{change}\n')
-    with pytest.raises(ValueError, match=message):
-        load_study(tmp_path / 'wrong.py')
-    with pytest.raises(FileNotFoundError, match=r'none\.py was not found'):
-        load_study(tmp_path / 'none.py')

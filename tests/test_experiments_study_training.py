@@ -1,6 +1,5 @@
 """Runs of a study: an interrupted run equals an uncut one bit for bit, arms share initial values, results are kept."""
 
-import fcntl
 import json
 import runpy
 from pathlib import Path
@@ -99,15 +98,6 @@ def test_detector_uses_its_pretraining_and_is_scored(uncut, monkeypatch, tmp_pat
     found = read_results(uncut, tmp_path)
     assert {stage: records['DTN+DPN', 0]['scores'] for stage, records in found.items()} == scores
     assert keep_results(uncut, tmp_path) == []
-
-
-def test_two_processes_do_not_train_in_one_folder(uncut):
-    run = Run('pretrain', 'LN', 0)
-    uncut.folder(run).mkdir(parents=True)
-    with (uncut.folder(run) / '.lock').open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match='another process is training in'):
-            train_run(uncut, run)
 
 
 def test_run_of_another_config_is_not_continued(uncut):

@@ -4,12 +4,10 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from mmengine.config import Config
 
 from tests.helpers.detections import make_truth
 from tokennorm.report.figures import pick_confusions
-from tokennorm.report.page import data_facts, validates_by_epoch
+from tokennorm.report.page import data_facts
 
 
 def test_data_facts(tmp_path):
@@ -23,19 +21,6 @@ def test_data_facts(tmp_path):
     assert data_facts(path, truth) == facts
     path.write_text(json.dumps(truth) + ' ')
     assert data_facts(path, truth)['fingerprint'] != facts['fingerprint']
-
-
-@pytest.mark.parametrize(
-    ('train_cfg', 'expected'),
-    [
-        (dict(type='EpochBasedTrainLoop', max_epochs=3), True),
-        (dict(type='mmengine.IterBasedTrainLoop', max_iters=3), False),
-        (dict(by_epoch=False, max_iters=3), False),
-        (dict(by_epoch=True, max_epochs=3), True),
-    ],
-)
-def test_validates_by_epoch(train_cfg, expected):
-    assert validates_by_epoch(Config(dict(train_cfg=train_cfg))) is expected
 
 
 def test_confusions_of_many_classes_are_summed():

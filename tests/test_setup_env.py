@@ -1,7 +1,6 @@
 """The environment: pins that agree, and what `make` runs."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,20 +40,3 @@ def test_requirements_are_pinned(file):
 
 def test_pre_commit_has_the_pinned_ruff():
     assert f'rev: v{dict(pins_of("tests"))["ruff"]} ' in (ROOT / '.pre-commit-config.yaml').read_text()
-
-
-@pytest.mark.parametrize(
-    ('words', 'last'),
-    [
-        (['demo'], '"env/bin/python" tools/demo.py'),
-        (['demo', 'CONTROL=1'], '"env/bin/python" tools/demo.py --control'),
-        (['test', 'PYTEST_ARGS=-k dtn'], '"env/bin/python" -m pytest -n auto --dist worksteal -k dtn'),
-        (['env'], 'VENV="env" PYTHON="python9" tools/setup_env.sh'),
-    ],
-)
-def test_make(words, last):
-    command = ['make', '-n', '-C', str(ROOT), 'PYTHON=python9', 'VENV=env', *words]
-    lines = [line for line in subprocess.check_output(command, text=True).splitlines() if 'env' in line]
-    lines = [line.strip() for line in lines if 'Entering' not in line and 'Leaving' not in line]
-    assert lines[0] == 'VENV="env" PYTHON="python9" tools/setup_env.sh'
-    assert lines[-1] == last

@@ -1,7 +1,6 @@
 """The command lines: a tiny training run, resuming it, its evaluation, and errors that say what to do."""
 
 import json
-import logging
 import pickle
 import re
 import runpy
@@ -18,15 +17,12 @@ from mmcv.ops import batched_nms
 from mmdet.apis import DetInferencer
 from mmdet.structures.bbox import bbox_flip
 from mmengine.config import Config
-from mmengine.logging import print_log
 from pycocotools.coco import COCO
 
 from tests.full_disk import files_of_at_most
 from tests.helpers.cases import slow
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
-from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.training import run as train
 from tokennorm.inference.prediction import open_detector
 
 
@@ -255,7 +251,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
         assert Path('out/vis', image['file_name']).stat().st_size > 500
 
 
-def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_path):
+def test_predictions_on_a_video(data, trained, tmp_path):
     video = cv2.VideoWriter(str(tmp_path / 'v.mp4'), cv2.VideoWriter.fourcc(*'mp4v'), 5, (64, 64))
     for path in sorted((data / 'images' / 'val').iterdir()):
         video.write(cv2.imread(str(path)))
@@ -266,13 +262,6 @@ def test_predictions_on_a_video_and_on_files_that_are_none(data, trained, tmp_pa
     assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
     drawn = cv2.VideoCapture(str(tmp_path / 'out' / 'detections.mp4'))
     assert drawn.get(cv2.CAP_PROP_FRAME_COUNT) == 3
-    (tmp_path / 'images').mkdir()
-    with pytest.raises(SystemExit, match=r'error: .*images has no images'):
-        tool('predict')([*arguments[:2], str(tmp_path / 'images')])
-    (tmp_path / 'images' / 'a.jpg').write_bytes(b'no image')
-    with pytest.raises(SystemExit, match=r'error: none of the 1 files could be read: a.jpg'):
-        tool('predict')([*arguments[:2], str(tmp_path / 'images'), '--out', str(tmp_path / 'out2')])
-    assert not (tmp_path / 'out2' / 'detections.json').exists()
 
 
 def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
@@ -286,23 +275,12 @@ def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
     assert re.search(r'max_epochs ?= ?77', capsys.readouterr().out)
 
 
-@pytest.mark.slow
-def test_analysis_counts_operations(data, capsys, monkeypatch):
-    monkeypatch.setattr(sys, 'argv', sys.argv)
-    root = f'val_dataloader.dataset.data_root={data}'
-    tool('analysis')(['flops', CONFIG, '--num-images', '1', '--cfg-options', root])
-    assert re.search(r'Flops: 0\.15\dG', capsys.readouterr().out)
-
-
 def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, without_report):
-    """A backbone that does not fit stops."""
     (checkpoint,) = trained.glob('epoch_*.pth')
     start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
     few = options(data, load_from=str(checkpoint), **start)
     tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
     assert (tmp_path / 'epoch_1.pth').is_file()
-    with pytest.raises(SystemExit, match=r'(?s)epoch_1.pth does not fit RetinaNet.*norm1.position'):
-        tool('train')([CONFIG.replace('-dtn-dpn', ''), '--work-dir', str(tmp_path / 'new'), '--cfg-options', *few])
 
 
 def test_data_and_classes_that_do_not_fit_are_named(data, tmp_path):
@@ -324,22 +302,11 @@ def test_help_has_no_warnings(program):
     assert ended.stdout.startswith('usage:')
 
 
-def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
-    print_log('Could not import OneDL. Skipping OneDL datasets.', level=logging.DEBUG)
-    print_log('Could not import OneDL', level=logging.DEBUG)  # of mmpretrain and mmseg
-    print_log('shown', level=logging.DEBUG)
-    assert capsys.readouterr().out == 'shown\n'
-
-
 def test_a_folder_that_nothing_can_be_written_to_is_named(data, tmp_path):
     (tmp_path / 'file').write_text('no folder')
-    for work_dir in (tmp_path / 'file', tmp_path / 'file' / 'inside'):
-        with pytest.raises(
-            SystemExit, match=rf'error: the folder {work_dir} cannot be created: .*; choose another one'
-        ):
-            tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(data)])
-    with pytest.raises(SystemExit, match=r'error: --out: the folder .*/file cannot be created'):
-        tool('check')([str(data), '--out', str(tmp_path / 'file')])
+    message = rf'error: the folder {tmp_path}/file cannot be created: .*; choose another one'
+    with pytest.raises(SystemExit, match=message):
+        tool('train')([CONFIG, '--work-dir', str(tmp_path / 'file'), '--cfg-options', *options(data)])
     with (
         files_of_at_most(4096),
         pytest.raises(SystemExit, match=rf'error: cannot write to the folder {tmp_path}: File too large;'),
@@ -355,21 +322,3 @@ def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
     (tmp_path / 'work_dirs' / 'demo' / 'report.json').write_text(json.dumps(numbers))
     tool('demo')([])
     assert 'remove work_dirs/demo to train again.\n\nCOCO AP at the end: 25.0, AP50: 50.0' in capsys.readouterr().out
-
-
-def test_the_demo_leaves_a_dataset_of_other_settings_alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_shapes_dataset(tmp_path / 'data' / 'shapes', num_train=1, num_val=1, image_size=64)
-    with pytest.raises(SystemExit, match=r'error: data/shapes exists, and is not a dataset of these settings'):
-        tool('demo')(['--control'])
-
-
-def test_an_interruption_says_how_to_resume():
-    class Interrupted:
-        work_dir = 'work_dirs/x'
-
-        def train(self):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt, match=r'Checkpoints so far are in work_dirs/x; --resume continues'):
-        train(Interrupted(), '--resume continues from the latest.')

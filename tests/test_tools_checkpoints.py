@@ -48,16 +48,12 @@ def start_from(checkpoint):
 
 TOOLS = {
     'resume': lambda few, file: ('train', [CONFIG, '--work-dir', str(file.parent), '--resume', *few()]),
-    'resume a file': lambda few, file: ('train', [CONFIG, '--resume', str(file), *few()]),
-    'resume without a look before': lambda few, file: ('train', [CONFIG, '--resume', str(file), *few()]),
     'load_from': lambda few, file: ('train', [CONFIG, *few(load_from=str(file))]),
     'init_cfg': lambda few, file: ('train', [CONFIG, *few(**start_from(file))]),
-    'init_cfg of a folder': lambda few, file: ('train', [CONFIG, *few(**start_from(file.parent))]),
     'test': lambda few, file: ('test', [CONFIG, str(file), *few()]),
     'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'demo.jpg')]),
     'convert': lambda few, file: ('convert', [str(file), 'out.pth', '--config', CONFIG]),
     'publish': lambda few, file: ('publish', [str(file), 'out.pth']),
-    'analysis': lambda few, file: ('analysis', ['benchmark', CONFIG, '--task', 'inference', '--checkpoint', str(file)]),
 }
 
 
@@ -70,8 +66,6 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, mo
     monkeypatch.setattr('sys.argv', ['tool'])
     for loader in ('_safe_torch_load', 'load_url'):  # as in the end mmengine's own do
         monkeypatch.setattr(loaders, loader, lambda file, *_, **__: torch.load(file, weights_only=False))
-    if 'without' in use:
-        monkeypatch.setattr('tokennorm.engine.build._load_from', lambda *_, **__: None)
     name, arguments = TOOLS[use](few, planted / 'epoch_1.pth')
     with pytest.raises(SystemExit, match=r'(?s)error: .*epoch_1.pth cannot be read as tensors only.*TRUST'):
         tool(name)(arguments)
@@ -127,15 +121,10 @@ def test_what_cannot_be_published_is_said(tmp_path):
         torch.save(dict(state_dict=dict(weight=torch.tensor([1.0, value]))), tmp_path / f'{name}.pth')
         with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite in weight'):
             tool('publish')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
-    torch.save(dict(state_dict={}), tmp_path / 'empty.pth')
-    with pytest.raises(SystemExit, match=r'empty.pth has an empty state dict'):
-        tool('publish')([str(tmp_path / 'empty.pth'), str(tmp_path / 'out.pth')])
     weight = dict(weight=torch.ones(1))
     torch.save(dict(state_dict=weight, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
     with pytest.raises(SystemExit, match=r'the checkpoint would hold more than plain data: .*numpy'):
         tool('publish')([str(tmp_path / 'numpy.pth'), str(tmp_path / 'out.pth')])
-    with pytest.raises(SystemExit, match=r'none.pth not found'):
-        tool('publish')([str(tmp_path / 'none.pth'), str(tmp_path / 'out.pth')])
     assert not list(tmp_path.glob('out*'))
 
 
@@ -171,17 +160,9 @@ def test_converted_checkpoints_have_tokennorm_keys_and_sizes(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r'swin.pth already exists'):
         tool('convert')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
     assert out.read_bytes() == before
-    stem = 'stages.0.patch_embed.proj.weight'
-    init_cfg = dict(type='Pretrained', checkpoint='x', allow_missing=[stem])
-    config.write_text(f'model = dict(backbone={dict(backbone, init_cfg=init_cfg, in_channels=1)})')
-    tool('convert')([str(tmp_path / 'timm.pth'), str(tmp_path / 'grey.pth'), '--config', str(config)])
-    assert set(content['state_dict']) - set(read_checkpoint(tmp_path / 'grey.pth')['state_dict']) == {stem}
     torch.save(theirs | {'layers.0.blocks.5.norm1.weight': torch.ones(8)}, tmp_path / 'deeper.pth')
     with pytest.raises(SystemExit, match=r'(?s)error: .*deeper.pth does not fit Swin.*1 unexpected'):
         tool('convert')([str(tmp_path / 'deeper.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
-    config.write_text("model = dict(backbone=dict(type='mmdet.ResNet', depth=50))")
-    with pytest.raises(SystemExit, match=r'error: .*ResNet'):
-        tool('convert')([str(tmp_path / 'timm.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
     assert not (tmp_path / 'no.pth').exists()
 
 
@@ -212,7 +193,7 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
     )
 
 
-def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, capsys):
+def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path):
     folder = tmp_path / 'tiny-detector'
     tool('publish')([str(trained), '--hf', str(folder), '--license', 'apache-2.0', '--dataset', 'my shapes'])
     assert sorted(path.name for path in folder.iterdir()) == ['README.md', 'config.py', 'model.safetensors']
@@ -229,13 +210,6 @@ def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path, cap
         assert part in text
     with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
         tool('publish')([str(trained), '--hf', str(folder)])
-    torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'bare.pth')
-    with pytest.raises(SystemExit, match=r'bare.pth has no config in its metadata'):
-        tool('publish')([str(tmp_path / 'bare.pth'), '--hf', str(tmp_path / 'bare')])
-    assert not (tmp_path / 'bare').exists()
-    with pytest.raises(SystemExit, match='2'):
-        tool('publish')([str(trained)])
-    assert 'give either OUT or --hf DIR' in capsys.readouterr().err
 
 
 def test_fields_of_a_card_cannot_break_it():
