@@ -13,6 +13,7 @@ from tests.helpers.commands import tool
 from tests.helpers.selections import few
 from tests.helpers.trained import CONFIG
 from tokennorm.cli.arguments import ConfigOptions
+from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import settings
 
@@ -48,6 +49,13 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     settings.keep_the_best(cfg)
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+
+
+def test_detectors_of_masks_keep_the_best_by_mask_ap():
+    for detector, metric in (('mask-rcnn', 'coco/segm_mAP'), ('retinanet', 'coco/bbox_mAP')):
+        cfg = Config.fromfile(config_path(f'{detector}_pvt-mini-dtn_fpn'))
+        settings.keep_the_best(cfg)
+        assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.max_keep_ckpts) == (metric, 1)
 
 
 @pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])

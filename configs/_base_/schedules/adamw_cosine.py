@@ -19,7 +19,7 @@ param_scheduler = [
 auto_scale_lr = dict(enable=False, base_batch_size=8)
 default_hooks = dict(
     logger=dict(interval=25),
-    checkpoint=dict(interval=3, max_keep_ckpts=1, save_best='coco/bbox_mAP', rule='greater'),
+    checkpoint=dict(interval=3, max_keep_ckpts=1),  # `tokennorm train` keeps the best one by box or mask AP
 )
 custom_hooks = [dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=25)]
 randomness = dict(seed=0)
