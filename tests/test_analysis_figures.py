@@ -24,6 +24,7 @@ from tokennorm.padding import image_sizes_of
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / 'configs' / 'demo'
 CONFIG, CONTROL = (str(DEMO / f'retinanet_pvt-mini{norm}_fpn_shapes.py') for norm in ('-dtn-dpn', ''))
+BANDED = 'model.backbone.token_norm_cfg.type=experiments.ablations.BandedDTN'
 VIT = dict(type='tokennorm.ViT', arch=dict(embed_dims=32, depth=4, num_heads=4, mlp_ratio=2), patch_size=8)
 SWIN = dict(embed_dims=(16, 32), depths=(2, 2), num_heads=(1, 2), mlp_ratios=(2, 2))
 PVT_V2 = dict(SWIN, sr_ratios=(4, 1))
@@ -147,7 +148,7 @@ def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
     )
     analyze('positions', classifiers / ('vit.py' if norms == 'eq7' else 'timm.py'), '--out', tmp_path / 'a.png')
     ((label, rows, _, titles),) = drawn
-    assert label.endswith(', random weights')
+    assert label.endswith(', random initialization')
     assert titles == ('before training', 'before training, truncated normal')
     assert len(rows) == 4  # two norms of two blocks
     for _, eq7, normal in rows:
@@ -221,6 +222,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
     dtn, ln = checkpoints / 'dtn.pth', checkpoints / 'ln.pth'
     for arguments, message in [
         (('lambda', CONTROL, ln), 'retinanet_pvt-mini_fpn_shapes has no DTN'),
+        (('positions', CONFIG, '--cfg-options', BANDED), 'has BandedDTN, whose P is not that of Eq. 6'),
         (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
         (('magnitude', CONFIG, 'none.pth', '--images', images), 'checkpoint none.pth not found'),
@@ -237,7 +239,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
         (('magnitude', classifiers / 'resnet.py', '--images', images), 'ResNet is not supported'),
         (
             ('attention-distance', classifiers / 'timm.py', '--images', images),
-            "timm, random weights: attention-distance supports TokenNorm's",
+            "timm, random initialization: attention-distance supports TokenNorm's",
         ),
     ]:
         with pytest.raises(SystemExit, match='error: .*' + message if '(?s)' not in message else message):

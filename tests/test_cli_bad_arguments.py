@@ -101,7 +101,7 @@ CASES = [
     ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
     ([*PREDICT, '--out', '@/file/x'], '--out: the folder .* cannot be created'),
     ([*EXPORT, '@/file/x.onnx'], 'OUT: the folder .*file cannot be created'),
-    ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2, .xml'),
+    ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
     (['compare', '@', '@', '--out', '@/file/x.html'], '--out: the folder .*file cannot be created'),
     (['compare', '@', '@', '--out', '@/images'], '--out: .*images is a folder; name a file'),
     ([*ANALYZE[:3], '--out', '@/file/x.png'], '--out: the folder .*file cannot be created'),

@@ -15,6 +15,7 @@ from mmengine.config import Config
 from tokennorm.analysis import metrics, plots
 from tokennorm.analysis.loading import Image, open_backbone, open_config, open_images, prepare
 from tokennorm.analysis.probe import Layer, look
+from tokennorm.norms import DTN
 from tokennorm.report.lambdas import dtn_layers, ratios_of, read_ratio_curves
 
 MOST_LAYERS = 8  # rows of a figure
@@ -33,7 +34,7 @@ class Model:
     def open(cls, config: str, checkpoint: str | None, options: dict | None) -> 'Model':
         """The backbone of a config, with the weights of a checkpoint, or initialized at random."""
         cfg = open_config(Path(config), options)
-        start = '' if checkpoint else ', random weights'
+        start = '' if checkpoint else ', random initialization'
         return cls(Path(config).stem + start, cfg, checkpoint, open_backbone(cfg, checkpoint))
 
     def look(self, image: Image) -> list[Layer]:
@@ -126,6 +127,8 @@ def positions(args: argparse.Namespace) -> Figure:
     """
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
     layers = dtn_layers_of(model)
+    if other := [type(layer).__name__ for layer in layers.values() if type(layer).forward is not DTN.forward]:
+        raise ValueError(f'{model.label} has {other[0]}, whose P is not that of Eq. 6, which this figure draws')
     before = dtn_layers(open_backbone(model.cfg, None))
     rows = []
     for name in choose(list(layers), args.layers, MOST_LAYERS):

@@ -72,7 +72,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         )
         or_run = ', or the work directory of a training run' if name == 'lambda' else ''
         figure.add_argument('config', help=f'config file, or the name of a config{or_run}')
-        figure.add_argument('checkpoint', nargs='?', help='of a training run, or published; default: random weights')
+        figure.add_argument('checkpoint', nargs='?', help='trained or published; default: random initialization')
         if images:
             figure.add_argument(
                 '--against', nargs='+', metavar=('CONFIG', 'CHECKPOINT'), help='another model to compare with'

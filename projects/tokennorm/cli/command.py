@@ -78,7 +78,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
         # mmengine's drawing; a box that ends at the border is drawn.
-        warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon) is out of bounds')
+        warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
         warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # mmdet when it is imported
         try:
             builtins.print = _print_without_noise

@@ -23,7 +23,7 @@ SUFFIXES = ('.onnx', '.pt2', '.xml')
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_detector_arguments(parser)
-    parser.add_argument('out', type=Path, metavar='OUT', help=f'output file; must end in {", ".join(SUFFIXES)}')
+    parser.add_argument('out', type=Path, metavar='OUT', help='output file; must end in .onnx, .pt2 or .xml')
     to_file, verification = map(parser.group, ('file', 'verification'))
     to_file.add_argument(
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
@@ -112,7 +112,7 @@ def _check(args: argparse.Namespace) -> 'CocoSplit | None':
     from tokennorm.datasets.finding import find_splits
 
     if args.out.suffix not in SUFFIXES:
-        raise SystemExit(f'error: OUT {args.out} must end in {", ".join(SUFFIXES)}')
+        raise SystemExit(f'error: OUT {args.out} must end in .onnx, .pt2 or .xml')
     if args.int8 != (args.calibrate is not None):
         raise SystemExit('error: --int8 and --calibrate DIR need each other')
     if args.int8:

@@ -51,7 +51,7 @@ def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
 def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path) -> None:
     """Writes a detector to a file; nothing is left behind if that fails."""
     if path.suffix not in SUFFIXES:
-        raise ValueError(f'output file {path} must end in {", ".join(SUFFIXES)}')
+        raise ValueError(f'output file {path} must end in .onnx, .pt2 or .xml')
     if path.suffix == '.pt2':
         content = io.BytesIO()
         torch.export.save(trace(detector), content, extra_files=dict(metadata))

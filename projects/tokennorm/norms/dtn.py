@@ -50,7 +50,7 @@ class DTN(nn.LayerNorm):
         form: 'paper' is Algorithm 1. 'published' is the arithmetic of the authors' code, for their checkpoints: each
             head of x is first divided by its root mean square, and the intra-token variance is unbiased.
         only_var: Use the intra-token mean only; there is then no `mean_logit`.
-        init: 'paper' initializes lambda to 0.5, for training from random weights. 'layer_norm' and a number also accept
+        init: 'paper' initializes lambda to 0.5, for random initialization. 'layer_norm' and a number also accept
             LayerNorm weights from a checkpoint. 'layer_norm' initializes lambda so close to 1 that a network trained
             with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
             slowly: give its logits a higher learning rate. A number between 0 and 1 is the initial lambda itself.
