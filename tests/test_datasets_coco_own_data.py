@@ -1,5 +1,6 @@
 """A config follows the data that it is pointed at."""
 
+import json
 import re
 import shutil
 
@@ -10,6 +11,7 @@ from mmengine import Config
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT
 from tokennorm.datasets import make_shapes_dataset
+from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
@@ -52,6 +54,26 @@ def test_the_written_config_names_no_other_data(data):
     assert 'RBC' not in cfg.pretty_text
     assert 'bccd' not in cfg.pretty_text
     Config.fromstring(cfg.pretty_text, '.py')
+
+
+@pytest.mark.parametrize('name', ['retinanet_pvt-mini_fpn', 'mask-rcnn_pvt-mini_fpn'])
+def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
+    def shrink(content):
+        for annotation in content['annotations']:
+            annotation['bbox'][2:] = (6, 6)
+
+    edit(data, 'train', shrink)
+    head, key = ('rpn_head', 'scales') if name.startswith('mask') else ('bbox_head', 'octave_base_scale')
+    for fits, load_from in ((True, None), (True, 'detector.pth'), (False, None)):
+        cfg = Config.fromfile(ROOT / 'trial' / f'{name}.py')
+        cfg.load_from, before = load_from, cfg.model[head].anchor_generator[key]
+        use_data_folder(cfg, str(data), ('train', 'val'), fit_anchors=fits)
+        is_set = fits and load_from is None
+        assert (cfg.model[head].anchor_generator[key] != before) == is_set
+        assert ('warning' in capsys.readouterr().out) != is_set
+        fit = anchor_fit(cfg, json.loads((data / 'annotations' / 'train.json').read_text()))
+        assert fit.is_poor != is_set
+        assert (fit.unmatched < 0.25) == is_set
 
 
 def test_detections_are_as_many_as_objects(data):

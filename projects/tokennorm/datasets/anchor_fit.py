@@ -29,6 +29,11 @@ class AnchorFit:
     better: tuple[tuple[Any, float], ...]
     image_size: int  # short side that images are resized to, in pixels
 
+    @property
+    def is_poor(self) -> bool:
+        """Whether the anchors miss many boxes, and others miss fewer."""
+        return self.unmatched > MOST_UNMATCHED and bool(self.better)
+
     def __str__(self) -> str:
         edges = [0, *_PIXELS, np.inf]
         counts, _ = np.histogram(self.sizes, edges)
@@ -42,7 +47,7 @@ class AnchorFit:
             f'{self.unmatched:.1%} of the boxes match no anchor at IoU {MATCH} in images with a short side of '
             f'{self.image_size} pixels ({self.key}={self.value})'
         )
-        if self.unmatched <= MOST_UNMATCHED or not self.better:
+        if not self.is_poor:
             return text
         offers = ', '.join(f'{self.key}={value} would leave {share:.1%}' for value, share in self.better[:3])
         return f'warning: {text}; {offers}'

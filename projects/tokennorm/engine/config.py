@@ -26,12 +26,14 @@ def load_config(
     launcher: str = 'none',
     local_rank: int = 0,
     needed: tuple[str, ...] = ('train', 'val'),
+    fit_anchors: bool = False,
     check: Callable[[Config], None] | None = None,
     adjust: Callable[[Config], None] | None = None,
 ) -> Config:
     """Returns a config with its data, options and work directory.
 
-    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have. `check` gets the config
+    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have. `fit_anchors` is
+    that of `use_data_folder`. `check` gets the config
     before the data is read, which may take a minute; `adjust` changes it before `cfg_options` do.
 
     Raises:
@@ -53,7 +55,7 @@ def load_config(
         with user_errors(ValueError):
             check(cfg)
     if data is not None:
-        use_data_folder(cfg, str(data), needed, image_size, fit_images='train' in needed)
+        use_data_folder(cfg, str(data), needed, image_size, 'train' in needed, fit_anchors)
     if is_classifier(cfg):
         use_loader_defaults(cfg)
     cfg.setdefault('default_hooks', {})

@@ -24,13 +24,18 @@ VARIABLES = ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 't
 
 
 def use_data_folder(
-    cfg: Config, folder: str, needed: tuple[str, ...], image_size: int | None = None, fit_images: bool = True
+    cfg: Config,
+    folder: str,
+    needed: tuple[str, ...],
+    image_size: int | None = None,
+    fit_images: bool = True,
+    fit_anchors: bool = False,
 ) -> None:
     """Points a config at a folder: for a detector COCO, YOLO or Pascal VOC, for a classifier one folder per class.
 
     The folder must have the `needed` splits. With `fit_images`, a detector's images get a short side of `image_size`
     pixels, or less than the config's if it would enlarge them more than twofold, and the anchors are compared with the
-    objects.
+    objects. With `fit_anchors`, better sizes are set where the detector has no trained weights for the config's.
     """
     with user_errors(ValueError, OSError):
         if is_classifier(cfg):
@@ -47,7 +52,15 @@ def use_data_folder(
                 content = next(iter(splits.values())).content
                 changes += choose_image_size(cfg, content, image_size)
                 fit = anchor_fit(cfg, content)
-                changes += [fit.summary()] if fit else []
+                if fit and fit.is_poor and fit_anchors and not cfg.get('load_from'):
+                    value, share = fit.better[0]
+                    cfg.merge_from_dict({fit.key: value})
+                    changes.append(
+                        f'{fit.key}={value}, whose anchors match all but {share:.1%} of the boxes; '
+                        f'{fit.value} matches all but {fit.unmatched:.1%}'
+                    )
+                elif fit:
+                    changes.append(fit.summary())
     for name in VARIABLES:
         cfg.pop(name, None)
     print_once(*(f'--data: {change}' for change in changes))

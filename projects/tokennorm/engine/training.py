@@ -115,7 +115,7 @@ def train(
     with user_errors(ImportError, OSError, ValueError):
         check_training(config, data, model, norm, stem, epochs, lr, image_size, patience, log, workers, resume)
     options = dict(cfg_options or {})
-    own_data = data is not None
+    own_data, fit_anchors = data is not None, config is None
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
@@ -156,6 +156,7 @@ def train(
         cfg_options=options,
         launcher=launcher,
         local_rank=local_rank,
+        fit_anchors=fit_anchors,
         check=check,
         adjust=adjust,
     )
