@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import fuzz_dtn
-from tests.fuzz_dtn import ERRORS, NAMES, arguments, dense, errors, forward_and_gradients
+from tests.fuzz_dtn import NAMES, arguments, assert_equals_dense, dense, forward_and_gradients
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 from tokennorm.ops import dtn_cpu
@@ -21,16 +21,6 @@ from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def assert_equals_dense(args, dtype=torch.float32, grad_y=None, function=dtn, **kwargs):
-    grad_y = torch.randn(args[0].shape).double() if grad_y is None else grad_y
-    args = [args[0].to(dtype).double(), *args[1:]]
-    actual = forward_and_gradients(function, args, dtype, grad_y, **kwargs)
-    expected = forward_and_gradients(dense, args, torch.float64, grad_y.to(dtype).double(), **kwargs)
-    assert actual[0].dtype == dtype
-    for name, error in errors(actual, expected, grad_y).items():
-        assert error <= ERRORS[dtype][name != 'y'], f'{name}: relative error {error:.1e}'
 
 
 # batch, height, width, channels, heads, pool: why
