@@ -12,8 +12,6 @@ from tests.helpers.compare import assert_near
 from tests.helpers.timm_models import CASES, VIT_ARGS
 from tokennorm.backbones import TimmBackbone
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.layers import DualPatchEmbed
-from tokennorm.norms import DTN
 from tokennorm.optim import LayerDecayOptimWrapperConstructor
 
 
@@ -46,17 +44,6 @@ def test_maps_are_timms_and_a_start_from_layer_norm_keeps_them(name, tmp_path):
     )
     again.init_weights()
     assert [k for k, v in again.state_dict().items() if not torch.equal(v, dtn.state_dict()[k])] == []
-
-
-@pytest.mark.parametrize('name', CASES)
-def test_both_techniques_train(name):
-    args, size, _ = CASES[name]
-    backbone = TimmBackbone(name, dict(type='DTN'), dict(type='DualPatchEmbed'), **args)
-    sum(out.square().mean() for out in backbone(torch.randn(1, 3, *size))).backward()
-    new = [m for m in backbone.modules() if isinstance(m, DTN | DualPatchEmbed)]
-    assert sum(isinstance(m, DualPatchEmbed) for m in new) == 1
-    assert len(new) > 4
-    assert all(p.grad is not None for module in new for p in module.parameters())
 
 
 def test_a_checkpoint_that_is_not_the_models_raises(tmp_path):
@@ -169,15 +156,6 @@ def test_trial_weights_load_from_their_package():
     stem = backbone.net.model.conv_stem.weight
     assert stem.shape == (32, 3, 3, 3)
     assert stem.double().abs().sum().item() == pytest.approx(387.1200, abs=1e-3)
-
-
-def test_weights_of_another_model_raise(tmp_path):
-    _, init_cfg = published('resnet18', tmp_path / 'resnet.pth', dict)
-    convnext = dict(depths=(1,) * 4, dims=(8,) * 4)
-    for name, args in zip(('vit_small_patch16_dinov3', 'convnext_atto'), (TWO_BLOCKS, convnext), strict=True):
-        with pytest.raises(CheckpointError, match=r'resnet\.pth: .*Set model_name to the model') as error:
-            TimmBackbone(name, timm_args=args, init_cfg=init_cfg).init_weights()
-        assert '\n' not in str(error.value)
 
 
 def test_a_convolutional_model_keeps_its_batch_statistics(tmp_path):

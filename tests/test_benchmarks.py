@@ -30,16 +30,6 @@ def test_backbones_prints_time_and_memory_of_each_host():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
-def test_dtn_runs_in_every_dtype(tmp_path, dtype):
-    command = [sys.executable, BENCHMARKS / 'dtn.py', '--only', 's4, 224', '--seconds', '0.05', '--threads', '1']
-    run = subprocess.run([*command, '--dtype', dtype, '--out', tmp_path], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert 'PVT s4, 224' in run.stdout
-    assert list(tmp_path.glob('*.csv'))
-
-
-@pytest.mark.slow
 def test_detector_step_prints_the_share_of_dtn(monkeypatch, capsys):
     names = ['pvt/retinanet_pvt-t_fpn_1x_coco', 'pvt/retinanet_pvt-t-dtn_fpn_1x_coco']
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -61,17 +51,6 @@ def test_sequences_prints_a_row_for_each_length(monkeypatch, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0] for row in rows] == ['250', '500', '1000', '2000']
     assert all(float(number) > 0 for row in rows for number in row)
-
-
-def test_soak_finds_growth_and_a_steady_saw():
-    """Nor is it growth when the lower of two levels is left for good; a slope of 4.5% over the time is."""
-    growth = runpy.run_path(str(BENCHMARKS / 'soak.py'))['growth']
-    saw = [(float(i), 1000 + 100 * (i % 7 == 0 or i > 400) + (i < 100) * (i - 100)) for i in range(600)]
-    assert abs(growth(saw, 100)) < 0.001
-    slope = [(seconds, value * (1 + 0.05 * max(seconds - 100, 0) / 500)) for seconds, value in saw]
-    assert 0.04 < growth(slope, 100) < 0.05
-    with pytest.raises(ValueError, match='warm_up=595 leaves 5 of 600 samples'):
-        growth(saw, 595)
 
 
 def test_stitched_images_and_their_annotations_match(monkeypatch):

@@ -67,19 +67,6 @@ def test_a_config_that_cannot_be_read(tmp_path):
             tool('train')([str(path)])
 
 
-def test_an_unreadable_image_in_a_plain_config_is_named(data, tmp_path):
-    DetLocalVisualizer._instance_dict.clear()
-    own = make_shapes_dataset(tmp_path / 'shapes', num_train=4, num_val=1, image_size=64)
-    broken = next((own / 'images' / 'train').iterdir())
-    broken.write_bytes(b'')
-    few = options(own, **{'train_dataloader.num_workers': 1})
-    with pytest.raises(SystemExit) as ended:
-        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
-    assert re.match(
-        rf'error: {broken} \(image id \d+\) or its annotations cannot be read: error: OpenCV', str(ended.value)
-    )
-
-
 @MODELS.register_module(force=True)
 class Fragile(nn.Module):
     def __init__(self, size=1):

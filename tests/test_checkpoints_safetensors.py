@@ -19,13 +19,6 @@ from tokennorm.checkpoints.writing import to_bytes
 META = dict(dataset_meta=dict(classes=('cat', 'dög'), palette=[(1, 2, 3)]), cfg='model = 1\n', epoch=3, seed=None)
 
 
-@pytest.mark.parametrize('palette', ['random', None])  # what mmdet also takes
-def test_palette_without_colors(palette, tmp_path):
-    meta = dict(dataset_meta=dict(classes=('cat',), palette=palette))
-    (tmp_path / 'a.safetensors').write_bytes(to_bytes(dict(state_dict={'a': torch.ones(1)}, meta=meta), '.safetensors'))
-    assert read_checkpoint(tmp_path / 'a.safetensors')['meta'] == meta
-
-
 def weights():
     """Every dtype that a checkpoint may have, a scalar, an empty tensor, and two views of one storage."""
     shared = torch.randn(4, 3)
@@ -98,11 +91,6 @@ def test_a_url_of_it_is_read(tmp_path, monkeypatch):
             read_state_dict(f'{url}/none.safetensors')
 
 
-def header_only(text):
-    return struct.pack('<Q', len(text)) + text.encode() + b'\0' * 4
-
-
-ENTRY = '"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 DAMAGED = {
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
     'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),

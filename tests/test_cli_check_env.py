@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from tokennorm import environment
 from tokennorm.cli import check_env
@@ -61,16 +60,6 @@ def test_ops_of_another_torch(imports, message):
     assert '--force-reinstall' in check.fix
 
 
-def test_kernel_without_compiler_does_not_fail(monkeypatch):
-    def build():
-        raise RuntimeError('no C++ compiler was found (c++)')
-
-    monkeypatch.setattr('tokennorm.ops.dtn_cpu.build', build)
-    check = check_env.check_dtn_kernel()
-    assert not check.problem
-    assert 'no C++ compiler was found' in str(check)
-
-
 def test_mmdet_installed_twice(installed, monkeypatch):
     monkeypatch.setattr(check_env, 'find_spec', lambda name: object())
     installed.update({'onedl-mmdetection': '3.5.1', 'onedl-mmcv': '2.3.6'})
@@ -80,44 +69,6 @@ def test_mmdet_installed_twice(installed, monkeypatch):
     assert check.problem == 'installed twice, as original and as fork: mmdet'
     assert 'uninstall -y mmdet && ' in check.fix
     assert 'onedl-mmdetection==3.5.1' in check.fix
-
-
-def test_missing_packages_are_named_by_distribution(monkeypatch):
-    monkeypatch.setattr(check_env, 'find_spec', lambda name: None if name in ('mmdet', 'timm') else object())
-    assert check_env.check_packages().problem == 'not installed: onedl-mmdetection, timm'
-
-
-def test_versions_that_do_not_accept_each_other(imports):
-    imports['mmdet'] = AssertionError('MMCV==2.3.6 is used but incompatible')
-    problem = check_env.check_imports().problem
-    assert problem == 'import mmdet fails: AssertionError: MMCV==2.3.6 is used but incompatible'
-
-
-@pytest.mark.parametrize(
-    ('fault', 'problem', 'fix'),
-    [
-        ('torch.ones', 'torch cannot use it: no kernel image', 'TORCH_INDEX='),
-        ('mmcv.ops.nms', "mmcv's ops cannot use it: no kernel image", 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0 '),
-        ('', '', ''),
-    ],
-)
-def test_code_for_the_gpu(fault, problem, fix, monkeypatch):
-    def fails(*args, **kwargs):
-        raise RuntimeError('no kernel image\nmore')
-
-    numbers = torch.ones(1, 4)
-    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
-    monkeypatch.setattr('torch.cuda.synchronize', lambda: None)
-    monkeypatch.setattr('torch.cuda.get_device_capability', lambda: (9, 0))
-    monkeypatch.setattr('torch.cuda.get_device_name', lambda: 'X')
-    monkeypatch.setattr('torch.ones', lambda *shape, device: numbers)
-    monkeypatch.setattr('torch.arange', lambda end, device: numbers)
-    monkeypatch.setattr('mmcv.ops.nms', lambda *args: None)
-    if fault:
-        monkeypatch.setattr(fault, fails)
-    check = check_env.check_gpu()
-    assert check.problem == problem
-    assert fix in check.fix
 
 
 def test_runs_without_any_package():

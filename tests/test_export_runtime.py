@@ -134,10 +134,6 @@ def test_bad_paths_end_with_one_line(model_file, images, tmp_path):
     for path, message in cases.items():
         with pytest.raises(SystemExit, match=message):
             main([str(model_file), path, *out])
-    with pytest.raises(SystemExit, match=r'error: .*notes.txt'):
-        main([str(model_file), str(images), '--out', str(tmp_path / 'notes.txt')])
-    with files_of_at_most(100), pytest.raises(SystemExit, match=r'error: .*File too large'):
-        main([str(model_file), str(images), '--out', str(tmp_path / 'full'), '--no-save-vis'])
 
 
 @pytest.mark.parametrize('size', [100, slow(2000), 6000])

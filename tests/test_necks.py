@@ -87,11 +87,6 @@ def test_norms_are_those_of_norm_cfg():
     assert {out.shape[1] for out in neck((torch.randn(1, 16, 2, 2),))} == {256}
 
 
-def test_it_takes_one_map():
-    with pytest.raises(ValueError, match='takes one feature map, got 2'):
-        SimpleFeaturePyramid(16)((torch.randn(1, 16, 2, 2),) * 2)
-
-
 def test_a_detector_trains_on_it():
     """RetinaNet asks for strides 8 to 128."""
     register_all_modules(init_default_scope=False)

@@ -280,6 +280,7 @@ def no_child(*args):
     pytest.fail('compared again')
 
 
+@pytest.mark.slow
 def test_verified_kernels_are_used_and_cached(first_use, monkeypatch):
     args = tensors(1, 2, 2, 4, 1)
     with warnings.catch_warnings():

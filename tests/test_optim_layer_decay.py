@@ -3,16 +3,12 @@
 import re
 
 import pytest
-import torch
 from mmengine import DefaultScope
 from mmpretrain.engine.optimizers import LearningRateDecayOptimWrapperConstructor
-from mmpretrain.models.backbones import SwinTransformer as MMPretrainSwin
-from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
 from mmpretrain.models.classifiers import ImageClassifier
 from torch import nn
 
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
-from tokennorm.checkpoints import from_published_swin, from_published_vit
 from tokennorm.optim import LayerDecayOptimWrapperConstructor
 
 WIDTHS = dict(embed_dims=[8, 16], depths=[2, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
@@ -114,27 +110,6 @@ def test_mmpretrains_constructor_gives_the_same_rates(name):
     theirs = LearningRateDecayOptimWrapperConstructor(optimizer, dict(layer_decay_rate=0.5))(model)
     ours, theirs = (settings(model, w) for w in (wrapper(model), theirs))
     assert {name: lr for name, (lr, _) in ours.items()} == {name: lr for name, (lr, _) in theirs.items()}
-
-
-def test_depths_are_mmpretrains():
-    """Of ViT and Swin, where both have them: a merging lies as deep as the block before it."""
-    row = dict(embed_dims=8, num_layers=3, num_heads=2, feedforward_channels=16)
-    swin = dict(embed_dims=8, depths=[2, 1], num_heads=[1, 2])
-    pairs = [
-        (MMPretrainViT(row, img_size=32), BACKBONES['DeiT'](), lambda d: from_published_vit(d, 'cls_token')),
-        (
-            MMPretrainSwin(swin, window_size=4, out_indices=(1,)),
-            Swin(WIDTHS, window_size=4, out_type='avg_featmap'),
-            lambda d: from_published_swin(d, 'avg_featmap'),
-        ),
-    ]
-    for theirs, ours, convert in pairs:
-        depths = convert(
-            {name: torch.full_like(p, theirs.get_layer_depth(name)[0]) for name, p in theirs.named_parameters()}
-        )
-        assert set(depths) == {name for name, _ in ours.named_parameters()}
-        for name, depth in depths.items():
-            assert ours.get_layer_depth(name) == (depth.unique().item(), 5), name
 
 
 @pytest.mark.parametrize(

@@ -257,16 +257,14 @@ def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
         replace_norms(levit, dict(type='DTN'))
     model = vit()
     before = [type(module) for module in model.modules()]
-    with pytest.raises(ValueError, match=r'no LayerNorm with a name that matches stages\.\*'):
-        replace_norms(model, dict(type='DTN'), include='stages.*')
-    with pytest.raises(ValueError, match='num_heads=None must set the heads of norm'):
-        replace_norms(model, dict(type='DTN'), include='*norm*')
-    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: DTN: num_heads=3 must divide num_features=16'):
-        replace_norms(model, dict(type='DTN'), num_heads=3)
-    with pytest.raises(ValueError, match="token_norm_cfg: no type 'DNT'"):
-        replace_norms(model, dict(type='DNT'))
-    with pytest.raises(ValueError, match=r'blocks\.0\.norm1: grid=7 must be \(height, width\)'):
-        replace_norms(model, dict(type='DTN'), grid=7)
+    for arguments, message in (
+        (dict(include='stages.*'), r'no LayerNorm with a name that matches stages\.\*'),
+        (dict(include='*norm*'), 'num_heads=None must set the heads of norm'),
+        (dict(num_heads=3), r'blocks\.0\.norm1: DTN: num_heads=3 must divide num_features=16'),
+        (dict(grid=7), r'blocks\.0\.norm1: grid=7 must be \(height, width\)'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace_norms(model, dict(type='DTN'), **arguments)
     assert [type(module) for module in model.modules()] == before
     replace_norms(model, dict(type='DTN'))
     with pytest.raises(ValueError, match='has no LayerNorm'):

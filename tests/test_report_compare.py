@@ -97,13 +97,3 @@ def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):
     assert result.low is None
     assert np.isfinite(result.value)
     assert 'different annotations' in (tmp_path / 'a.html').read_text()
-
-
-def test_a_directory_without_a_report_is_named(runs, tmp_path):
-    with pytest.raises(SystemExit, match=rf'error: {tmp_path} has no report.json; expected a work directory'):
-        main([str(runs[0]), str(tmp_path)])
-    (tmp_path / 'report.json').write_text('[]')
-    with pytest.raises(SystemExit, match=r'report\.json is not a report'):
-        main([str(runs[0]), str(tmp_path)])
-    with pytest.raises(SystemExit):
-        main([str(runs[0]), str(runs[1]), '--resamples', '-1'])

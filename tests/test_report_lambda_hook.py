@@ -1,10 +1,7 @@
 """lambda in every visualization backend, and not in the way of what else reads the logs."""
 
 import json
-import runpy
-from pathlib import Path
 
-import mmdet
 import pytest
 import torch
 from mmengine.evaluator import BaseMetric
@@ -101,21 +98,6 @@ def test_lambda_hook_keeps_log_lines_and_report_curves(trained):
     scalars = read_scalars(work_dir)
     assert list(scalars['loss']) == [2, 4, 6, 8, 10, 12]
     assert scalars['coco/score'] == {1: 1.0, 2: 1.0, 3: 1.0}
-
-
-def test_the_analysis_of_mmdet_reads_the_same_losses(trained):
-    """With our lines and without: the steps and losses of each epoch."""
-    work_dir, _ = trained
-    path = Path(mmdet.__file__).parent / '.mim' / 'tools' / 'analysis_tools' / 'analyze_logs.py'
-    load = runpy.run_path(str(path))['load_json_logs']
-    (with_ours,) = work_dir.glob('*/vis_data/scalars.json')
-    (without,) = (file for file in with_ours.parent.glob('*.json') if file.name != 'scalars.json')
-    assert 'lambda/' not in without.read_text()
-    (ours,), (plain,) = load([str(with_ours)]), load([str(without)])
-    assert {epoch: (log['step'], log['loss']) for epoch, log in ours.items()} == {
-        epoch: (log['step'], log['loss']) for epoch, log in plain.items()
-    }
-    assert ours[1]['norms.0.mean.mean'][0] == 0.5
 
 
 def test_a_model_without_dtn_is_left_alone(tmp_path):
