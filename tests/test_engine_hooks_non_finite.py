@@ -1,6 +1,7 @@
 """A loss or a gradient that is not finite leaves the weights alone, is named, and stops training when it recurs."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.hooks.non_finite import NonFiniteError, NonFiniteHook
 
 
 @MODELS.register_module(force=True)
@@ -177,3 +178,15 @@ def test_fused_optimizer_skips_bad_steps(tmp_path, scaled):
     assert error is None
     assert of(runner) == pytest.approx(of(expected))
     assert of(runner)[0] < 0.4
+
+
+def test_the_loss_gives_no_warning_of_torch():
+    hook, loss = NonFiniteHook(), torch.tensor(1.0, requires_grad=True)
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            hook.after_train_iter(None, 0, outputs=dict(loss=loss))
+    finally:
+        torch.set_warn_always(False)
+    assert hook.in_a_row == 0

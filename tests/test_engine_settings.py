@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
+from mmengine.hooks import LoggerHook
 
 import tokennorm
 from tests.helpers.commands import tool
@@ -16,6 +18,7 @@ from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import settings
+from tokennorm.engine.summary import log_often
 
 
 def config(**more):
@@ -73,6 +76,13 @@ def test_checkpoints_are_as_often_unless_they_count_iterations(hook, interval):
     settings.set_epochs(cfg, 60)
     settings.validate_often(cfg)
     assert cfg.default_hooks.checkpoint.interval == interval
+
+
+@pytest.mark.parametrize(('iterations', 'interval'), [(1000, 50), (19, 4), (3, 1)])
+def test_an_epoch_has_four_log_lines(iterations, interval):
+    hook = LoggerHook(interval=50)
+    log_often(SimpleNamespace(hooks=[hook], train_dataloader=range(iterations)))
+    assert hook.interval == interval
 
 
 def test_settings_that_do_not_fit_a_config_are_one_line():
@@ -191,4 +201,4 @@ def test_check_compares_objects_with_anchors(data, tmp_path, capsys):
     out = capsys.readouterr().out
     assert 'images are resized to a short side of 128 pixels (config: 240)' in out
     assert 'masks' not in out, 'the detector finds boxes only'
-    assert re.search(r'\d+\.\d% of the boxes match no anchor at IoU 0.5 in images with a short side of 128 pixels', out)
+    assert re.search(r'anchors match \d+\.\d% of the boxes at IoU 0.5, in images with a short side of 128 pixels', out)

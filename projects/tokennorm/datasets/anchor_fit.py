@@ -42,14 +42,14 @@ class AnchorFit:
         return f'object sizes after resizing, in pixels: {", ".join(bins)}\n{self.summary()}'
 
     def summary(self) -> str:
-        """One line: the fraction of unmatched boxes, and the values that would match more."""
+        """One line: the fraction of matched boxes, and the values that would match more."""
         text = (
-            f'{self.unmatched:.1%} of the boxes match no anchor at IoU {MATCH} in images with a short side of '
+            f'anchors match {1 - self.unmatched:.1%} of the boxes at IoU {MATCH}, in images with a short side of '
             f'{self.image_size} pixels ({self.key}={self.value})'
         )
         if not self.is_poor:
             return text
-        offers = ', '.join(f'{self.key}={value} would leave {share:.1%}' for value, share in self.better[:3])
+        offers = ', '.join(f'{self.key}={value} would match {1 - share:.1%}' for value, share in self.better[:3])
         return f'warning: {text}; {offers}'
 
 

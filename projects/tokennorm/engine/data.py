@@ -8,7 +8,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.config_tree import evaluators, inference_cfgs, innermost_datasets, is_classifier, set_num_classes
-from tokennorm.datasets.anchor_fit import anchor_fit
+from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
 from tokennorm.datasets.drawing import palette
@@ -56,8 +56,8 @@ def use_data_folder(
                     value, share = fit.better[0]
                     cfg.merge_from_dict({fit.key: value})
                     changes.append(
-                        f'{fit.key}={value}, whose anchors match all but {share:.1%} of the boxes; '
-                        f'{fit.value} matches all but {fit.unmatched:.1%}'
+                        f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}; those of '
+                        f'{fit.value} match {1 - fit.unmatched:.1%}'
                     )
                 elif fit:
                     changes.append(fit.summary())

@@ -88,6 +88,13 @@ def describe_data(dataset: Any, loader: Any) -> str:
     return f'{len(loader.dataset)} images, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
 
 
+def log_often(runner: mmengine.runner.Runner) -> None:
+    """Logs at least four times per epoch: on a CPU an epoch of few iterations takes minutes."""
+    for hook in runner.hooks:
+        if isinstance(hook, LoggerHook):
+            hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
+
+
 def _log_interval(runner: mmengine.runner.Runner) -> str:
     hook = next((hook for hook in runner.hooks if isinstance(hook, LoggerHook)), None)
     if hook is None:

@@ -24,7 +24,7 @@ from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
-from tokennorm.engine.summary import SummaryHook
+from tokennorm.engine.summary import SummaryHook, log_often
 from tokennorm.engine.work_dir import locked_work_dir
 from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
@@ -201,10 +201,12 @@ def _check_unused(work_dir: str) -> None:
 def _fit_schedule_and_lr(
     runner: Runner, own_data: bool, lr: float | None, auto_scale_lr: bool, options: Mapping[str, Any], base_batch: int
 ) -> None:
-    """Fits the schedule to the length of training and the learning rate to the total batch; shows both."""
+    """Fits schedule, log lines and learning rate to the length of training and the total batch; shows them."""
     by_options = any(key.startswith('param_scheduler') for key in options)
     with build_errors():  # the training loop and its data are built here
         schedule = fit_schedule(runner, stretch=not by_options, short_warm_up=own_data)
+    if own_data and not any(key.startswith('default_hooks.logger') for key in options):
+        log_often(runner)
     by_batch = own_data and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options
     rate = fit_lr(runner, lr, base_batch if by_batch else 0)
     if rate is not None and auto_scale_lr:
