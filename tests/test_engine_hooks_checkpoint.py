@@ -4,9 +4,11 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.runner import Runner
 
 from tests.full_disk import files_of_at_most
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
@@ -55,28 +57,16 @@ def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch)
         write_atomically(path, content)
 
     monkeypatch.setattr('tokennorm.files.write_atomically', full)
-    monkeypatch.setattr('tests.helpers.toy_training.Runner.train', _train_with_messages(tmp_path))
+    original = Runner.train
+
+    def with_messages(runner):
+        inner = SimpleNamespace(work_dir=str(tmp_path), cfg=runner.cfg, train=lambda: original(runner))
+        train_with_messages(inner, '--resume continues')
+
+    monkeypatch.setattr(Runner, 'train', with_messages)
     with pytest.raises(UserError, match=r'No space left on device.*are unchanged\. Free some space, then --resume'):
         train(tmp_path, **SETTINGS)
     assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_1.pth'
-
-
-def _train_with_messages(folder):
-    from mmengine.runner import Runner
-
-    original = Runner.train
-
-    def train(runner):
-        class Inner:
-            work_dir = str(folder)
-            cfg = runner.cfg
-
-            def train(self):
-                original(runner)
-
-        train_with_messages(Inner(), '--resume continues')
-
-    return train
 
 
 @pytest.mark.parametrize('moment', ['written', 'pointed to', 'removed'])

@@ -6,13 +6,15 @@ import warnings
 import pytest
 import torch
 from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper
-from mmengine.registry import MODELS, OPTIM_WRAPPERS
+from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import nn
 
+from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
 from tokennorm.engine.hooks.non_finite import NonFiniteError, NonFiniteHook
+
+pytestmark = pytest.mark.usefixtures('amp_on_cpu')
 
 
 @MODELS.register_module(force=True)
@@ -33,33 +35,6 @@ class LineModel(BaseModel):
         if self.poison == 'gradient' and x.max() > 90:
             rest = self.v + torch.sqrt(self.v * 0)  # whose slope is infinite
         return dict(loss_line=(self.w * x).square().mean(), loss_rest=rest, accuracy=torch.tensor(math.nan))
-
-    def train_step(self, data, optim_wrapper):
-        with optim_wrapper.optim_context(self):
-            losses = self._run_forward(self.data_preprocessor(data, True), mode='loss')
-        loss, log_vars = self.parse_losses(losses)
-        optim_wrapper.update_params(loss)
-        return log_vars
-
-
-@OPTIM_WRAPPERS.register_module(force=True)
-class ScalingOptimWrapper(OptimWrapper):
-    """mmengine's AmpOptimWrapper asks for a GPU; this is its scaler on a CPU."""
-
-    def __init__(self, init_scale, **kwargs):
-        super().__init__(**kwargs)
-        self.loss_scaler = torch.amp.GradScaler('cpu', init_scale=init_scale)
-
-    def backward(self, loss, **kwargs):
-        self.loss_scaler.scale(loss).backward(**kwargs)
-        self._inner_count += 1
-
-    def step(self, **kwargs):
-        if self.clip_grad_kwargs:
-            self.loss_scaler.unscale_(self.optimizer)
-            self._clip_grad()
-        self.loss_scaler.step(self.optimizer, **kwargs)
-        self.loss_scaler.update()
 
 
 class Samples(torch.utils.data.Dataset):
@@ -136,7 +111,7 @@ def test_bad_gradient_with_finite_loss(tmp_path):
 
 @pytest.mark.parametrize('scaled', [False, True])
 def test_bad_step_is_skipped_with_clipping(tmp_path, scaled):
-    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    scaler = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=2.0)) if scaled else dict()
     wrapper = scaler | dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=dict(max_norm=1e3))
     runner, error = run(tmp_path, [1.0, NAN, math.inf], max_occurrences=2, optim_wrapper=wrapper)
     assert error.startswith('iteration 3: the loss is not finite')
@@ -161,7 +136,7 @@ def test_accumulated_step_with_a_bad_batch_is_skipped(tmp_path):
 
 def test_overflow_handled_by_the_loss_scaler(tmp_path):
     """A scale of 1e38 makes the scaled gradients infinite until it has been halved some times."""
-    wrapper = dict(type='ScalingOptimWrapper', init_scale=2.0**127, optimizer=dict(type='SGD', lr=0.1))
+    wrapper = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=2.0**127), optimizer=dict(type='SGD', lr=0.1))
     runner, error = run(tmp_path, [2.0] * 5, max_occurrences=1, optim_wrapper=wrapper)
     assert error is None
     assert runner.optim_wrapper.loss_scaler.get_scale() < 2.0**127
@@ -171,7 +146,7 @@ def test_overflow_handled_by_the_loss_scaler(tmp_path):
 @pytest.mark.parametrize('scaled', [False, True])
 def test_fused_optimizer_skips_bad_steps(tmp_path, scaled):
     """With a scaler it leaves that to the optimizer, which is called with gradients that are not finite."""
-    scaler = dict(type='ScalingOptimWrapper', init_scale=2.0) if scaled else dict()
+    scaler = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=2.0)) if scaled else dict()
     wrapper = scaler | dict(optimizer=dict(type='AdamW', lr=0.1, fused=True))
     expected, _ = run(tmp_path / 'without', [1.0, 1.0], optim_wrapper=wrapper)
     runner, error = run(tmp_path / 'with', [1.0, NAN, 1.0], optim_wrapper=wrapper)

@@ -1,7 +1,5 @@
 """A resumed training run ends bit for bit like an uninterrupted one, wherever it was stopped; a toy model for speed."""
 
-from functools import partial
-
 import pytest
 import torch
 from mmengine.config import Config
@@ -14,6 +12,7 @@ from tests.helpers.toy_training import (
     ITERATIONS,
     NUM_SAMPLES,
     ToyData,
+    amp_on_cpu,  # noqa: F401 - a fixture
     collect_garbage,  # noqa: F401 - a fixture
     train,
 )
@@ -53,12 +52,10 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
             assert torch.equal(value, resumed[part][key]), key
 
 
-def test_mixed_precision_resumes_its_loss_scale(tmp_path, monkeypatch):
+@pytest.mark.usefixtures('amp_on_cpu')
+def test_mixed_precision_resumes_its_loss_scale(tmp_path):
     """mmengine's wrapper with a scaler for CPUs. The scale doubles every two steps, and gradients that are accumulated
     when the training stops have that of then in them."""
-    module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
-    monkeypatch.setattr(f'{module}is_cuda_available', lambda: True)
-    monkeypatch.setattr(f'{module}GradScaler', partial(torch.amp.GradScaler, 'cpu'))
     wrapper = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=8.0, growth_interval=2))
     case = dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=3, wrapper=wrapper)
     whole = train(tmp_path / 'whole', **case)

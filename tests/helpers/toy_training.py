@@ -4,6 +4,7 @@ import gc
 import itertools
 import random
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +177,11 @@ def collect_garbage():
     """Ends the workers of discarded data loaders before the next test."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def amp_on_cpu(monkeypatch):
+    """mmengine's AmpOptimWrapper asks for a GPU; its scaler works on a CPU."""
+    module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
+    monkeypatch.setattr(f'{module}is_cuda_available', lambda: True)
+    monkeypatch.setattr(f'{module}GradScaler', partial(torch.amp.GradScaler, 'cpu'))
