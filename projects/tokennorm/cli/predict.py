@@ -137,7 +137,7 @@ def main(argv: list[str]) -> None:
     except OSError as error:
         raise SystemExit(f'\nerror: {error}') from None
     count = sum(annotation['score'] >= args.score_thr for annotation in detections.annotations)
-    drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:g}'
+    drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:.3g}'
     counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
     print(f'\n{args.out}: detections.json ({counts}){drawn}')
     if args.thresholds is None and Path(args.checkpoint).with_name(NAME).is_file():
