@@ -143,13 +143,6 @@ def test_shards_of_other_programs_get_an_index(tmp_path, capsys):
         (b'second', 0),
         (b'first', 2),
     ]
-    write('b.tar', {'1.cls': b'-1', '1.jpg': b'first'})
-    with pytest.raises(SystemExit, match='has label -1, but there are 1 class names'):
-        tool('write_shards')([str(tmp_path)])
-    write('b.tar', {'1.cls': b'2', '1.jpg': b'first'})
-    (tmp_path / 'names').write_text('ant\nbee\n')
-    with pytest.raises(SystemExit, match='has label 2, but there are 2 class names'):
-        tool('write_shards')([str(tmp_path), '--classes', str(tmp_path / 'names')])
     write('c.tar', {'5.png': b''})
     with pytest.raises(SystemExit, match=r'c\.tar: 5\.png has no label'):
         tool('write_shards')([str(tmp_path)])

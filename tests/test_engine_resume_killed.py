@@ -41,6 +41,10 @@ def start(data, work_dir, *arguments, **changes):
         )
 
 
+def finish(process, work_dir):
+    assert process.wait(timeout=600) == 0, Path(f'{work_dir}.log').read_text()[-3000:]
+
+
 def wait_for_checkpoint(process, work_dir):
     """Until the process has written one, or has ended."""
     begin = time.time()
@@ -53,8 +57,7 @@ def wait_for_checkpoint(process, work_dir):
 @pytest.mark.slow
 def test_a_training_that_is_killed_again_and_again(tmp_path):
     data = make_shapes_dataset(tmp_path / 'shapes', num_train=10, num_val=2, image_size=64)
-    whole = start(data, tmp_path / 'whole')
-    assert whole.wait(timeout=300) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
+    finish(start(data, tmp_path / 'whole'), tmp_path / 'whole')
     choose = random.Random()
     kills = 0
     while True:
@@ -67,7 +70,7 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
                 process.wait()
                 kills += 1
                 continue
-        assert process.wait(timeout=300) == 0, (tmp_path / 'killed.log').read_text()[-3000:]
+        finish(process, tmp_path / 'killed')
         break
     assert kills >= 2
     weights = [
@@ -84,14 +87,12 @@ def test_killed_run_with_ema_and_early_stopping_ends_equal(tmp_path):
     arguments = ('--ema', '--patience', '3')
     changes = {'train_cfg.max_epochs': 20, 'train_cfg.val_interval': 1, 'model.test_cfg.score_thr': 0.0}
     changes |= {'custom_hooks': None, 'custom_hooks.3.min_delta': 1.0}  # two hooks of the config, --ema, --patience
-    whole = start(data, tmp_path / 'whole', *arguments, **changes)
-    assert whole.wait(timeout=600) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
+    finish(start(data, tmp_path / 'whole', *arguments, **changes), tmp_path / 'whole')
     process = start(data, tmp_path / 'killed', *arguments, **changes)
     wait_for_checkpoint(process, tmp_path / 'killed')
     process.kill()
     process.wait()
-    resumed = start(data, tmp_path / 'killed', *arguments, **changes)
-    assert resumed.wait(timeout=600) == 0, (tmp_path / 'killed.log').read_text()[-3000:]
+    finish(start(data, tmp_path / 'killed', *arguments, **changes), tmp_path / 'killed')
     paths = [Path((tmp_path / name / 'last_checkpoint').read_text()) for name in ('whole', 'killed')]
     assert paths[0].name == paths[1].name
     contents = [torch.load(path, weights_only=False) for path in paths]

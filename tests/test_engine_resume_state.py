@@ -176,10 +176,6 @@ def test_reduce_on_plateau_schedule_resumes(tmp_path):
     [
         (dict(random_states=[None] * 2), 'world size 1 instead of 2: random numbers restart.'),
         (
-            dict(data='11 samples in batches of 4'),
-            '11 samples in batches of 3 instead of 11 samples in batches of 4: the epoch restarts.',
-        ),
-        (
             dict(data='12 samples in batches of 3'),
             '11 samples in batches of 3 instead of 12 samples in batches of 3: the epoch restarts.',
         ),

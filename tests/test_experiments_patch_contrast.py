@@ -1,11 +1,9 @@
 """What the first norm of Dual PatchNorm leaves of a patch, for patches whose variance is known."""
 
-import cv2
-import numpy as np
 import pytest
 import torch
 
-from experiments.study.patch_contrast import between_means, contrast, main, patches_of
+from experiments.study.patch_contrast import between_means, contrast, patches_of
 from tests.helpers.compare import assert_near
 from tokennorm.layers import DualPatchEmbed
 
@@ -27,14 +25,3 @@ def test_variance_between_and_within_patches_are_told_apart():
     board = (torch.arange(16)[:, None] + torch.arange(16)).remainder(2).mul(2.0).sub(1).expand(5, 1, 16, 16)
     assert between_means(patches_of(board, 4)) == pytest.approx(0, abs=1e-5)
     assert_near('contrast', contrast(patches_of(board, 4), eps=3.0), torch.full((80,), 0.5))  # 1 / sqrt(1 + 3)
-
-
-def test_the_figure_is_drawn_of_a_folder_of_images(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    for i in range(3):
-        cv2.imwrite(str(tmp_path / f'{i}.png'), rng.integers(0, 255, (32, 32, 3), np.uint8))
-    main([str(tmp_path), '--out', str(tmp_path / 'out.png')])
-    assert cv2.imread(str(tmp_path / 'out.png')).std() > 10
-    assert [line.split(':')[0] for line in capsys.readouterr().out.splitlines()] == ['4 x 4', '8 x 8', '16 x 16']
-    with pytest.raises(SystemExit, match=r'has no images'):
-        main([str(tmp_path / 'nothing')])

@@ -24,11 +24,6 @@ def test_dist_train():
     assert words[script + 1 :] == ['CONFIG', '--launcher', 'pytorch', '--resume', '--cfg-options', 'a=b', 'c']
 
 
-def test_one_machine_with_a_port():
-    words = launch('dist_train.sh', 'CONFIG', '4', PORT='1234').stdout.split()
-    assert {'--nnodes=1', '--node_rank=0', '--master_addr=127.0.0.1', '--master_port=1234'} < set(words)
-
-
 def test_several_machines():
     nodes = dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='10.0.0.1')
     words = launch('dist_test.sh', 'CONFIG', 'CHECKPOINT', '8', **nodes).stdout.split()

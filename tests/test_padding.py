@@ -181,9 +181,3 @@ def test_lost_image_sizes_are_reported_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         assert valid_tokens(padded().clone(), 4) is None, 'once per process'
-
-
-def test_a_note_can_be_copied():
-    images = note_image_sizes(torch.zeros(2, 3, 64, 96), [(64, 96), (40, 90)])
-    copied = note_image_sizes(images.half(), image_sizes_of(images))
-    assert image_sizes_of(copied).tolist() == [[64, 96], [40, 90]]
