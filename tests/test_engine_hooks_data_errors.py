@@ -90,11 +90,3 @@ def test_a_worker_process_hands_the_name_on(folder):
         list(loader)
     assert str(raised.value).startswith(f'{folder}/2.png (image id 3) or its annotations cannot be read: error: OpenCV')
     assert 'Traceback' not in str(raised.value)
-
-
-def test_run_lengths_that_do_not_fit_are_named(folder):
-    content = sound_content(3)
-    content['annotations'][2]['segmentation'] = dict(size=[3, 3], counts=[9])
-    (folder / 'train.json').write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r'0.png \(image id 1\) or its annotations cannot be read: '):
-        dataset(folder)[0]
