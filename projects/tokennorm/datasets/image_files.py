@@ -34,13 +34,13 @@ def list_images(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str, batch: int = 1024) -> Iterator[Any]:
+def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str, chunk: int = 16) -> Iterator[Any]:
     """Yields the results of a function for each item in their order, computed in threads; many show a progress bar."""
     from rich.progress import track
 
     with ThreadPoolExecutor() as pool:
-        batches = (pool.map(function, items[i : i + batch]) for i in range(0, len(items), batch))
-        yield from track(chain.from_iterable(batches), what, total=len(items), disable=len(items) < 5000)
+        chunks = pool.map(lambda i: [function(item) for item in items[i : i + chunk]], range(0, len(items), chunk))
+        yield from track(chain.from_iterable(chunks), what, total=len(items), disable=len(items) < 5000)
 
 
 def read_image(path: str | Path) -> np.ndarray | None:
