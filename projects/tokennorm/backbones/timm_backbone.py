@@ -237,7 +237,8 @@ class TimmBackbone(Backbone):
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         kept = {_storage(value) for value in published.values()}
         unused = {key for key, value in state_dict.items() if key not in published and _storage(value) not in kept}
-        converted = Converted({}, unused=unused | left_out)
+        converted = Converted({})
+        converted.unused += unused | left_out
         for key, value in published.items():
             if key not in left_out:
                 name, _, own = f'net.model.{key}'.rpartition('.')

@@ -6,7 +6,7 @@ from torch import nn
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.norms import DTN
 
-_RENAMED = {'mean_norm_weight': 'mean_logit', 'var_norm_weight': 'var_logit'}
+_RENAMED = {'mean_norm_weight': 'mean_logit', 'var_norm_weight': 'var_logit', 'pos_proj.weight': 'position'}
 
 
 def from_published_dtn(state_dict: StateDict) -> Converted:
@@ -22,20 +22,16 @@ def from_published_dtn(state_dict: StateDict) -> Converted:
     Returns:
         A new dict for `load_state_dict(strict=True)`. `state_dict` is not changed.
     """
-    norms = {key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')}
-    converted = Converted({})
-    for key, value in state_dict.items():
-        norm = next((prefix for prefix in norms if key.startswith(prefix)), None)
-        name = key if norm is None else key.removeprefix(norm)
-        if norm is None or name in ('weight', 'bias'):
-            converted[key] = value
-        elif name == 'pos_proj.weight':
-            dx, dy, square = state_dict[key].unbind(dim=-1)
+    converted = Converted(state_dict)
+    for norm in [key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')]:
+        for theirs, ours in _RENAMED.items():
+            if norm + theirs in converted:
+                converted[norm + ours] = converted.pop(norm + theirs)
+        if norm + 'position' in converted:
+            dx, dy, square = converted[norm + 'position'].unbind(dim=-1)
             converted[norm + 'position'] = torch.stack([square, -dx, -dy], dim=-1)
-        elif name == 'pos_proj.bias':
-            converted.unused.append(key)
-        else:
-            converted[norm + _RENAMED.get(name, name)] = value
+        if norm + 'pos_proj.bias' in converted:
+            converted.leave_out(norm + 'pos_proj.bias')
     return converted
 
 
@@ -50,5 +46,5 @@ def add_to_layer_norm(state_dict: Converted, model: nn.Module) -> None:
             continue
         own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
         if own.keys() & state_dict.keys() == {f'{name}.weight', f'{name}.bias'}:
-            state_dict.added += own.keys() - state_dict.keys()
-            state_dict.update({key: value for key, value in own.items() if key not in state_dict})
+            for key, value in own.items():
+                state_dict.add(key, value)

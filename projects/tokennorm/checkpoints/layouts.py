@@ -1,11 +1,13 @@
 """Checkpoint layouts: how an author names a backbone's parameters. Each backbone lists those that it loads."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 StateDict = dict[str, Tensor]
+Names = dict[str, str | Callable[[re.Match], str]]
 
 
 class Layout(NamedTuple):
@@ -23,12 +25,52 @@ class Converted(StateDict):
     Attributes:
         unused: Keys of the source that it leaves out.
         added: Its keys with the published initial values of parameters that the source lacks.
+        sources: The source's key of each of its keys that has another name there.
     """
 
-    def __init__(self, state_dict: StateDict, unused: Iterable[str] = (), added: Iterable[str] = ()) -> None:
+    def __init__(self, state_dict: Mapping[str, Tensor]) -> None:
         super().__init__(state_dict)
-        self.unused = list(unused)
-        self.added = list(added)
+        self.unused: list[str] = []
+        self.added: list[str] = []
+        self.sources: dict[str, str] = {}
+
+    def leave_out(self, key: str) -> None:
+        """Removes one of its keys."""
+        del self[key]
+        self.unused.append(self.sources.get(key, key))
+
+    def add(self, key: str, value: Tensor) -> None:
+        """Adds an initial value, unless the source has the key."""
+        if key not in self:
+            self[key] = value
+            self.added.append(key)
+
+
+def rename(state_dict: StateDict, names: Names, known: str, unused: str, model: str) -> Converted:
+    """Renames the keys of a state dict.
+
+    Args:
+        state_dict: It is not changed.
+        names: Patterns and what replaces them in a key, one after the other.
+        known: Pattern of the beginnings of renamed keys.
+        unused: Pattern of the beginnings of keys that are left out.
+        model: The models with these keys, for messages.
+
+    Raises:
+        ValueError: for a key that is neither known nor unused.
+    """
+    converted = Converted({})
+    for key, value in state_dict.items():
+        name = key
+        for pattern, new in names.items():
+            name = re.sub(pattern, new, name)
+        if re.match(unused, name):
+            converted.unused.append(key)
+        elif re.match(known, name):
+            converted[name], converted.sources[name] = value, key
+        else:
+            raise ValueError(f'{key} is not a parameter of {model}')
+    return converted
 
 
 def find_layout(model: Any, state_dict: StateDict) -> Layout | None:

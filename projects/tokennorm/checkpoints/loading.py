@@ -129,9 +129,9 @@ def convert_detector(
             found = {key: value for key, value in found.items() if not key.startswith(_BACKBONE)}
             found |= {_BACKBONE + key: value for key, value in converted.items()}
     if new_heads:
-        with_dtn = Converted(found, added=added)
+        with_dtn = Converted(found)
         add_to_layer_norm(with_dtn, model)
-        found, added = dict(with_dtn), with_dtn.added
+        found, added = dict(with_dtn), added + with_dtn.added
         fits = {key for key, value in expected.items() if key in found and found[key].shape == value.shape}
         report.missing = [key for key in expected if key not in fits and not key.startswith(_BACKBONE)]
         left_out = [key for key in found if key not in fits and not key.startswith(_BACKBONE)]

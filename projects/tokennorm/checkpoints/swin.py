@@ -5,7 +5,7 @@ import re
 from einops import rearrange
 from torch import Tensor
 
-from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.checkpoints.layouts import Converted, Layout, Names, StateDict, rename
 
 _BIAS_TABLE = 'relative_position_bias_table'
 SWIN_LAYOUTS = (
@@ -15,12 +15,19 @@ SWIN_LAYOUTS = (
     Layout('TokenNorm', (f'stages.0.blocks.0.attn.{_BIAS_TABLE}',)),
 )
 _STEMS = {'patch_embed.proj.weight', 'patch_embed.projection.weight'}
-_RECOMPUTED = re.compile(r'.*\.(relative_position_index|attn_mask)')
-_PART = re.compile(r'(?:layers|stages)\.(\d)\.(blocks|downsample)\.(.*)')
-_OUTPUT_NORM = re.compile(r'norm(\d?)\.(.*)')
-_OWN_OUTPUT_NORM = re.compile(r'stages\.(\d)\.norm\.(?:weight|bias)')
-_OWN_PROJ = re.compile(r'stages\.(\d)\.blocks\.0\.attn\.proj\.weight')
-_MMDET_NAMES = {'attn.w_msa.': 'attn.', 'ffn.layers.0.0.': 'mlp.fc1.', 'ffn.layers.1.': 'mlp.fc2.'}
+_NAMES: Names = {
+    r'^patch_embed\.': 'stages.0.patch_embed.',
+    r'^layers\.': 'stages.',
+    r'^norm(\d)\.': r'stages.\1.norm.',
+    r'\.projection\.': '.proj.',
+    r'attn\.w_msa\.': 'attn.',
+    r'ffn\.layers\.0\.0\.': 'mlp.fc1.',
+    r'ffn\.layers\.1\.': 'mlp.fc2.',
+}
+_KNOWN = r'stages\.\d\.(patch_embed|blocks|norm)\.'
+_UNUSED = r'head\.|norm\.|.*\.(relative_position_index|attn_mask)$'
+_NORM = re.compile(r'stages\.(\d)\.norm\.(?:weight|bias)')
+_PROJ = re.compile(r'stages\.(\d)\.blocks\.0\.attn\.proj\.weight')
 
 
 def from_published_swin(state_dict: StateDict, out_type: str = 'featmap') -> Converted:
@@ -42,59 +49,40 @@ def from_published_swin(state_dict: StateDict, out_type: str = 'featmap') -> Con
     Raises:
         ValueError: for a key that its layout does not have.
     """
-    published = _STEMS & state_dict.keys()
-    converted = _rename(state_dict, out_type) if published else _select_output_norms(state_dict, out_type)
+    published = bool(_STEMS & state_dict.keys())
+    converted = _rename(state_dict, out_type) if published else Converted(state_dict)
+    norms = {key: int(match[1]) for key in converted if (match := _NORM.fullmatch(key))}
     if out_type == 'featmap':
-        for match, value in [(_OWN_PROJ.fullmatch(key), value) for key, value in converted.items()]:
-            for kind, initial in (('weight', value.new_ones), ('bias', value.new_zeros)) if match else ():
-                if (key := f'stages.{match.group(1)}.norm.{kind}') not in converted:
-                    converted[key] = initial(len(value))
-                    converted.added.append(key)
+        of_classifier = not published and norms and 0 not in norms.values()
+        for key in norms if of_classifier else ():
+            converted.leave_out(key)
+        for stage, value in [(match[1], value) for key, value in converted.items() if (match := _PROJ.fullmatch(key))]:
+            converted.add(f'stages.{stage}.norm.weight', value.new_ones(len(value)))
+            converted.add(f'stages.{stage}.norm.bias', value.new_zeros(len(value)))
+        return converted
+    for key, stage in norms.items():
+        if stage != max(norms.values()):
+            converted.leave_out(key)
     return converted
 
 
 def _rename(state_dict: StateDict, out_type: str) -> Converted:
     of_mmdet = 'patch_embed.projection.weight' in state_dict
     merges_at_the_end = of_mmdet or any(key.startswith('layers.0.downsample.') for key in state_dict)  # timm: no
-    last = max((int(match.group(1)) for key in state_dict if (match := _PART.fullmatch(key))), default=0)
-    converted = Converted({})
-    for key, value in state_dict.items():
-        if key.startswith('head.') or _RECOMPUTED.fullmatch(key):
-            converted.unused.append(key)
-            continue
-        if key.startswith('patch_embed.'):
-            converted['stages.0.' + key.replace('projection.', 'proj.')] = value
-        elif match := _OUTPUT_NORM.fullmatch(key):
-            stage, rest = match.groups()
-            if out_type == 'featmap' and stage:
-                converted[f'stages.{stage}.norm.{rest}'] = value
-            elif out_type != 'featmap' and stage in ('', str(last)):
-                converted[f'stages.{last}.norm.{rest}'] = value
-            else:
-                converted.unused.append(key)
-        elif match := _PART.fullmatch(key):
-            stage, part, rest = match.groups()
-            if part == 'downsample':
-                value = _reorder_merging(state_dict[key]) if of_mmdet else value
-                converted[f'stages.{int(stage) + merges_at_the_end}.patch_embed.{rest}'] = value
-            else:
-                for theirs, ours in _MMDET_NAMES.items():
-                    rest = rest.replace(theirs, ours)
-                converted[f'stages.{stage}.blocks.{rest}'] = value
-        else:
-            raise ValueError(f"{key} is not a parameter of the authors', timm's, mmdet's or mmpretrain's Swin")
+    names: Names = {
+        r'^(?:layers|stages)\.(\d)\.downsample\.': (
+            lambda found: f'stages.{int(found[1]) + merges_at_the_end}.patch_embed.'
+        ),
+        **_NAMES,
+    }
+    if out_type != 'featmap':
+        last = max(int(found[1]) for key in state_dict if (found := re.match(r'(?:layers|stages)\.(\d)\.', key)))
+        names[r'^norm\.'] = f'stages.{last}.norm.'
+    converted = rename(state_dict, names, _KNOWN, _UNUSED, "the authors', timm's, mmdet's or mmpretrain's Swin")
+    for key, value in converted.items():
+        if of_mmdet and 'patch_embed' in key and not key.startswith('stages.0'):
+            converted[key] = _reorder_merging(value)
     return converted
-
-
-def _select_output_norms(state_dict: StateDict, out_type: str) -> Converted:
-    """The output norms of a TokenNorm state dict, of a classifier or a detection backbone, that `out_type` has."""
-    norms = {key: int(match.group(1)) for key in state_dict if (match := _OWN_OUTPUT_NORM.fullmatch(key))}
-    of_classifier = norms and 0 not in norms.values()
-    if out_type == 'featmap':
-        unused = [*norms] if of_classifier else []
-    else:
-        unused = [key for key, stage in norms.items() if stage != max(norms.values())]
-    return Converted({key: value for key, value in state_dict.items() if key not in unused}, unused)
 
 
 def _reorder_merging(value: Tensor) -> Tensor:

@@ -6,24 +6,24 @@ import re
 import torch
 from torch import Tensor
 
-from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.checkpoints.layouts import Converted, Layout, Names, StateDict, rename
 
 VIT_LAYOUTS = (
     Layout('the DTN authors', ('pos_embed', 'blocks.0.norm1.var_norm_weight')),
     Layout('mmpretrain', ('pos_embed', 'layers.0.ln1.weight')),
     Layout('DeiT, timm or TokenNorm', ('pos_embed', 'blocks.0.attn.qkv.weight')),
 )
-_HEADS = re.compile(r'(head|head_dist|pre_logits)\.')
-_CLASSIFIER_ONLY = re.compile(r'(cls_token|dist_token|norm\.|fc_norm\.)')
-_KNOWN = re.compile(r'(pos_embed|cls_token|dist_token|norm\.|fc_norm\.|patch_embed\.|blocks\.\d+\.)')
-_MMPRETRAIN_NAMES = {  # none of TokenNorm's names begins like one of these
-    r'patch_embed\.projection\.': 'patch_embed.proj.',
-    r'layers\.(\d+)\.ln([12])\.': r'blocks.\1.norm\2.',
-    r'layers\.(\d+)\.attn\.': r'blocks.\1.attn.',
-    r'layers\.(\d+)\.ffn\.layers\.0\.0\.': r'blocks.\1.mlp.fc1.',
-    r'layers\.(\d+)\.ffn\.layers\.1\.': r'blocks.\1.mlp.fc2.',
-    r'ln1\.': 'norm.',
+_MMPRETRAIN: Names = {  # none of TokenNorm's names begins like one of these
+    r'^patch_embed\.projection\.': 'patch_embed.proj.',
+    r'^layers\.(\d+)\.ln([12])\.': r'blocks.\1.norm\2.',
+    r'^layers\.(\d+)\.attn\.': r'blocks.\1.attn.',
+    r'^layers\.(\d+)\.ffn\.layers\.0\.0\.': r'blocks.\1.mlp.fc1.',
+    r'^layers\.(\d+)\.ffn\.layers\.1\.': r'blocks.\1.mlp.fc2.',
+    r'^ln1\.': 'norm.',
 }
+_OF_CLASSIFIERS = r'cls_token|dist_token|norm\.|fc_norm\.'
+_KNOWN = r'pos_embed|patch_embed\.|blocks\.\d+\.|' + _OF_CLASSIFIERS
+_HEADS = r'(head|head_dist|pre_logits)\.'
 
 
 def from_published_vit(
@@ -53,34 +53,17 @@ def from_published_vit(
         ValueError: for a key that none of these layouts has, and for a position embedding whose grid is ambiguous, or
             neither square nor `pos_shape`.
     """
-    converted = _rename(state_dict, out_type, l_dtn, pos_shape)
+    source = "a published ViT, of timm's or of mmpretrain's"
+    converted = rename(state_dict, _MMPRETRAIN, _KNOWN, _HEADS, source)
+    num_tokens = len({'cls_token', 'dist_token'} & converted.keys())
+    for key in [key for key in converted if out_type == 'featmap' and re.match(_OF_CLASSIFIERS, key)]:
+        converted.leave_out(key)
     for key, value in list(converted.items()):
-        bias = key.removesuffix('weight') + 'bias'
-        if key.endswith('attn.qkv.weight') and bias not in converted:
-            converted[bias] = value.new_zeros(len(value))
-            converted.added.append(bias)
-    return converted
-
-
-def _rename(state_dict: StateDict, out_type: str, l_dtn: int, pos_shape: tuple[int, int] | None) -> Converted:
-    """`from_published_vit` without adding a bias of 0 to queries, keys and values."""
-    converted, tokens = Converted({}), set()
-    for key, value in state_dict.items():
-        name = _new_name(key)
-        if _HEADS.match(name):
-            converted.unused.append(key)
-            continue
-        if not _KNOWN.match(name):
-            raise ValueError(f"{key} is not a parameter of a published ViT, of timm's or of mmpretrain's")
-        if name in ('cls_token', 'dist_token'):
-            tokens.add(name)
-        if out_type == 'cls_token' or not _CLASSIFIER_ONLY.match(name):
-            converted[name] = value
-        else:
-            converted.unused.append(key)
+        if key.endswith('attn.qkv.weight'):
+            converted.add(key.removesuffix('weight') + 'bias', value.new_zeros(len(value)))
     if 'pos_embed' not in converted:
         return converted
-    rows, grid = _split(state_dict['pos_embed'], len(tokens), pos_shape)
+    rows, grid = _split(state_dict['pos_embed'], num_tokens, pos_shape)
     if out_type == 'featmap':
         rows = rows[:, :0]
     elif l_dtn > 0 and rows.shape[1] == 1:
@@ -90,13 +73,6 @@ def _rename(state_dict: StateDict, out_type: str, l_dtn: int, pos_shape: tuple[i
         rows = rows.new_zeros(1, 1, rows.shape[2])
     converted['pos_embed'] = torch.cat([rows, grid.flatten(1, 2)], dim=1)
     return converted
-
-
-def _new_name(key: str) -> str:
-    for theirs, ours in _MMPRETRAIN_NAMES.items():
-        if re.match(theirs, key):
-            return re.sub(theirs, ours, key)
-    return key
 
 
 def _split(positions: Tensor, num_tokens: int, pos_shape: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
