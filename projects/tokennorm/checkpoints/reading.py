@@ -1,13 +1,11 @@
 """Reads checkpoints without running code from them."""
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlparse
@@ -17,14 +15,12 @@ from torch import Tensor
 
 from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
 from tokennorm.checkpoints.packaged import is_packaged, packaged_file
-from tokennorm.checkpoints.safe_unpickle import STAND_INS, to_plain
+from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
 from tokennorm.checkpoints.work_dir import best_checkpoint
 from tokennorm.published import PUBLISHED
 
 StateDict = dict[str, Tensor]
-TRUST = 'TOKENNORM_TRUST_CHECKPOINT'
-_CODE = ('GLOBAL', 'unrecognized function', 'Can only')  # in torch's errors about content that is not plain data
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
     b'\x89PNG': 'a PNG image',
@@ -71,8 +67,8 @@ def find_checkpoint(checkpoint: str | Path) -> str:
 def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
-    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. A pickled file that
-    needs more than plain data is read only if the environment's `TOKENNORM_TRUST_CHECKPOINT` names it.
+    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. Objects of other
+    classes in a pickled file become placeholders.
 
     Args:
         checkpoint: As for `find_checkpoint`.
@@ -81,7 +77,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     Raises:
         FileNotFoundError: as `find_checkpoint`.
         ConnectionError: if the URL cannot be reached.
-        CheckpointError: for a file that is not a checkpoint, or that could run code when unpickled.
+        CheckpointError: for a file that is not a checkpoint.
     """
     found = find_checkpoint(checkpoint)
     path = _download(found) if _is_url(found) else Path(found)
@@ -130,16 +126,12 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     if not first.startswith((b'PK', b'\x80')):  # torch's formats: a zip archive, pickles
         kind = next((kind for start, kind in _FOREIGN.items() if first.startswith(start)), None)
         raise CheckpointError(f'{found} is not a checkpoint: it is {kind or f"empty, or begins with {first[:8]!r}"}')
-    trusted = _is_trusted(found)
     try:
-        with torch.serialization.safe_globals([] if trusted else STAND_INS):
-            content = torch.load(path, map_location=map_location, weights_only=not trusted)
-        return content if trusted else to_plain(content)
+        return read_data(path, map_location)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
-        said = what_torch_says(error)
-        if isinstance(error, ValueError) or any(word in str(error) for word in _CODE):
-            said += f'\nReading the rest of it could run code. If you trust its author, set {TRUST}={found}'
-        elif isinstance(error, EOFError | KeyError | IndexError | UnpicklingError) or 'PytorchStreamReader' in said:
+        said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
+        said = said.strip().splitlines()[0]
+        if isinstance(error, EOFError | KeyError | IndexError) or 'PytorchStreamReader' in said:
             said = 'it is cut off, damaged, or not written by torch.save'
         raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
 
@@ -206,19 +198,3 @@ def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) ->
 
 def _is_url(checkpoint: str | Path) -> bool:
     return str(checkpoint).startswith(('http://', 'https://'))
-
-
-def _is_trusted(checkpoint: str) -> bool:
-    named = os.environ.get(TRUST)
-    if not named or _is_url(checkpoint):
-        return named == checkpoint
-    return os.path.realpath(named) == os.path.realpath(checkpoint)
-
-
-def what_torch_says(error: Exception) -> str:
-    """The informative line of an error of `torch.load`."""
-    text = str(error)
-    for before in ('WeightsUnpickler error: ', 'from a trusted source.'):
-        if text.partition(before)[2].strip():
-            return text.partition(before)[2].strip().splitlines()[0]
-    return f'{type(error).__name__} {text}'.strip().splitlines()[0]

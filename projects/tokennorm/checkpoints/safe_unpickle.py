@@ -1,16 +1,17 @@
-"""Reads the data that checkpoints hold besides tensors, without running any code of the file.
+"""Reads checkpoints without running any code of the file.
 
-torch's `weights_only=True` reads tensors, numbers, strings and their containers. mmengine's runner also saves numpy's
-numbers and arrays and its own histories of scalars. For these mmengine allows numpy's constructors, which would follow
-an address in an array of objects, and `getattr`, which finds any function. Here placeholders only record their
-arguments; the data are built from these afterwards.
+torch's `weights_only=True` reads tensors, numbers, strings and their containers. Everything else becomes a placeholder,
+which only records its arguments. The numbers and arrays of numpy and the histories of scalars that mmengine's runner
+saves are built from these afterwards: numpy's own constructors would follow an address in an array of objects.
 """
 
 import re
-from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from mmengine.logging import HistoryBuffer
 
 
@@ -26,8 +27,11 @@ class _StandIn:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Entries of a class that is a dict are left out."""
+
     def made(self) -> Any:
-        raise ValueError('a function is not data')
+        return self
 
 
 class _Dtype(_StandIn):
@@ -61,9 +65,8 @@ def _no_bytes() -> bytes:
     return b''
 
 
-STAND_INS: list[Any] = [  # for `torch.serialization.safe_globals`
+_STAND_INS: list[Any] = [
     (_no_bytes, 'builtins.bytes'),
-    (_StandIn, 'builtins.getattr'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
     (_Array, 'numpy.ndarray'),
     (_Dtype, 'numpy.dtype'),
@@ -72,30 +75,25 @@ STAND_INS: list[Any] = [  # for `torch.serialization.safe_globals`
 ]
 
 
-def to_plain(content: Any, done: dict[int, tuple[Any, Any]] | None = None) -> Any:
-    """Replaces the placeholders in what `torch.load` with `weights_only=True` and `STAND_INS` returns by their data.
+def read_data(path: Path, map_location: Any) -> Any:
+    """Returns what `torch.save` wrote, with placeholders for functions and for objects of other classes."""
+    with torch.serialization.safe_globals(_STAND_INS):
+        unknown: list[str] = []
+        with suppress(ValueError):  # a file in torch's older format, without zip
+            unknown = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        with torch.serialization.safe_globals([(_StandIn, name) for name in unknown]):
+            return _made(torch.load(path, map_location=map_location, weights_only=True))
 
-    Dicts and lists are changed in place. `done` has the objects that were converted, by id. Raises `ValueError` for
-    functions, classes and anything else that is not data.
-    """
-    done = {} if done is None else done
-    if id(content) in done:
-        return done[id(content)][1]
-    done[id(content)] = (content, content)
+
+def _made(content: Any) -> Any:
+    """Replaces placeholders by the data that they stand for, in place."""
     if isinstance(content, _StandIn):
-        done[id(content)] = (content, content.made())
-    elif isinstance(content, dict):
-        if isinstance(content, OrderedDict):
-            if set(vars(content)) - {'_metadata'}:  # that of `nn.Module.state_dict`; others could hide methods
-                raise ValueError(f'a dict with the attributes {sorted(vars(content))} is not data')
-            to_plain(vars(content), done)
-        for key in content:
-            to_plain(key, done)
-            content[key] = to_plain(content[key], done)
+        return content.made()
+    if isinstance(content, dict):
+        for key, value in content.items():
+            content[key] = _made(value)
     elif isinstance(content, list):
-        content[:] = [to_plain(value, done) for value in content]
-    elif type(content) in (tuple, set):
-        done[id(content)] = (content, type(content)([to_plain(value, done) for value in content]))
-    elif callable(content):
-        raise ValueError(f'{content} is not data')
-    return done[id(content)][1]
+        content[:] = map(_made, content)
+    elif type(content) is tuple:
+        return tuple(map(_made, content))
+    return content

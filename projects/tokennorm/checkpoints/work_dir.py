@@ -6,31 +6,19 @@ from pathlib import Path
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
 
 
-def checkpoints_in(folder: Path) -> list[Path]:
-    """Returns the checkpoints of epochs and iterations, the latest first.
-
-    The latest is the one that `last_checkpoint` names, unless a kill came between a newer file and the note. The
-    directory may have been moved: a file of the noted name in it takes precedence over the noted path.
-    """
-    paths = {path for path in folder.glob('*.pth') if re.search(r'^(?!best_).*_\d+$', path.stem) and path.is_file()}
-    note, named, written = folder / NOTE, None, 0
-    if note.is_file() and (content := note.read_text().strip()):
-        inside = folder / Path(content).name
-        named = inside if inside.is_file() else Path(content)
-        if named.is_file():
-            paths.add(named)
-            written = note.stat().st_mtime_ns
-
-    def rank(path: Path) -> tuple[bool, bool, int, int]:
-        time, number = path.stat().st_mtime_ns, re.sub(r'.*_(?=\d+$)', '', path.stem)
-        return time > written, path == named, time, int(number) if number.isdigit() else 0
-
-    return sorted(paths, key=rank, reverse=True)
-
-
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Returns the latest checkpoint of a work directory, or None."""
-    return next(iter(checkpoints_in(folder)), None)
+    """Returns the checkpoint that `last_checkpoint` names, else the latest of epochs and iterations, or None.
+
+    The directory may have been moved: a file of the noted name in it takes precedence over the noted path.
+    """
+    note = folder / NOTE
+    if note.is_file() and (named := note.read_text().strip()):
+        for path in (folder / Path(named).name, Path(named)):
+            if path.is_file():
+                return path
+    found = {path: re.fullmatch(r'(?!best_).*_(\d+)', path.stem) for path in folder.glob('*.pth')}
+    steps = {path: int(match[1]) for path, match in found.items() if match}
+    return max(steps, key=lambda path: (path.stat().st_mtime_ns, steps[path]), default=None)
 
 
 def best_checkpoint(folder: Path) -> Path:
