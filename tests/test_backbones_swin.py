@@ -11,8 +11,8 @@ from tests.helpers.compare import assert_near
 from tests.helpers.swin import ARCH, mmdets_model, published_layout, small_swin, timms_model
 from tests.helpers.weights import randomize
 from tokennorm.backbones import Swin
+from tokennorm.backbones.swin import attend_with_bias
 from tokennorm.checkpoints import from_published_swin, load_pretrained
-from tokennorm.layers.attention import attend_with_bias
 
 
 def test_equals_the_published_backbone(published_case):

@@ -49,8 +49,8 @@ def test_it_gives_back_every_bit_with_classes_and_config(tmp_path):
     assert trained_classes(path) == ['cat', 'dög']
     (length,) = struct.unpack('<Q', written[:8])
     metadata = json.loads(written[8 : 8 + length])['__metadata__']
-    assert (metadata['format'], metadata['config']) == ('pt', 'model = 1\n')
-    assert json.loads(metadata['classes']) == ['cat', 'dög']
+    assert metadata['format'] == 'pt'
+    assert json.loads(metadata['meta'])['cfg'] == 'model = 1\n'
     assert length % 8 == 0
 
 

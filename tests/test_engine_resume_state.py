@@ -16,7 +16,7 @@ from tests.helpers.toy_training import (
     collect_garbage,  # noqa: F401 - a fixture
     train,
 )
-from tokennorm.checkpoints.work_dir import newest_checkpoint
+from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
 from tokennorm.engine.resume.training_state import make_resumable
 

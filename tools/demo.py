@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from mmengine.runner import Runner
 
-from tokennorm.checkpoints.work_dir import newest_checkpoint
+from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_files import read_config
 from tokennorm.datasets import make_shapes_dataset

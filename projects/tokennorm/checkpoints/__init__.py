@@ -1,8 +1,7 @@
 """State dicts published elsewhere to TokenNorm's keys (pure functions dict -> dict), and loading them with a report."""
 
 from tokennorm.checkpoints.dtn import from_published_dtn
-from tokennorm.checkpoints.load_report import LoadReport
-from tokennorm.checkpoints.loading import check_fit, convert_detector, load_from_init_cfg, load_pretrained
+from tokennorm.checkpoints.loading import LoadReport, check_fit, convert_detector, load_from_init_cfg, load_pretrained
 from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2
 from tokennorm.checkpoints.reading import (
     CheckpointError,

@@ -1,22 +1,51 @@
 """Loads checkpoints of any known layout completely or not at all, and reports on each parameter."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from mmengine.logging import print_log
-from torch import nn
+from torch import Tensor, nn
 
 from tokennorm.checkpoints.dtn import add_to_layer_norm, from_published_dtn
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
-from tokennorm.checkpoints.load_report import LoadReport, misfit
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.checkpoints.slab import from_published_slab
 from tokennorm.messages import shorten
 
 _BACKBONE = 'backbone.'
+
+
+@dataclass
+class LoadReport:
+    """What became of the keys of a model and of a file."""
+
+    model: str  # the model's class
+    source: str  # the file or URL
+    layout: str  # whose names the file has
+    loaded: list[str] = field(default_factory=list)  # from the file; names and the order of values may differ
+    # position embeddings and bias tables of another size than in the file
+    resized: list[str] = field(default_factory=list)
+    # not in the file: initialized by the model or as the published models are
+    missing: list[str] = field(default_factory=list)
+    # of the file's own names, those that the model does not have, such as a classifier's head
+    unexpected: list[str] = field(default_factory=list)
+    note: str = ''  # a difference between model and file that the weights do not show
+
+    def __str__(self) -> str:
+        kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='of the file not used')
+        counts = [
+            f'{len(keys)} {text}: {shorten(keys)}' for kind, text in kinds.items() if (keys := getattr(self, kind))
+        ]
+        lines = [
+            f'{self.model} loaded from {self.source} (names of {self.layout})',
+            f'{len(self.loaded)} loaded',
+            *counts,
+        ]
+        return '\n  '.join([*lines, self.note] if self.note else lines)
 
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
@@ -175,6 +204,21 @@ def check_fit(
             'Use the config that the checkpoint was trained with, or one with the same norms, stem, arch, out_type and '
             f'pretrain_img_size.{details}'
         )
+
+
+def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    """Returns one line each for missing, unexpected and mis-shaped keys of `found`; '' if everything fits."""
+    reshaped = [
+        f'{key} ({tuple(found[key].shape)} in the file, {tuple(value.shape)} in the model)'
+        for key, value in expected.items()
+        if key in found and found[key].shape != value.shape
+    ]
+    kinds = {
+        'missing': sorted(set(expected) - set(found)),
+        'unexpected': sorted(set(found) - set(expected)),
+        'of another shape': reshaped,
+    }
+    return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys, 4)}' for kind, keys in kinds.items() if keys)
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:

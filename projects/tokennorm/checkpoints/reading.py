@@ -1,26 +1,18 @@
 """Reads checkpoints without running code from them."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.parse import urlparse
 
-import torch
 from torch import Tensor
 
-from tokennorm.checkpoints.hub import fetch_from_hub, is_hub_name
-from tokennorm.checkpoints.packaged import is_packaged, packaged_file
+from tokennorm.checkpoints.finding import download, find_checkpoint, is_url
 from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
-from tokennorm.checkpoints.work_dir import best_checkpoint
-from tokennorm.published import PUBLISHED
 
 StateDict = dict[str, Tensor]
+_DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
     b'\x89PNG': 'a PNG image',
@@ -33,42 +25,11 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be read, or does not fit the model."""
 
 
-def find_checkpoint(checkpoint: str | Path) -> str:
-    """The file or URL of a checkpoint, which is given as a file, a URL, a name on the Hub or a training's `work_dir`.
-
-    - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
-    - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
-      cache.
-    - A published detector's name (`published.PUBLISHED`) is its URL.
-    - `pip:NAME` is the file of weights in a package of the Python index (`packaged.PACKAGES`).
-
-    Raises:
-        FileNotFoundError: if there is no such file or package, or no checkpoint in a directory.
-        ConnectionError: if a model cannot be fetched from the Hub.
-    """
-    if is_packaged(checkpoint):
-        return str(packaged_file(str(checkpoint)))
-    if is_hub_name(checkpoint):
-        return fetch_from_hub(str(checkpoint))
-    if _is_url(checkpoint):
-        return str(checkpoint)
-    if '://' in str(checkpoint):
-        raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
-    path = Path(checkpoint).expanduser()
-    if str(checkpoint) in PUBLISHED and not path.exists():
-        return PUBLISHED[str(checkpoint)].url
-    if path.is_dir():
-        return str(best_checkpoint(path))
-    if not path.is_file():
-        raise FileNotFoundError(f'checkpoint {path} not found')
-    return str(path)
-
-
 def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
-    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. Objects of other
-    classes in a pickled file become placeholders.
+    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled
+    file, objects of other classes are read as dicts.
 
     Args:
         checkpoint: As for `find_checkpoint`.
@@ -80,44 +41,13 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
         CheckpointError: for a file that is not a checkpoint.
     """
     found = find_checkpoint(checkpoint)
-    path = _download(found) if _is_url(found) else Path(found)
+    path = download(found) if is_url(found) else Path(found)
     if path.suffix != SUFFIX:
         return _read_pickle(path, found, map_location)
     try:
         return read_safetensors(path, map_location)
     except (ValueError, ImportError) as error:
         raise CheckpointError(f'{found} cannot be read: {error}') from error
-
-
-def _download(url: str) -> Path:
-    """The file of a URL in torch's cache folder."""
-    path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
-    if path.suffix == SUFFIX:  # the Hub names every file model.safetensors
-        path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
-        with suppress(ImportError, OSError):  # Windows, and file systems without locks
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.is_file():
-            _fetch(url, path)
-    return path
-
-
-def _fetch(url: str, path: Path) -> None:
-    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
-    try:
-        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
-    except (URLError, HTTPException) as error:
-        raise ConnectionError(
-            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it elsewhere '
-            f'and save it as {path}'
-        ) from error
-    except RuntimeError as error:
-        raise CheckpointError(f'{url} was damaged on its way, or is another file: {error}') from error
 
 
 def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
@@ -131,7 +61,7 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
         said = said.strip().splitlines()[0]
-        if isinstance(error, EOFError | KeyError | IndexError) or 'PytorchStreamReader' in said:
+        if any(word in said for word in _DAMAGED):
             said = 'it is cut off, damaged, or not written by torch.save'
         raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
 
@@ -194,7 +124,3 @@ def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) ->
     metas: Sequence[Mapping[str, Any]] = meta if isinstance(meta, list | tuple) else [meta or {}]  # type: ignore[list-item]
     classes = [list(one.get('classes') or ()) for one in metas]
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
-
-
-def _is_url(checkpoint: str | Path) -> bool:
-    return str(checkpoint).startswith(('http://', 'https://'))

@@ -1,11 +1,13 @@
 """Reads checkpoints without running any code of the file.
 
-torch's `weights_only=True` reads tensors, numbers, strings and their containers. Everything else becomes a placeholder,
-which only records its arguments. The numbers and arrays of numpy and the histories of scalars that mmengine's runner
-saves are built from these afterwards: numpy's own constructors would follow an address in an array of objects.
+torch's `weights_only=True` reads tensors, numbers, strings and their containers. mmengine's runner also saves numpy's
+numbers and arrays and its own histories of scalars. Placeholders record the arguments of these, and the data are built
+from them afterwards: numpy's own constructors would follow an address in an array of objects. Objects of all other
+classes, and results of functions, are read as empty dicts.
 """
 
 import re
+from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,8 @@ class _StandIn:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Entries of a class that is a dict are left out."""
-
     def made(self) -> Any:
-        return self
+        raise NotImplementedError
 
 
 class _Dtype(_StandIn):
@@ -61,6 +60,13 @@ class _History(_StandIn):
         return HistoryBuffer(log, count, self.state['max_length'])
 
 
+class _Other:
+    """Any other class or function."""
+
+    def __new__(cls, *args: Any) -> OrderedDict:
+        return OrderedDict()
+
+
 def _no_bytes() -> bytes:
     return b''
 
@@ -76,12 +82,12 @@ _STAND_INS: list[Any] = [
 
 
 def read_data(path: Path, map_location: Any) -> Any:
-    """Returns what `torch.save` wrote, with placeholders for functions and for objects of other classes."""
+    """Returns what `torch.save` wrote, with dicts in place of objects of other classes."""
     with torch.serialization.safe_globals(_STAND_INS):
         unknown: list[str] = []
         with suppress(ValueError):  # a file in torch's older format, without zip
             unknown = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-        with torch.serialization.safe_globals([(_StandIn, name) for name in unknown]):
+        with torch.serialization.safe_globals([(_Other, name) for name in unknown]):
             return _made(torch.load(path, map_location=map_location, weights_only=True))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints as `.safetensors` files: weights as tensors, classes and config in the metadata.
+"""Checkpoints as `.safetensors` files: weights as tensors, a runner's `meta` as JSON in the metadata.
 
 The format is 8 bytes with the header's length, the header as JSON, and the tensors' bytes. A file cannot hold code.
 """
@@ -15,8 +15,7 @@ SUFFIX = '.safetensors'
 def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, Any]:
     """Reads a file as `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it.
 
-    `meta` has `dataset_meta.classes`, `cfg` and the other entries that `safetensors_bytes` wrote. Metadata of other
-    programs is ignored.
+    `meta` is what `safetensors_bytes` wrote. Metadata of other programs is ignored.
     """
     try:
         from safetensors import SafetensorError, safe_open
@@ -34,23 +33,13 @@ def read_safetensors(path: str | Path, map_location: Any = 'cpu') -> dict[str, A
 
 
 def safetensors_bytes(content: Mapping[str, Any]) -> bytes:
-    """The `.safetensors` file of `dict(state_dict=..., meta=...)`, the same for the same content.
-
-    The metadata has `format`, `classes` (JSON list), `config` (Python text) and `meta` (JSON of all other entries).
-    """
+    """The `.safetensors` file of `dict(state_dict=..., meta=...)`, the same for the same content."""
     try:
         from safetensors.torch import save
     except ImportError as error:
         raise ImportError('--safetensors needs the package safetensors: pip install safetensors') from error
-    meta = dict(content.get('meta') or {})
-    dataset_meta = dict(meta.pop('dataset_meta', None) or {})
-    metadata = {'format': 'pt'}
     try:
-        if 'classes' in dataset_meta:
-            metadata['classes'] = json.dumps(list(dataset_meta.pop('classes')))
-        if 'cfg' in meta:
-            metadata['config'] = meta.pop('cfg')
-        metadata['meta'] = json.dumps(meta | (dict(dataset_meta=dataset_meta) if dataset_meta else {}))
+        metadata = {'format': 'pt', 'meta': json.dumps(content.get('meta') or {})}
     except TypeError as error:
         raise ValueError(f'the metadata is not plain data: {error}') from error
     written = save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)
@@ -63,13 +52,12 @@ def safetensors_bytes(content: Mapping[str, Any]) -> bytes:
 def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     """A runner's `meta` from a file's metadata; {} for metadata of other programs."""
     try:
-        meta = json.loads(metadata['meta'])
-        dataset_meta = meta.pop('dataset_meta', {})
+        meta = dict(json.loads(metadata['meta']))
+        dataset_meta = meta.get('dataset_meta', {})
+        if 'classes' in dataset_meta:
+            dataset_meta['classes'] = tuple(dataset_meta['classes'])
         if isinstance(dataset_meta.get('palette'), list):  # may be a name; mmdet draws with tuples only
             dataset_meta['palette'] = [tuple(color) for color in dataset_meta['palette']]
-        if 'classes' in metadata:
-            dataset_meta['classes'] = tuple(json.loads(metadata['classes']))
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
-    config = {'cfg': metadata['config']} if 'config' in metadata else {}
-    return meta | config | ({'dataset_meta': dataset_meta} if dataset_meta else {})
+    return meta

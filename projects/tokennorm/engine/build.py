@@ -10,10 +10,9 @@ from torch import Tensor
 
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, find_checkpoint, read_checkpoint
-from tokennorm.checkpoints.check_init import check_allow_missing, check_start
+from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
-from tokennorm.checkpoints.work_dir import newest_checkpoint
 from tokennorm.config_tree import model_of
 from tokennorm.engine.checks import (
     check_classes,
@@ -26,6 +25,7 @@ from tokennorm.engine.checks import (
 from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
+from tokennorm.engine.initial_weights import check_allow_missing, check_initial_weights
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
@@ -56,7 +56,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             _find_checkpoint_to_resume(cfg)
             if cfg.get('load_from'):
                 cfg.load_from = find_checkpoint(cfg.load_from)
-            check_start(cfg)
+            check_initial_weights(cfg)
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen

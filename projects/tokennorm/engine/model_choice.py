@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokennorm.argument_checks import MODEL_NAMES
-from tokennorm.checkpoints.packaged import packaged_file
+from tokennorm.checkpoints.finding import packaged_file
 from tokennorm.config_paths import config_files
 from tokennorm.datasets.finding import find_splits
 from tokennorm.messages import UserError, user_errors

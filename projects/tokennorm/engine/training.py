@@ -14,14 +14,13 @@ from mmengine.runner import Runner
 from tokennorm.argument_checks import check_epochs, check_training
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.check_init import how_to_start
-from tokennorm.checkpoints.work_dir import best_checkpoint, newest_checkpoint
+from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.hooks.non_finite import NonFiniteError
-from tokennorm.engine.initial_weights import use_initial_weights
+from tokennorm.engine.initial_weights import initial_weights_help, use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
@@ -234,7 +233,7 @@ def run(runner: Runner, how_to_continue: str) -> None:
             runner.train()
     except (CheckpointError, FileNotFoundError, ConnectionError) as error:
         start = runner.cfg.model.backbone.get('init_cfg') or {}
-        raise UserError(f'{error}\n{how_to_start(start.get("checkpoint", ""))}') from None
+        raise UserError(f'{error}\n{initial_weights_help(start.get("checkpoint", ""))}') from None
     except (DataError, NonFiniteError) as error:
         raise UserError(f'{error}') from None
     except OSError as error:

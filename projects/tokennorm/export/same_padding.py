@@ -18,27 +18,14 @@ def with_constant_padding(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         for name, conv in module.named_children():
             if _is_same(conv):
-                setattr(module, name, _constant(conv))
+                padding: list[int] = []
+                for kernel, stride, dilation in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True):
+                    total = max((kernel - 1) * dilation + 1 - stride, 0)
+                    padding = [total // 2, total - total // 2, *padding]  # ZeroPad2d takes the last dimension first
+                conv.__class__ = nn.Conv2d  # without the padding of its own
+                setattr(module, name, nn.Sequential(nn.ZeroPad2d(tuple(padding)), conv))
     return model
 
 
 def _is_same(module: nn.Module) -> bool:
     return type(module).__name__ == 'Conv2dSame'  # timm's, which may not be installed
-
-
-def _constant(conv: nn.Conv2d) -> nn.Sequential:
-    padding: list[int] = []
-    for kernel, stride, dilation in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True):
-        total = max((kernel - 1) * dilation + 1 - stride, 0)
-        padding = [total // 2, total - total // 2, *padding]  # ZeroPad2d takes the last dimension first
-    plain = nn.Conv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        conv.stride,
-        dilation=conv.dilation,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-    )
-    plain.weight, plain.bias = conv.weight, conv.bias
-    return nn.Sequential(nn.ZeroPad2d(tuple(padding)), plain)

