@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from tokennorm.checkpoints.reading import read_state_dict
-from tokennorm.checkpoints.safetensors_files import safetensors_bytes
+from tokennorm.checkpoints.writing import to_bytes
 
 FOLDER = Path(__file__).parents[2] / 'tokennorm' / 'weights'
 DATA = 'Tiny ImageNet: 200 classes of ImageNet, 99,998 images of 64 x 64 pixels'
@@ -41,7 +41,7 @@ def small_weights(run: Path) -> bytes:
         schedule=f'{record["epochs"]} epochs, batch {record["batch_size"]}, {json.dumps(record["optimizer"])}',
         top1=round(last['accuracy/top1'], 2),
     )
-    return safetensors_bytes(dict(state_dict=state_dict, meta=meta))
+    return to_bytes(dict(state_dict=state_dict, meta=meta), '.safetensors')
 
 
 def main() -> None:

@@ -12,10 +12,10 @@ from urllib.parse import urlparse
 
 import torch
 
-from tokennorm.checkpoints.safetensors_files import SUFFIX
 from tokennorm.messages import did_you_mean
 from tokennorm.published import PUBLISHED
 
+SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
 _HUB_PREFIXES = ('hf-hub:', 'hf_hub:')
 _HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -159,7 +159,7 @@ def packaged_file(checkpoint: str) -> Path:
 def download(url: str) -> Path:
     """The file of a URL in torch's cache folder."""
     path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
-    if path.suffix == SUFFIX:  # the Hub names every file model.safetensors
+    if path.suffix == SAFETENSORS:  # the Hub names every file model.safetensors
         path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
     if path.is_file():
         return path

@@ -1,5 +1,6 @@
 """Reads checkpoints without running code from them."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,9 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tokennorm.checkpoints.finding import download, find_checkpoint, is_url
+from tokennorm.checkpoints.finding import SAFETENSORS, download, find_checkpoint, is_url
 from tokennorm.checkpoints.safe_unpickle import read_data
-from tokennorm.checkpoints.safetensors_files import SUFFIX, read_safetensors
 
 StateDict = dict[str, Tensor]
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
@@ -33,7 +33,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 
     Args:
         checkpoint: As for `find_checkpoint`.
-        map_location: torch's: where tensors go.
+        map_location: torch's: where the tensors of a pickled file go. Those of a `.safetensors` file stay on the CPU.
 
     Raises:
         FileNotFoundError: as `find_checkpoint`.
@@ -42,12 +42,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """
     found = find_checkpoint(checkpoint)
     path = download(found) if is_url(found) else Path(found)
-    if path.suffix != SUFFIX:
-        return _read_pickle(path, found, map_location)
-    try:
-        return read_safetensors(path, map_location)
-    except (ValueError, ImportError) as error:
-        raise CheckpointError(f'{found} cannot be read: {error}') from error
+    return _read_safetensors(path, found) if path.suffix == SAFETENSORS else _read_pickle(path, found, map_location)
 
 
 def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
@@ -64,6 +59,34 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
         if any(word in said for word in _DAMAGED):
             said = 'it is cut off, damaged, or not written by torch.save'
         raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
+
+
+def _read_safetensors(path: Path, found: str) -> dict[str, Any]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise CheckpointError(f'{found} needs the package safetensors: pip install safetensors') from error
+    try:
+        with safe_open(path, framework='pt') as file:
+            metadata = file.metadata() or {}
+            state_dict = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise CheckpointError(f'{found} cannot be read: it is cut off or damaged: {error}') from error
+    return dict(state_dict=state_dict, meta=_read_meta(metadata))
+
+
+def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """A runner's `meta` from a file's metadata; {} for metadata of other programs."""
+    try:
+        meta = dict(json.loads(metadata['meta']))
+        dataset_meta = meta.get('dataset_meta', {})
+        if 'classes' in dataset_meta:
+            dataset_meta['classes'] = tuple(dataset_meta['classes'])
+        if isinstance(dataset_meta.get('palette'), list):  # may be a name; mmdet draws with tuples only
+            dataset_meta['palette'] = [tuple(color) for color in dataset_meta['palette']]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    return meta
 
 
 def read_state_dict(checkpoint: str | Path) -> StateDict:

@@ -92,7 +92,7 @@ def read_data(path: Path, map_location: Any) -> Any:
 
 
 def _made(content: Any) -> Any:
-    """Replaces placeholders by the data that they stand for, in place."""
+    """Replaces placeholders by their data, in dicts and lists in place."""
     if isinstance(content, _StandIn):
         return content.made()
     if isinstance(content, dict):

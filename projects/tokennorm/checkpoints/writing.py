@@ -2,13 +2,15 @@
 
 import hashlib
 import io
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tokennorm.checkpoints.finding import SAFETENSORS
 from tokennorm.checkpoints.reading import CheckpointError, state_dict_in
-from tokennorm.checkpoints.safetensors_files import SUFFIX, safetensors_bytes
 from tokennorm.files import write_atomically
 from tokennorm.version import __version__
 
@@ -37,11 +39,8 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
 
 def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
     """The file of a checkpoint, the same for the same content."""
-    if suffix == SUFFIX:
-        try:
-            return safetensors_bytes(content)
-        except (ValueError, ImportError) as error:
-            raise CheckpointError(f'{SUFFIX} cannot be written: {error}') from error
+    if suffix == SAFETENSORS:
+        return _safetensors_bytes(content)
     buffer = io.BytesIO()
     torch.save(content, buffer)
     buffer.seek(0)
@@ -50,12 +49,29 @@ def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
     return buffer.getvalue()
 
 
+def _safetensors_bytes(content: dict[str, Any]) -> bytes:
+    """8 bytes with the header's length, the header as JSON with a runner's `meta` in it, and the tensors' bytes."""
+    try:
+        from safetensors.torch import save
+
+        metadata = {'format': 'pt', 'meta': json.dumps(content.get('meta') or {})}
+    except ImportError as error:
+        raise CheckpointError('--safetensors needs the package safetensors: pip install safetensors') from error
+    except TypeError as error:
+        raise CheckpointError(f'{SAFETENSORS} cannot be written: the metadata is not plain data: {error}') from error
+    written = save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)
+    (length,) = struct.unpack('<Q', written[:8])
+    header = json.dumps(json.loads(written[8 : 8 + length]), sort_keys=True).encode()  # metadata comes in random order
+    header += b' ' * (-len(header) % 8)  # the tensors stay aligned
+    return struct.pack('<Q', len(header)) + header + written[8 + length :]
+
+
 def hashed_name(path: Path, content: bytes, suffix: str = '.pth') -> Path:
     """NAME.pth to NAME-1a2b3c4d.pth, with the first 8 digits of the content's SHA-256, as OpenMMLab names its files.
 
     A '.pth' or '.safetensors' at the end of NAME is replaced by `suffix`.
     """
-    name = path.name.removesuffix('.pth').removesuffix(SUFFIX)
+    name = path.name.removesuffix('.pth').removesuffix(SAFETENSORS)
     return path.with_name(f'{name}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}')
 
 
