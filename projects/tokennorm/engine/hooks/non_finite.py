@@ -54,8 +54,8 @@ class NonFiniteHook(Hook):
         self.in_a_row += 1
         images: list[str] = []
         apply_to(data_batch, lambda x: isinstance(x, BaseDataElement), lambda x: images.append(str(x.get('img_path'))))
-        message = f'iteration {runner.iter + 1}: the {"loss" if bad_loss else "gradient"} is not finite. '
-        message += f'Images: {shorten(images, most=16)}. Occurrence {self.in_a_row} in a row'
+        message = f'iteration {runner.iter + 1}: the {"loss" if bad_loss else "gradient"} is not finite. Images: '
+        message += f'{shorten(images, most=16)}. Occurrence {self.in_a_row} in a row'
         if self.in_a_row >= self.max_occurrences:
             raise NonFiniteError(f'{message}, at which training stops')
         runner.logger.warning(f'{message}; training stops at {self.max_occurrences}')
