@@ -1,14 +1,18 @@
 """What the backbones have in common: outputs, gradients, freezing, activation checkpointing, norms, initialization."""
 
+import ast
+
 import pytest
 import torch
 from mmengine.registry import MODELS
 from torch import nn
 
+from tests.helpers import pvt as pvt_helpers
 from tests.helpers.backbones import ARCH, BACKBONES, PYRAMIDS, SR_RATIOS, VIT_ARCH, blocks, build, parts
 from tests.helpers.compare import assert_near
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT, pvt, pvt_v2, swin, vit
+from tokennorm.checkpoints import from_published_pvt, from_published_pvt_v2, from_published_swin
 from tokennorm.layers import DualPatchEmbed
 from tokennorm.layers import block as layers
 from tokennorm.norms import DTN, BatchNorm, LayerNorm
@@ -226,6 +230,35 @@ def test_number_of_parameters_is_the_published_one(cls, archs, out_type, million
             model = cls(arch, out_type=out_type)
         head = 1000 * (model.feature_info[-1]['num_chs'] + 1)
         assert round((sum(p.numel() for p in model.parameters()) + head) / 1e6, 1) == expected, arch
+
+
+def published_arch(meta):
+    """The arguments of the published model, in TokenNorm's words."""
+    if 'window_size' not in meta:
+        return {key: meta[key] for key in pvt_helpers.ARCH}
+    mlp_ratios, embed_dims = [int(meta['mlp_ratio'])] * 4, [meta['embed_dim'] * 2**i for i in range(4)]
+    return dict(embed_dims=embed_dims, depths=meta['depths'], num_heads=meta['num_heads'], mlp_ratios=mlp_ratios)
+
+
+@pytest.mark.parametrize(
+    ('cls', 'name', 'convert', 'argument'),
+    [
+        (PVT, 'pvt', from_published_pvt, 'pretrain_img_size'),
+        (PVTv2, 'pvt_v2', from_published_pvt_v2, None),
+        (Swin, 'swin', from_published_swin, 'window_size'),
+    ],
+)
+def test_equals_the_published_backbone(cls, name, convert, argument, published_case):
+    """At 64 x 64 and 75 x 101, where Swin pads every map to whole windows, and most are smaller than two."""
+    case = published_case(f'{name}_published_tiny.npz')
+    meta = ast.literal_eval(case['meta'])
+    assert cls is Swin or meta['norm_eps'] == 1e-6
+    model = cls(published_arch(meta), **({argument: meta[argument]} if argument else {})).eval()
+    params = {key.removeprefix('param.'): value for key, value in case.items() if key.startswith('param.')}
+    model.load_state_dict(convert(params), strict=True)
+    for size in (0, 1):
+        for stage, actual in enumerate(model(case[f'x{size}'])):
+            assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
 
 
 DTN_CFG = dict(type='DTN')

@@ -1,7 +1,5 @@
 """PVT: equal to the published backbone and to mmdet's, and what its arguments do."""
 
-import ast
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,19 +38,6 @@ def mmdets_pvt(ours):
     )
     theirs.load_state_dict(pvt_convert(published_layout(ours)), strict=True)
     return theirs.eval()
-
-
-def test_equals_the_published_backbone(published_case):
-    case = published_case('pvt_published_tiny.npz')
-    meta = ast.literal_eval(case['meta'])
-    assert meta['norm_eps'] == 1e-6
-    model = PVT({k: meta[k] for k in ARCH}, pretrain_img_size=meta['pretrain_img_size']).eval()
-    params = {key.removeprefix('param.'): value for key, value in case.items() if key.startswith('param.')}
-    model.load_state_dict(from_published_pvt(params), strict=True)
-    for size in (0, 1):
-        maps = model(case[f'x{size}'])
-        for stage, actual in enumerate(maps):
-            assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
 
 
 @pytest.mark.parametrize('size', [(224, 224), (64, 96)])

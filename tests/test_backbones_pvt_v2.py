@@ -1,7 +1,5 @@
 """PVTv2: equal to the published backbone, timm's and mmdet's, and what is its own."""
 
-import ast
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,18 +12,6 @@ from tokennorm.backbones import PVTv2
 from tokennorm.checkpoints import from_published_pvt_v2
 
 SIZES = [(224, 224), (161, 223)]
-
-
-def test_equals_the_published_backbone(published_case):
-    case = published_case('pvt_v2_published_tiny.npz')
-    meta = ast.literal_eval(case['meta'])
-    assert meta['norm_eps'] == 1e-6
-    model = PVTv2({key: meta[key] for key in ARCH}).eval()
-    params = {key.removeprefix('param.'): value for key, value in case.items() if key.startswith('param.')}
-    model.load_state_dict(from_published_pvt_v2(params), strict=True)
-    for size in (0, 1):
-        for stage, actual in enumerate(model(case[f'x{size}'])):
-            assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
 
 
 @pytest.mark.parametrize('linear', [False, True])

@@ -13,7 +13,7 @@ def write(path, byte):
 
 def test_two_writers_of_one_file(tmp_path):
     path = tmp_path / 'epoch_1.pth'
-    with ProcessPoolExecutor(2, get_context('spawn')) as pool:
+    with ProcessPoolExecutor(2, get_context('fork')) as pool:
         for task in [pool.submit(write, path, byte) for byte in (1, 2)]:
             task.result(timeout=120)
     content = path.read_bytes()

@@ -8,7 +8,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tests.helpers.backbones import PYRAMIDS, build
+from tests.helpers.backbones import BACKBONES, PYRAMIDS, build
 from tests.helpers.compare import assert_near
 from tests.helpers.norms import NORMS, cfg_of
 from tokennorm import norms
@@ -140,7 +140,7 @@ def test_backbones_run_with_it_everywhere(cls, name):
     assert model.eval()(image)[-1].isfinite().all()
 
 
-@pytest.mark.parametrize(('name', 'cls'), [*zip(RUNNING, cycle(PYRAMIDS))])
+@pytest.mark.parametrize(('name', 'cls'), [*zip(RUNNING, cycle(BACKBONES))])
 def test_norm_eval_keeps_running_statistics(cls, name):
     for norm_eval in (True, False):
         model = build(cls, token_norm_cfg=cfg_of(name), norm_cfg=cfg_of(name), norm_eval=norm_eval).train()

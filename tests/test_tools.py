@@ -192,12 +192,6 @@ def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
     assert 'ERROR: val: image files' in capsys.readouterr().out
 
 
-def test_check_dataset_prints_and_draws(data, tmp_path, capsys):
-    tool('check')([str(data), '--out', str(tmp_path), '--num-images', '2'])
-    assert '| val | 3 |' in capsys.readouterr().out
-    assert cv2.imread(str(tmp_path / 'val.jpg')).shape == (486, 2 * 486, 3)
-
-
 def test_a_byte_order_mark_and_a_box_of_any_size_are_read(data, tmp_path):
     own = shutil.copytree(data, tmp_path / 'own')
     file = own / 'annotations' / 'train.json'
