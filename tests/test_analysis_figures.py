@@ -13,8 +13,8 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from tests.helpers.cases import fast_first, slow
-from tokennorm.analysis import plots
 from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
+from tokennorm.analysis.figures import positions
 from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
 from tokennorm.analysis.metrics import row_of_p
 from tokennorm.cli.analyze import main
@@ -140,21 +140,19 @@ def test_what_needs_no_images(figure, checkpoints, tmp_path):
 
 
 @pytest.mark.parametrize('norms', ['eq7', 'replaced'])
-def test_positions_before_training(norms, classifiers, tmp_path, monkeypatch):
+def test_positions_before_training(norms, classifiers):
     """Eq. 7 and a truncated normal distribution, in a ViT of TokenNorm and in one of timm with replaced norms."""
-    drawn = []
-    monkeypatch.setattr(
-        plots, 'draw_positions', lambda *args: drawn.append(args) or SimpleNamespace(savefig=lambda *_, **__: 0)
-    )
-    analyze('positions', classifiers / ('vit.py' if norms == 'eq7' else 'timm.py'), '--out', tmp_path / 'a.png')
-    ((label, rows, _, titles),) = drawn
-    assert label.endswith(', random initialization')
-    assert titles == ('before training', 'before training, truncated normal')
-    assert len(rows) == 4  # two norms of two blocks
-    for _, eq7, normal in rows:
-        torch.testing.assert_close(eq7[0], row_of_p(torch.tensor([[-1.0, -1.0, -1.0]]))[0])
-        assert normal.shape == eq7.shape
-        assert not torch.allclose(normal, eq7, atol=0.05)
+    config = classifiers / ('vit.py' if norms == 'eq7' else 'timm.py')
+    figure = positions(SimpleNamespace(config=config, checkpoint=None, cfg_options=None, layers=None))
+    assert ', random initialization' in figure.get_suptitle()
+    before, normal = figure.subfigs
+    assert before.get_suptitle() == 'before training'
+    assert normal.get_suptitle() == 'before training, truncated normal'
+    assert len(before.axes) == len(normal.axes) == 16  # two norms of two blocks, four heads
+    eq7 = row_of_p(torch.tensor([[-1.0, -1.0, -1.0]]))[0].numpy()
+    for ax, other in zip(before.axes[::4], normal.axes[::4], strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), eq7, rtol=1e-6)
+        assert np.abs(other.images[0].get_array() - eq7).max() > 0.05
 
 
 def test_a_checkpoint_of_replaced_norms_fits_or_is_refused(tmp_path):

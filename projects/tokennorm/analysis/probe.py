@@ -5,9 +5,7 @@ The backbones need no code for it. Forward hooks read the tokens, and a `TorchFu
 also calls that function on a CPU. Of third-party models with replaced norms only the tokens are recorded.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -140,19 +138,30 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
     """
     backbone.eval()
     adapters = replaced_norms(backbone)
-    if not adapters:
-        find_blocks(backbone)  # raises for the backbones of other packages
-    recorder = _NormRecorder(adapters, images) if adapters else _Recorder(backbone, image_sizes_of(images))
-    handles = recorder.register()
+    blocks = {} if adapters else find_blocks(backbone)
+    norms = {name: adapter.norm for name, adapter in adapters.items()}
+    norms |= {name: block.norm1 for name, block in blocks.items()}
+    seen: dict[str, tuple[tuple, Tensor]] = {}  # arguments and output of each norm that ran
+    attentions = _AttentionCalls()
+    handles = [
+        norm.register_forward_hook(lambda _, args, out, name=name: seen.update({name: (args, out)}))
+        for name, norm in norms.items()
+    ]
+    handles += [
+        block.attn.register_forward_pre_hook(lambda _, args, name=name: attentions.begin(name, args))
+        for name, block in blocks.items()
+    ]
     autocast_dtype, backbone.autocast_dtype = getattr(backbone, 'autocast_dtype', None), None
     try:
-        with recorder:
+        with attentions:
             backbone(images)
     finally:
         backbone.autocast_dtype = autocast_dtype
         for handle in handles:
             handle.remove()
-    return recorder.layers
+    if adapters:
+        return [_third_party_layer(name, adapters[name], images, *seen[name]) for name in seen]
+    return [_layer(backbone, name, blocks[name], images, *seen[name], attentions) for name in seen]
 
 
 def replaced_norms(backbone: nn.Module) -> dict[str, GridNormAdapter]:
@@ -164,101 +173,65 @@ def replaced_norms(backbone: nn.Module) -> dict[str, GridNormAdapter]:
     return found
 
 
-class _NormRecorder(nullcontext):
-    """Records the tokens before and after the norms of a third-party model that runs inside its context."""
+def _third_party_layer(name: str, adapter: GridNormAdapter, images: Tensor, args: tuple, out: Tensor) -> Layer:
+    height, width = out.shape[1:3] if len(args) == 1 else args[1][0].tolist()  # without padding
+    before, after = (tokens[0, :height, :width] for tokens in (args[0], out))
+    return Layer(name, adapter.norm, adapter.num_heads, images.shape[2] // out.shape[1], before, after, None)
 
-    def __init__(self, adapters: dict[str, GridNormAdapter], images: Tensor) -> None:
+
+class _AttentionCalls(TorchFunctionMode):
+    """Records the arguments of each block's attention, and of the function that it calls."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.adapters = adapters
-        self.image_height = images.shape[2]
-        self.layers: list[Layer] = []
+        self.running = ''
+        self.modules: dict[str, tuple] = {}
+        self.calls: dict[str, dict[str, Any]] = {}
 
-    def register(self) -> list[Any]:
-        return [
-            adapter.norm.register_forward_hook(partial(self._see_tokens, name))
-            for name, adapter in self.adapters.items()
-        ]
-
-    def _see_tokens(self, name: str, norm: nn.Module, args: tuple, out: Tensor) -> None:
-        height, width = out.shape[1:3] if len(args) == 1 else args[1][0].tolist()  # without padding
-        before, after = (tokens[0, :height, :width] for tokens in (args[0], out))
-        stride = self.image_height // out.shape[1]
-        self.layers.append(Layer(name, norm, self.adapters[name].num_heads, stride, before, after, None))
-
-
-class _Recorder(TorchFunctionMode):
-    """Records the layers of a backbone that runs inside its context."""
-
-    def __init__(self, backbone: nn.Module, image_sizes: Tensor | None) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.image_sizes = image_sizes
-        self.layers: list[Layer] = []
-        self.grid = (0, 0)
-        self.tokens: tuple[Tensor, Tensor] | None = None
-        self.arguments: tuple[Any, ...] | None = None  # of the attention that is running
-
-    def register(self) -> list[Any]:
-        embeds = [self.backbone] if isinstance(self.backbone, vit.ViT) else self.backbone.stages
-        handles = [owner.patch_embed.register_forward_hook(self._see_grid) for owner in embeds]
-        for block in find_blocks(self.backbone).values():
-            handles += [
-                block.norm1.register_forward_hook(self._see_tokens),
-                block.attn.register_forward_pre_hook(self._see_arguments),
-                block.attn.register_forward_hook(self._check_seen),
-            ]
-        self.names = {block.norm1: (name, block) for name, block in find_blocks(self.backbone).items()}
-        return handles
-
-    def _see_grid(self, module: nn.Module, args: tuple, out: Tensor) -> None:
-        self.grid = tuple(out.shape[1:3])
-
-    def _see_tokens(self, norm: nn.Module, args: tuple, out: Tensor) -> None:
-        self.norm, self.tokens = norm, (args[0], out)
-
-    def _see_arguments(self, attn: nn.Module, args: tuple) -> None:
-        self.arguments = args
-
-    def _check_seen(self, attn: nn.Module, args: tuple, out: Tensor) -> None:
-        if self.arguments is not None:
-            raise RuntimeError(
-                f'{self.names[self.norm][0]}: its attention does not call F.scaled_dot_product_attention'
-            )
+    def begin(self, name: str, args: tuple) -> None:
+        self.running, self.modules[name] = name, args
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and self.arguments is not None:
-            self._see_attention(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            names = ('query', 'key', 'value', 'attn_mask')
+            self.calls.setdefault(self.running, dict(zip(names, args, strict=False)) | kwargs)
         return func(*args, **kwargs)
 
-    def _see_attention(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
-    ) -> None:
-        name, block = self.names[self.norm]
-        height, width = self.grid
-        stride = _stride(self.backbone, name)
-        inside = (height, width)
-        if self.image_sizes is not None:
-            inside = tuple(whole_tokens(self.image_sizes, stride)[0].tolist())
-        before, after = (self._tokens_of_image(tokens, inside) for tokens in self.tokens)
-        has_class_token = self.tokens[0].shape[1:3] != (height, width)
-        query_places, key_places = (
-            without_place_beyond(places, inside)
-            for places in attention_places(block.attn, (height, width), self.arguments[1:], has_class_token)
-        )
-        attention = Attention(query, key, value, attn_mask, scale, query_places, key_places)
-        self.arguments = None
-        self.layers.append(Layer(name, block.norm1, block.attn.num_heads, stride, before, after, attention))
 
-    def _tokens_of_image(self, tokens: Tensor, inside: tuple[int, int]) -> Tensor:
-        """(1, H, W, C), or (1, 1, 1 + H * W, C) with a class token, -> (H', W', C)."""
-        height, width = self.grid
-        grid = tokens.flatten(0, 2)[-height * width :].unflatten(0, (height, width))
-        return grid[: inside[0], : inside[1]]
-
-
-def _stride(backbone: nn.Module, name: str) -> int:
-    return backbone.patch_size if isinstance(backbone, vit.ViT) else 4 * 2 ** int(name.split('.')[1])
+def _layer(
+    backbone: nn.Module,
+    name: str,
+    block: nn.Module,
+    images: Tensor,
+    norm_args: tuple,
+    norm_out: Tensor,
+    attentions: _AttentionCalls,
+) -> Layer:
+    if name not in attentions.calls:
+        raise RuntimeError(f'{name}: its attention does not call F.scaled_dot_product_attention')
+    stride = backbone.patch_size if isinstance(backbone, vit.ViT) else 4 * 2 ** int(name.split('.')[1])
+    height, width = (-(-side // stride) for side in images.shape[2:])
+    sizes = image_sizes_of(images)
+    inside = (height, width) if sizes is None else tuple(whole_tokens(sizes, stride)[0].tolist())
+    # (1, H, W, C), or with a class token (1, 1, 1 + H * W, C)
+    before, after = (
+        tokens.flatten(0, 2)[-height * width :].unflatten(0, (height, width))[: inside[0], : inside[1]]
+        for tokens in (norm_args[0], norm_out)
+    )
+    places = attention_places(
+        block.attn, (height, width), attentions.modules[name][1:], norm_out.shape[1:3] != (height, width)
+    )
+    call = attentions.calls[name]
+    attention = Attention(
+        call['query'],
+        call['key'],
+        call['value'],
+        call.get('attn_mask'),
+        call.get('scale'),
+        *(without_place_beyond(part, inside) for part in places),
+    )
+    return Layer(name, block.norm1, block.attn.num_heads, stride, before, after, attention)
 
 
 def attention_places(
