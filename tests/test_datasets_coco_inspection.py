@@ -15,9 +15,8 @@ from pycocotools import mask as coco_masks
 
 from tests.helpers.coco_files import edit
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.datasets.coco.annotations import mask_problem
 from tokennorm.datasets.coco.folder import find_coco_splits
-from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.coco.inspection import inspect_splits, mask_problem
 from tokennorm.datasets.image_files import open_image
 
 
@@ -142,8 +141,8 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
     assert (found.errors, found.warnings) == ([], [])
     (error,) = found.mask_errors
     assert re.match(f'val: {message}', error), error
-    assert 'not usable for masks: val' in str(found)
-    assert 'No problems found.' in str(found)
+    assert 'not usable for masks: val' in found.text()
+    assert 'No problems found.' in found.text()
 
 
 def test_run_lengths_that_do_not_add_up_are_never_decoded():

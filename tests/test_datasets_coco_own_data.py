@@ -139,7 +139,7 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
         use(Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py'), data)
     use(Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'), data)
     found = inspect_splits(find_coco_splits(data))
-    assert 'not usable for masks' in str(found)
+    assert 'not usable for masks' in found.text()
     assert 'mask' not in found.text(with_masks=False)
 
 

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.annotations import mask_problem
 from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.datasets.coco.inspection import mask_problem
 from tokennorm.datasets.image_files import read_image
 
 Color = tuple[int, int, int]

@@ -1,12 +1,51 @@
 """Inspects the splits of a dataset in COCO format for problems that stop training, or spoil it silently."""
 
-from collections import Counter
-from collections.abc import Mapping
+import hashlib
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from tokennorm.datasets.coco.annotations import inspect_boxes, inspect_entries, inspect_masks
+from pycocotools import mask as run_lengths
+
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.images import find_shared_images, inspect_images
-from tokennorm.datasets.coco.problems import Inspection, list_items
+from tokennorm.datasets.image_files import map_files, open_image
+from tokennorm.messages import shorten
+
+_MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
+_PARTLY_OUTSIDE = 'boxes partly outside their image'
+_NO_MASK = 'annotations without a segmentation'
+_SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
+# Packed run lengths: digits of 5 bits, as characters from '0'; from 'P' on, another one follows. pycocotools reads
+# beyond the end of other strings.
+_PACKED = re.compile('([P-o]{0,6}[0-O])+')
+
+
+@dataclass
+class Inspection:
+    """Problems of a dataset, and its counts."""
+
+    # problems that would stop a training run or make its evaluation wrong, one line each
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # problems that leave data out or make its use doubtful
+    table: str = ''  # names and counts, Markdown
+    most_objects: int = 0  # number of objects in the image that has most
+    # problems that would stop training on masks, or make their evaluation wrong; boxes are not affected
+    mask_errors: list[str] = field(default_factory=list)
+    entries_are_valid: bool = True  # whether all entries have their keys; otherwise nothing else was inspected
+
+    def text(self, with_masks: bool = True) -> str:
+        """Returns the table and all problems, without those of masks for a detector of boxes."""
+        masks = [f'not usable for masks: {line}' for line in self.mask_errors if with_masks]
+        lines = [f'ERROR: {line}' for line in self.errors] + [f'warning: {line}' for line in self.warnings]
+        text = '\n'.join([*([self.table, ''] if self.table else []), *(lines or ['No problems found.']), *masks])
+        return text.encode('utf-8', 'backslashreplace').decode()  # JSON may hold characters that no terminal prints
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -33,9 +72,267 @@ def inspect_annotations(*splits: CocoSplit) -> Inspection:
         inspect_entries(split, found)
     found.entries_are_valid = not found.errors
     for split in splits if found.entries_are_valid else ():
-        inspect_boxes(split, found)
-        inspect_masks(split, found)
+        inspect_objects(split, found)
     return found
+
+
+# ---- entries: their keys, the types of these, and unique ids ----
+
+
+def _is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number of a size that coordinates have."""
+    return isinstance(value, int | float) and abs(value) < _MOST
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and value >= 1 and value == int(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53  # evaluations hold it as float
+
+
+def _is_id(value: Any) -> bool:
+    return _is_integer(value) or isinstance(value, str)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(map(_is_number, value))
+
+
+_KEYS = dict(
+    images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
+    categories=dict(id=_is_id, name=_is_name),
+    annotations=dict(
+        id=_is_integer, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=(0, 1).__contains__
+    ),
+)
+
+
+def inspect_entries(split: CocoSplit, found: Inspection) -> None:
+    """Adds errors for keys that are missing or of a wrong type, and for ids that are not unique."""
+    names = {image['id']: image.get('file_name') for image in split.content['images'] if _is_id(image.get('id'))}
+    for kind, checks in _KEYS.items():
+        entries = split.content[kind]
+        for key, is_valid in checks.items():
+            wrong = [
+                f'{entry_label(entry, i, names)} ({key}={entry.get(key)!r:.40})'
+                for i, entry in enumerate(entries)
+                if not is_valid(entry.get(key))
+            ]
+            if wrong and not (key == 'iscrowd' and split.name == 'train'):  # only the evaluation reads iscrowd
+                found.errors.append(f'{split.name}: {kind} without a valid {key}: {list_items(wrong)}')
+        for key in ('id',) if kind != 'categories' else ('id', 'name'):
+            twice = _repeated([entry.get(key) for entry in entries])
+            if twice:
+                found.errors.append(f'{split.name}: {kind} with the same {key}: {list_items(twice)}')
+    if not split.content['categories'] or not split.content['images']:
+        found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
+
+
+def _repeated(values: list[Any]) -> list[str]:
+    """Values that are there more than once, in words."""
+    return [value for value, count in Counter(map(repr, values)).items() if count > 1]
+
+
+# ---- boxes and masks ----
+
+
+def inspect_objects(split: CocoSplit, found: Inspection) -> None:
+    """Adds the problems of boxes and segmentations to `found`, and the largest number of objects in an image.
+
+    Entries must be valid.
+    """
+    annotations = split.content['annotations']
+    images = {image['id']: image for image in split.content['images']}
+    categories = {category['id'] for category in split.content['categories']}
+    fate = 'not trained on' if split.name == 'train' else 'which the evaluation counts as missed'
+    boxes: dict[str, list[str]] = defaultdict(list)
+    masks: dict[str, list[str]] = defaultdict(list)
+    objects: Counter[Any] = Counter()
+    for annotation in annotations:
+        label = f'annotation {annotation["id"]}'
+        image = images.get(annotation['image_id'])
+        if image is None:
+            boxes['annotations of an image that is not listed, ignored'].append(label)
+            continue
+        label += f' of {image["file_name"]}'
+        problem = _box_problem(annotation, image, categories, fate)
+        if problem:
+            boxes[problem].append(label)
+        if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
+            objects[image['id']] += 1
+        problem, detail = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+        if problem:
+            masks[problem].append(f'{label} ({detail})' if detail else label)
+    if split.name == 'train' and _SHORT_MASK in masks:
+        boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
+    found.warnings += grouped(split.name, boxes)
+    if len(masks[_NO_MASK]) == len(annotations) > 0:
+        found.mask_errors.append(f'{split.name}: no annotation has a segmentation')
+    else:
+        found.mask_errors += grouped(split.name, masks)
+    beyond = len(boxes[_PARTLY_OUTSIDE])
+    if beyond > len(annotations) / 4 and all(_fits_as_corners(annotation, images) for annotation in annotations):
+        found.errors.append(
+            f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
+            'COCO has [x, y, width, height]'
+        )
+    if split.name != 'train' and any(annotation['id'] == 0 for annotation in annotations):
+        found.errors.append(
+            f'{split.name}: an annotation has the id 0, which the evaluation takes for no match; count from 1, as '
+            '`tokennorm split` does'
+        )
+    found.most_objects = max(found.most_objects, *objects.values(), 0)
+    if not objects:
+        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on')
+    unused = [name for name, count in split.objects_by_class().items() if not count]
+    if unused:
+        found.warnings.append(f'{split.name}: classes without an example: {list_items(unused)}')
+
+
+def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], categories: set[Any], fate: str) -> str:
+    """The problem of a box, in words, or ''."""
+    x, y, w, h = annotation['bbox']
+    width, height = image['width'], image['height']
+    if annotation['category_id'] not in categories:
+        return 'annotations of a category that is not listed, ignored'
+    if w < 1 or h < 1 or annotation['area'] <= 0:
+        return f'boxes without area (a side below 1 pixel, or area=0), {fate}'
+    if x >= width or y >= height or x + w <= 0 or y + h <= 0:
+        return f'boxes outside their image, {fate}'
+    if annotation.get('ignore'):
+        return f'objects marked ignore, {fate}'
+    if x < -1 or y < -1 or x + w > width + 1 or y + h > height + 1:
+        return _PARTLY_OUTSIDE
+    return ''
+
+
+def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Returns whether a box could be two corners inside its image."""
+    x1, y1, x2, y2 = annotation['bbox']
+    image = images.get(annotation['image_id'])
+    return image is not None and x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
+
+
+def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
+    """The problem of a segmentation of an image of `size` (height, width), and a detail; ('', '') without a problem."""
+    if not mask:
+        return _NO_MASK, ''
+    if isinstance(mask, list):
+        return _polygons_problem(mask, size)
+    if not isinstance(mask, dict):
+        return 'segmentations that are neither lists nor run lengths', ''
+    counts = mask.get('counts')
+    if not isinstance(counts, list | str) or mask.get('size') is None:
+        return _SHORT_MASK, ''
+    if mask['size'] != size:
+        detail = f'size={mask["size"]!r:.40}, the image is {size}'
+    elif not _covers(counts, size[0] * size[1]):
+        detail = f'counts that do not add up to the {size[0] * size[1]} pixels of the image, or are damaged'
+    else:
+        return '', ''
+    return 'run-length masks that do not fit their image', detail
+
+
+def _covers(counts: list[Any] | str, pixels: int) -> bool:
+    """Returns whether run lengths, packed or not, cover a number of pixels.
+
+    pycocotools refuses packed counts that are too long, but fills what shorter ones leave with what the memory holds:
+    the right ones fit, and do not fit into a pixel less.
+    """
+    if isinstance(counts, list):
+        return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == pixels
+    return bool(_PACKED.fullmatch(counts)) and _fits(counts, pixels) and not _fits(counts, pixels - 1)
+
+
+def _fits(counts: str, pixels: int) -> bool:
+    try:
+        run_lengths.decode(dict(size=[1, pixels], counts=counts))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_ordinary(polygon: Any, size: list[int]) -> bool:
+    """Returns True for most polygons without a problem, by built-in functions: COCO has tens of millions of values."""
+    if type(polygon) is not list or len(polygon) < 6 or len(polygon) % 2 or not set(map(type, polygon)) <= {int, float}:
+        return False
+    (height, width), xs, ys = size, polygon[::2], polygon[1::2]
+    inside = -width <= min(xs) and max(xs) <= 2 * width and -height <= min(ys) and max(ys) <= 2 * height
+    return inside and math.isfinite(sum(polygon))  # a comparison with NaN may be skipped by min and max
+
+
+def _polygons_problem(polygons: list[Any], size: list[int]) -> tuple[str, str]:
+    if all(_is_ordinary(polygon, size) for polygon in polygons):
+        return '', ''
+    if not all(isinstance(polygon, list) and all(map(_is_number, polygon)) for polygon in polygons):
+        return 'polygons with values that are not numbers', ''
+    if not all(len(polygon) >= 6 and len(polygon) % 2 == 0 for polygon in polygons):
+        return _SHORT_MASK, ''
+    # pycocotools walks along every edge pixel by pixel, wherever it leads.
+    sides = [(polygon[axis::2], side) for polygon in polygons for axis, side in ((0, size[1]), (1, size[0]))]
+    far = [value for values, side in sides for value in values if not -side <= value <= 2 * side]
+    return ('polygons far outside their image', f'{far[0]:g}') if far else ('', '')
+
+
+# ---- image files ----
+
+
+def inspect_images(split: CocoSplit, found: Inspection) -> None:
+    """Opens every image file, and adds what is wrong with it."""
+    images = split.content['images']
+    problems, differing = defaultdict(list), []
+    names = [image['file_name'] for image in images]
+    opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
+    for image, (problem, size) in zip(images, opened, strict=True):
+        label = f'{image["file_name"]} (id {image["id"]})'
+        if problem:
+            problems[f'image files {problem} in {split.image_dir}'].append(label)
+        elif size != (image['width'], image['height']):
+            listed = f'{image["width"]}x{image["height"]}'
+            differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
+    if differing:
+        found.errors.append(
+            f'{split.name}: image files whose size, after rotation by EXIF, is not that of the annotation file, so '
+            f'that boxes are misplaced: {list_items(differing)}'
+        )
+    found.errors += grouped(split.name, problems)
+
+
+def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+    """Adds files with the same content in two splits, whatever their names."""
+    by_size: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for split in splits.values():
+        for image in split.content['images']:
+            path = os.path.join(split.image_dir, image['file_name'])
+            if os.path.isfile(path):
+                by_size[os.path.getsize(path)].append((split.name, path))
+    files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
+    names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
+    for (split_name, path), digest in zip(
+        files, map_files(_digest, [path for _, path in files], 'Images of the same size'), strict=True
+    ):
+        names[digest].setdefault(split_name, Path(path).name)
+    for first, second in combinations(splits, 2):
+        both = [
+            (of_file[first], of_file[second]) for of_file in names.values() if first in of_file and second in of_file
+        ]
+        if both:
+            shared = [one if one == other else f'{one} = {other}' for one, other in both]
+            found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
+
+
+def _digest(path: str) -> bytes:
+    """A hash of a file's content."""
+    return hashlib.sha256(Path(path).read_bytes()).digest()
+
+
+# ---- splits ----
 
 
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
@@ -83,3 +380,26 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
     rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
     rows += [f'| {name} | {" | ".join(str(count[name]) for count in counts)} |' for name in counts[0]]
     return '\n'.join(rows)
+
+
+# ---- words ----
+
+
+def grouped(split: str, problems: Mapping[str, list[str]]) -> list[str]:
+    """Returns one line per problem, with the entries that have it."""
+    return [f'{split}: {what}: {list_items(labels)}' for what, labels in problems.items() if labels]
+
+
+def list_items(items: Iterable[str], most: int = 5) -> str:
+    """The count if there are several, with the first few and how many more in parentheses."""
+    items = list(items)
+    return f'{len(items)} ({shorten(items, most)})' if len(items) > 1 else shorten(items)
+
+
+def entry_label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, Any]) -> str:
+    """An entry's file name or name, or else its id and the file of its image."""
+    if name := entry.get('file_name') or entry.get('name'):
+        return str(name)[:200]
+    image_id = entry.get('image_id')
+    image = image_names.get(image_id) if isinstance(image_id, int | str) else None
+    return f'id {entry.get("id", f"missing, entry {index}")!s:.40}' + (f' of {image}' if image else '')
