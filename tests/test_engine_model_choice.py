@@ -16,7 +16,7 @@ from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints import finding
 from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
-from tokennorm.cli.train import check_gpus, main, torchrun_arguments
+from tokennorm.cli.train import check_gpus, main
 from tokennorm.config_paths import config
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import model_choice, settings, training
@@ -204,18 +204,9 @@ def test_weights_of_a_package_are_checked(monkeypatch):
 
 def test_more_gpus_than_there_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    check_gpus(2, 'none')
+    check_gpus(2)
     with pytest.raises(UserError, match='this machine has 2 GPUs'):
-        check_gpus(3, 'none')
-    with pytest.raises(UserError, match='leave out --launcher'):
-        check_gpus(2, 'pytorch')
-
-
-def test_gpus_becomes_torchrun():
-    words = torchrun_arguments(2, ['x.py', '--gpus', '2', '--epochs', '3'])
-    assert words[-7:] == ['tokennorm', 'train', 'x.py', '--epochs', '3', '--launcher', 'pytorch']
-    assert '--nproc_per_node=2' in words
-    assert torchrun_arguments(2, ['--gpus=2', 'x.py'])[-4:] == ['train', 'x.py', '--launcher', 'pytorch']
+        check_gpus(3)
 
 
 @pytest.mark.slow

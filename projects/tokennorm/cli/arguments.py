@@ -64,16 +64,6 @@ def use_detector(args: argparse.Namespace, following: str = '') -> None:
         config_path(args.config)
 
 
-def add_config_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds a config, which may be left out."""
-    parser.add_argument(
-        'config',
-        nargs='?',
-        help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME; without it one '
-        'is chosen for --data',
-    )
-
-
 def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or work_dirs/NAME') -> None:
     """Adds the arguments that mmdet's tools have in common, without the config."""
     output, data, hardware = map(parser.group, ('output', 'data', 'hardware'))

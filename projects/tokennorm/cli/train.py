@@ -9,7 +9,7 @@ import argparse
 import os
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
-from tokennorm.cli.arguments import add_config_argument, add_runner_arguments
+from tokennorm.cli.arguments import add_runner_arguments
 from tokennorm.cli.command import command, make_parser
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError, print_once, user_errors
@@ -17,7 +17,12 @@ from tokennorm.messages import UserError, print_once, user_errors
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__, groups=('model', 'data', 'schedule', 'hardware', 'output'))
-    add_config_argument(parser)
+    parser.add_argument(
+        'config',
+        nargs='?',
+        help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME; without it one '
+        'is chosen for --data',
+    )
     add_runner_arguments(parser)
     model, schedule, data, output, hardware = map(parser.group, ('model', 'schedule', 'data', 'output', 'hardware'))
     model.add_argument(
@@ -70,7 +75,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='bf16|fp16',
         help='automatic mixed precision; without a value bf16 where the GPU has it',
     )
-    hardware.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
+    hardware.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine, without --launcher')
     schedule.add_argument(
         '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch size'
     )
@@ -94,8 +99,8 @@ def main(argv: list[str]) -> None:
         check_training(**args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (gpus or 1)))))
-    if gpus is not None:
-        check_gpus(gpus, args['launcher'])
+    if gpus is not None and args['launcher'] == 'none':  # the ranks have a launcher
+        check_gpus(gpus)
         train_on(gpus, argv)
         return
     print_once('Importing PyTorch and OpenMMLab ...')
@@ -104,13 +109,11 @@ def main(argv: list[str]) -> None:
     train(**args)
 
 
-def check_gpus(count: int, launcher: str) -> None:
-    """Raises `UserError` for more GPUs than this machine has, and with a launcher."""
+def check_gpus(count: int) -> None:
+    """Raises `UserError` for more GPUs than this machine has."""
     import torch
 
     found = torch.cuda.device_count()
-    if launcher != 'none':
-        raise UserError(f'--gpus {count} starts the ranks itself; leave out --launcher {launcher}')
     if not 1 <= count <= found:
         raise UserError(f'--gpus {count}: this machine has {found} GPUs')
 
@@ -121,19 +124,8 @@ def train_on(gpus: int, argv: list[str]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
+    ranks = ['--standalone', f'--nproc_per_node={gpus}']
     try:
-        torchrun(torchrun_arguments(gpus, argv))
+        torchrun([*ranks, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
     except (ChildFailedError, SignalException):
         raise SystemExit(1) from None
-
-
-def torchrun_arguments(count: int, argv: list[str]) -> list[str]:
-    """Returns torchrun's arguments for `tokennorm train` in `count` ranks, with the arguments but `--gpus`."""
-    others = list(argv)
-    for i, word in enumerate(argv):
-        if word == '--gpus':
-            del others[i : i + 2]
-        elif word.startswith('--gpus='):
-            del others[i]
-    ranks = ['--standalone', f'--nproc_per_node={count}']
-    return [*ranks, '-m', 'tokennorm', 'train', *others, '--launcher', 'pytorch']
