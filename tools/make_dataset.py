@@ -19,7 +19,6 @@ def parse_args(argv=None):
     parser.add_argument('--num-val', type=int, default=120, metavar='N', help='images of the val split')
     parser.add_argument('--image-size', type=int, default=128, metavar='PX', help='side of the square images (pixels)')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same dataset')
-    parser.add_argument('--workers', type=int, default=1, metavar='N', help='processes; they do not change the result')
     parser.add_argument(
         '--preview',
         type=Path,
@@ -33,7 +32,7 @@ def main(argv=None):
     args = parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit('terminated'))  # lets the unfinished folder be removed
     try:
-        make_shapes_dataset(args.out, args.num_train, args.num_val, args.image_size, args.seed, args.workers)
+        make_shapes_dataset(args.out, args.num_train, args.num_val, args.image_size, args.seed)
     except (OSError, ValueError) as error:
         sys.exit(f'error: {error}')
     if args.preview:

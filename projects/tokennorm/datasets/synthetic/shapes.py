@@ -13,17 +13,14 @@ the square root of its unoccluded area, is log-uniform between 20 px and 104 px 
 Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
 
-Image `index` of a split depends on (seed, split, index) alone: neither on the number of workers nor on the number of
-images. Legend: S image side in px, coordinates (x, y) in px, images (S, S, 3) uint8 in cv2's BGR order.
+Image `index` of a split depends only on (seed, split, index), not on the number of images. Legend: S image side in px,
+coordinates (x, y) in px, images (S, S, 3) uint8 in cv2's BGR order.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -163,17 +160,12 @@ def write_image(folder: Path, settings: Settings, split: str, index: int) -> tup
     return path.name, [annotation(label, mask) for label, mask in objects]
 
 
-def write_split(root: Path, settings: Settings, split: str, workers: int) -> None:
+def write_split(root: Path, settings: Settings, split: str) -> None:
     """Writes `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
     folder = root / 'images' / split
     folder.mkdir(parents=True)
     size, indices = settings.image_size, range(getattr(settings, f'num_{split}'))
-    write = partial(write_image, folder, settings, split)
-    if workers == 1:
-        written = [write(index) for index in indices]
-    else:  # a forked child would inherit the locks of cv2's and torch's threads
-        with ProcessPoolExecutor(workers, get_context('spawn')) as pool:
-            written = list(pool.map(write, indices, chunksize=8))
+    written = [write_image(folder, settings, split, index) for index in indices]
     images = [dict(id=number, file_name=name, width=size, height=size) for number, (name, _) in enumerate(written, 1)]
     objects = [dict(image_id=number, **fields) for number, (_, found) in enumerate(written, 1) for fields in found]
     content = dict(
@@ -215,7 +207,6 @@ def make_shapes_dataset(
     num_val: int = 120,
     image_size: int = 128,
     seed: int = 0,
-    workers: int = 1,
 ) -> Path:
     """Generates the dataset in folder `out`, unless it exists, and returns its path.
 
@@ -227,10 +218,9 @@ def make_shapes_dataset(
         num_val: Images of the val split.
         image_size: Side of the square images, in pixels.
         seed: The same seed gives the same dataset.
-        workers: Processes. More than one need a main module guarded by `__name__`; the result does not change.
 
     Raises:
-        ValueError: for settings that cannot be.
+        ValueError: for invalid settings.
         FileExistsError: where `out` holds something else.
     """
     settings = Settings(num_train, num_val, image_size, seed)
@@ -238,7 +228,7 @@ def make_shapes_dataset(
 
     def write(folder: Path) -> None:
         for split in SPLITS:
-            write_split(folder, settings, split, workers)
+            write_split(folder, settings, split)
 
     make_once(out, asdict(settings), write)
     return out
