@@ -1,6 +1,7 @@
 """Chooses the images of the report and describes what is drawn over them."""
 
 import base64
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -56,38 +57,27 @@ class Gallery:
     def __init__(self, ground_truth: dict[str, Any], evaluation: Evaluation, image_dir: str | Path) -> None:
         self.images = {image['id']: image for image in ground_truth['images']}
         self.names = {category['id']: category['name'] for category in ground_truth['categories']}
-        self.annotations: dict[int, list[dict[str, Any]]] = {}
+        self.annotations: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for annotation in ground_truth['annotations']:
-            self.annotations.setdefault(annotation['image_id'], []).append(annotation)
+            self.annotations[annotation['image_id']].append(annotation)
         self.evaluation = evaluation
         self.image_dir = Path(image_dir)
 
     def worst_images(self, most: int = 8) -> list[Picture]:
         """Returns the images with the most errors at the report's threshold; images without errors are left out."""
-
-        def pictures() -> Iterator[Picture | None]:
-            for errors in self.evaluation.images:
-                if errors.false + errors.missed == 0:
-                    return
-                counts = f'{errors.false} false, {errors.missed} missed, {errors.right} right'
-                yield self.picture(errors.image_id, counts)
-
-        return _first(pictures(), most)
+        wrong = (errors for errors in self.evaluation.images if errors.false + errors.missed)
+        return _first(
+            (self.picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in wrong), most
+        )
 
     def label_errors(self, most: int = 12) -> list[Picture]:
         """Returns the surroundings of the detections that most likely show an error in the annotations."""
+        return _first(map(self._label_error, self.evaluation.label_errors), most)
 
-        def pictures() -> Iterator[Picture | None]:
-            for error in self.evaluation.label_errors:
-                box = self.evaluation.kept.table[error['dt_id'] - 1, 1:5]
-                found = f'{error["dt_category"]} with score {error["dt_score"]:.2f}'
-                if error['type'] == 'wrong_label':
-                    caption = f'annotated as {error["gt_category"]}, detected as {found}'
-                else:
-                    caption = f'no annotation, detected as {found}'
-                yield self.picture(error['image_id'], caption, around=box)
-
-        return _first(pictures(), most)
+    def _label_error(self, error: dict[str, Any]) -> Picture | None:
+        annotated = f'annotated as {error["gt_category"]}' if error['type'] == 'wrong_label' else 'no annotation'
+        caption = f'{annotated}, detected as {error["dt_category"]} with score {error["dt_score"]:.2f}'
+        return self.picture(error['image_id'], caption, around=self.evaluation.kept.table[error['dt_id'] - 1, 1:5])
 
     def picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
         """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
@@ -98,19 +88,15 @@ class Gallery:
         height, width = pixels.shape[:2]
         view = (0, 0, width, height) if around is None else surroundings(around, width, height)
         x, y, w, h = view
-        detections = self.evaluation.kept
-        rows = np.flatnonzero(detections.table[:, 0] == image_id)
+        objects = (self._object(annotation, height, width) for annotation in self.annotations[image_id])
+        rows = np.flatnonzero(self.evaluation.kept.table[:, 0] == image_id)
         return Picture(
             uri=encode(pixels[y : y + h, x : x + w]),
             view=view,
             caption=caption,
             file_name=entry['file_name'],
-            objects=[
-                shape
-                for annotation in self.annotations.get(image_id, [])
-                if overlaps((shape := self._object(annotation, height, width)).box, view)
-            ],
-            detections=[shape for i in rows if overlaps((shape := self._detection(i)).box, view)],
+            objects=[shape for shape in objects if overlaps(shape.box, view)],
+            detections=[shape for shape in map(self._detection, rows) if overlaps(shape.box, view)],
             part=around is not None,
         )
 
