@@ -3,10 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import map_files, open_image
@@ -22,19 +21,16 @@ class LabeledImage(NamedTuple):
     labels: Path | None
 
 
-@dataclass(frozen=True)
-class LabelFolder:
+class LabelFolder(NamedTuple):
     """A dataset folder that `convert_splits` converts."""
 
-    format: ClassVar[str]  # name of the format, for messages
+    format: str  # its name, for messages
     root: Path  # the folder
     classes: Sequence[str]  # names of the classes
     splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
     sources: Sequence[Path]  # further files that the labels depend on
-
-    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-        """The objects of an image of `size` (width, height), as COCO annotations without ids of their own."""
-        raise NotImplementedError
+    # the objects of an image of a size (width, height), as COCO annotations without ids of their own
+    read_labels: Callable[[LabeledImage, tuple[int, int]], list[dict[str, Any]]]
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:

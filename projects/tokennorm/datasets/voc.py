@@ -1,5 +1,6 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,37 +12,7 @@ from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 
 
-class VocFolder(LabelFolder):
-    """The content of a Pascal VOC folder."""
-
-    format = 'Pascal VOC'
-
-    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-        """The objects of an image. VOC's corners count pixels from 1 and include the last one.
-
-        Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
-        """
-        tree = _read_xml(entry.labels)
-        if (stated := _stated_size(tree)) and stated != size:
-            raise ValueError(
-                f'{entry.labels}: size is {stated[0]}x{stated[1]}, but {entry.image} is {size[0]}x{size[1]}'
-            )
-        objects = []
-        for node in tree.findall('object'):
-            polygon = _polygon(node, entry.labels)
-            box = node.find('bndbox')
-            if box is None:
-                raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
-            x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
-            if x2 < x1 or y2 < y1:
-                raise ValueError(f'{entry.labels}: a bndbox ends before it begins: {x1:g}, {y1:g}, {x2:g}, {y2:g}')
-            category = self.classes.index(_class_name(node)) + 1
-            crowd = (node.findtext('difficult') or '0').strip() == '1'
-            objects.append(coco_object(category, (x1 - 1, y1 - 1, x2 - x1 + 1, y2 - y1 + 1), polygon, crowd))
-        return objects
-
-
-def find_voc(root: Path) -> VocFolder | None:
+def find_voc(root: Path) -> LabelFolder | None:
     """The Pascal VOC dataset of a folder, classes in alphabetical order as VOC's own; None if it has no XML files.
 
     Without lists or folders of splits, all images are train.
@@ -56,7 +27,31 @@ def find_voc(root: Path) -> VocFolder | None:
     classes = {_class_name(node) for tree in trees for node in tree.findall('object')}
     if not classes:
         raise ValueError(f'{root}: no object in any of its XML files')
-    return VocFolder(root, sorted(classes), splits, sources)
+    names = sorted(classes)
+    return LabelFolder('Pascal VOC', root, names, splits, sources, partial(_read_labels, names))
+
+
+def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """The objects of an image. VOC's corners count pixels from 1 and include the last one.
+
+    Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
+    """
+    tree = _read_xml(entry.labels)
+    if (stated := _stated_size(tree)) and stated != size:
+        raise ValueError(f'{entry.labels}: size is {stated[0]}x{stated[1]}, but {entry.image} is {size[0]}x{size[1]}')
+    objects = []
+    for node in tree.findall('object'):
+        polygon = _polygon(node, entry.labels)
+        box = node.find('bndbox')
+        if box is None:
+            raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
+        x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
+        if x2 < x1 or y2 < y1:
+            raise ValueError(f'{entry.labels}: a bndbox ends before it begins: {x1:g}, {y1:g}, {x2:g}, {y2:g}')
+        category = classes.index(_class_name(node)) + 1
+        crowd = (node.findtext('difficult') or '0').strip() == '1'
+        objects.append(coco_object(category, (x1 - 1, y1 - 1, x2 - x1 + 1, y2 - y1 + 1), polygon, crowd))
+    return objects
 
 
 def _from_image_sets(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:

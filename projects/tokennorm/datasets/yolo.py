@@ -5,9 +5,11 @@ polygon (three corners or more), as fractions of the image's width and height.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
@@ -17,30 +19,7 @@ from tokennorm.datasets.image_files import list_images
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
 
 
-class YoloFolder(LabelFolder):
-    """The content of a `data.yaml`."""
-
-    format = 'YOLO'
-
-    def read_labels(self, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-        """The objects of an image of `size` (width, height). A line that is not valid raises ValueError."""
-        if entry.labels is None:
-            return []
-        try:
-            lines = entry.labels.read_text(encoding='utf-8-sig').splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f'{entry.labels} cannot be read: {error}') from error
-        objects = []
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    objects.append(_read_line(line.split(), size, len(self.classes)))
-                except ValueError as error:
-                    raise ValueError(f'{entry.labels}, line {number}: {error}') from error
-        return objects
-
-
-def find_yolo(root: Path) -> YoloFolder | None:
+def find_yolo(root: Path) -> LabelFolder | None:
     """The YOLO dataset of a folder, or of a `data.yaml`; None if there is no such file."""
     file = root if root.is_file() else _find_yaml(root)
     if file is None:
@@ -51,20 +30,38 @@ def find_yolo(root: Path) -> YoloFolder | None:
     splits = {}
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
-        if value is not None:
-            images = list(_images(value, base, file, split))
-            if not images and split != 'test':
-                raise ValueError(f'{file}: {split}={value!r} has no images')
-            pairs = [(image, _label_path(image)) for image in images]
-            if entries := [LabeledImage(image, path if path.is_file() else None) for image, path in pairs]:
-                splits[split] = entries
-                if split != 'test' and all(entry.labels is None for entry in entries):
-                    raise ValueError(
-                        f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} '
-                        f'was expected for {images[0]}'
-                    )
-    splits = {name: entries for name, entries in splits.items() if any(entry.labels for entry in entries)}
-    return YoloFolder(file.parent if root.is_file() else root, names, splits, [file])
+        if value is None:
+            continue
+        images = list(_images(value, base, file, split))
+        labels = [path if path.is_file() else None for path in map(_label_path, images)]
+        if any(labels):
+            splits[split] = list(map(LabeledImage, images, labels))
+        elif split != 'test' and not images:
+            raise ValueError(f'{file}: {split}={value!r} has no images')
+        elif split != 'test':
+            raise ValueError(
+                f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} was '
+                f'expected for {images[0]}'
+            )
+    root = file.parent if root.is_file() else root
+    return LabelFolder('YOLO', root, names, splits, [file], partial(_read_labels, len(names)))
+
+
+def _read_labels(num_classes: int, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    if entry.labels is None:
+        return []
+    try:
+        lines = entry.labels.read_text(encoding='utf-8-sig').splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f'{entry.labels} cannot be read: {error}') from error
+    objects = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                objects.append(_read_line(line.split(), size, num_classes))
+            except ValueError as error:
+                raise ValueError(f'{entry.labels}, line {number}: {error}') from error
+    return objects
 
 
 def _find_yaml(root: Path) -> Path | None:
@@ -160,11 +157,9 @@ def _read_line(words: list[str], size: tuple[int, int], num_classes: int) -> dic
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
         raise ValueError(f'{outside[0]:g} is outside the image: coordinates must be fractions between 0 and 1')
-    width, height = size
+    corners = np.reshape(coordinates, (-1, 2)) * size
     if len(values) < 7:
-        x, y, w, h = (value * side for value, side in zip(coordinates, (width, height) * 2, strict=True))
-        return coco_object(int(label) + 1, (x - w / 2, y - h / 2, w, h))
-    polygon = [value * side for value, side in zip(coordinates, (width, height) * (len(coordinates) // 2), strict=True)]
-    left, top = min(polygon[0::2]), min(polygon[1::2])
-    box = (left, top, max(polygon[0::2]) - left, max(polygon[1::2]) - top)
-    return coco_object(int(label) + 1, box, polygon)
+        center, sides = corners
+        return coco_object(int(label) + 1, [*(center - sides / 2).tolist(), *sides.tolist()])
+    box = [*corners.min(0).tolist(), *np.ptp(corners, 0).tolist()]
+    return coco_object(int(label) + 1, box, corners.flatten().tolist())
