@@ -97,30 +97,6 @@ def metrics(data: str, values: list[float]) -> list[dict[str, Any]]:
     ]
 
 
-def count(folder: str, name: str) -> dict[str, int]:
-    """Parameters, and multiplications with an addition each for one image, of the model that a config builds."""
-    import mmdet.utils
-    import mmpretrain.utils
-    from mmengine import Config, DefaultScope
-    from mmengine.registry import MODELS
-
-    from tokennorm.analysis.flops import count_operations, forward_of
-
-    classifier = folder == 'imagenet'
-    (mmpretrain if classifier else mmdet).utils.register_all_modules(init_default_scope=False)
-    cfg = Config.fromfile(ROOT / 'configs' / folder / f'{name}.py')
-    cfg.model.backbone.pop('init_cfg', None)
-    if classifier:
-        cfg.model.pop('train_cfg', None)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(cfg.model).eval().double()
-    forward = model.extract_feat if classifier else forward_of(model)
-    return {
-        'parameters': sum(parameter.numel() for parameter in model.parameters()),
-        'flops': count_operations(forward, IMAGE[NAME.fullmatch(name)['data']]),
-    }
-
-
 HEADING = """# Model zoo
 
 `tokennorm train --data DIR` [chooses a config](guides/configs.md). This page lists all of them. This project has not
@@ -253,10 +229,15 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     results = read_results()
     if args.count:
+        from mmengine import Config
+
+        from tokennorm.analysis.flops import count
+
         for folder, entries in results.items():
             for name, entry in entries.items():
                 if 'flops' not in entry:
-                    entries[name] = count(folder, name) | entry
+                    cfg = Config.fromfile(ROOT / 'configs' / folder / f'{name}.py')
+                    entries[name] = count(cfg, IMAGE[NAME.fullmatch(name)['data']]) | entry
                     RESULTS.write_text(results_text(results))
     for path, text in generated(results).items():
         path.write_text(text)

@@ -5,10 +5,8 @@ this package, so that `config_paths` has mmengine's table of packages and `check
 loaders, and `backbones.timm_backbone` has timm's. `hooks.checkpoint` extends a private method of mmengine's hook.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from mmengine.analysis import complexity_analysis
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from yapf.yapflib import yapf_api
@@ -67,8 +65,3 @@ def format_configs_once() -> None:
 
     if original.__module__ != __name__:
         yapf_api.FormatCode = formatted
-
-
-def count_operators(formulas: dict[str, Callable[..., int]]) -> None:
-    """Adds operators to those that mmengine's FLOPs counter counts (mmengine 0.10.12)."""
-    complexity_analysis._DEFAULT_SUPPORTED_FLOP_OPS.update(formulas)
