@@ -400,7 +400,8 @@ def patch_scales(args: argparse.Namespace) -> Figure:
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for ax, (name, values) in zip(axes, shown, strict=True):
         picture = ax.imshow(values.numpy(), vmin=float(scales.min()), vmax=float(scales.max()))
-        ax.set(title=name, xticks=[], yticks=[])
+        ax.set_title(name, fontsize=9)
+        ax.set(xticks=[], yticks=[])
     figure.colorbar(picture, ax=axes)
     return figure
 

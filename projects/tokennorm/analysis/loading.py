@@ -1,8 +1,7 @@
 """Opens a backbone from a config and a checkpoint, and its input images."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,19 +19,12 @@ from tokennorm.environment import require_mmcv_ops
 from tokennorm.inference.input_images import list_images
 
 
-@dataclass
-class Image:
-    """An image after the config's test pipeline.
+class Image(NamedTuple):
+    """An image after the config's test pipeline."""
 
-    Attributes:
-        name: Its file name.
-        pixels: (H, W, 3) uint8 RGB, resized as for the model.
-        data: The input of the data preprocessor: `inputs` and `data_samples`, lists of one.
-    """
-
-    name: str
-    pixels: np.ndarray
-    data: dict[str, Any]
+    name: str  # its file name
+    pixels: np.ndarray  # (H, W, 3) uint8 RGB, resized as for the model
+    data: dict[str, Any]  # input of the data preprocessor: `inputs` and `data_samples`, lists of one
 
 
 def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Config:
@@ -76,35 +68,31 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     dataset_cfg = cfg.val_dataloader.dataset
     if folder is None:
         try:
-            dataset = DATASETS.build(dataset_cfg)
+            source = DATASETS.build(dataset_cfg)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"the config's validation data is not found ({error.filename or error}); name images with --images"
             ) from None
-        source, size = dataset.__getitem__, len(dataset)
+    elif not folder.exists():
+        raise FileNotFoundError(f'{folder} not found')
     else:
-        if not folder.exists():
-            raise FileNotFoundError(f'{folder} not found')
-        names = [folder.name] if folder.is_file() else list_images(folder, leave_out=folder / 'work_dirs')
-        folder = folder.parent if folder.is_file() else folder
-        if not names:
+        names = list_images(folder, leave_out=folder / 'work_dirs') if folder.is_dir() else [folder]
+        source = [folder / name for name in names]
+        if not source:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
-        pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
-        size = len(names)
+    pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
 
-        def source(i: int) -> dict[str, Any]:
-            if read_image(folder / names[i]) is None:
-                raise ValueError(f'{folder / names[i]} cannot be read')
-            return pipeline(dict(img_path=str(folder / names[i]), img_id=i))
+    def read(i: int) -> Image:
+        sample = source[i]
+        if isinstance(sample, Path):
+            if read_image(sample) is None:
+                raise ValueError(f'{sample} cannot be read')
+            sample = pipeline(dict(img_path=str(sample), img_id=i))
+        pixels = sample['inputs'].permute(1, 2, 0).numpy()[..., ::-1]
+        name = Path(sample['data_samples'].img_path).name
+        return Image(name, pixels, dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']]))
 
-    samples = [source(int(i)) for i in np.linspace(0, size - 1, min(count, size))]
-    return [_image(sample) for sample in samples]
-
-
-def _image(sample: dict[str, Any]) -> Image:
-    pixels = sample['inputs'].permute(1, 2, 0).numpy()[..., ::-1]
-    name = Path(sample['data_samples'].img_path).name
-    return Image(name, pixels, dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']]))
+    return [read(int(i)) for i in np.linspace(0, len(source) - 1, min(count, len(source)))]
 
 
 def prepare(cfg: Config, image: Image) -> Tensor:

@@ -23,7 +23,7 @@ from tokennorm.analysis.attention import (
     without_place_beyond,
 )
 from tokennorm.backbones import pvt, pvt_v2, swin, vit
-from tokennorm.backbones.base import Pyramid
+from tokennorm.layers.block import Block
 from tokennorm.padding import image_sizes_of, whole_tokens
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
@@ -33,25 +33,15 @@ _CHUNK = 2**25  # attention weights computed at a time
 
 @dataclass
 class Attention:
-    """The input of one block's attention, and the places of its tokens.
+    """The input of one block's attention in M windows of the image with N heads, and the places of its tokens."""
 
-    Attributes:
-        query: (M, N, Q, D), with M windows of the image and N heads.
-        key: (M, N, K, D).
-        value: (M, N, K, D).
-        mask: As `attention_weights` takes it, or None.
-        scale: Factor of the logits, or None.
-        query_places: (M, Q, 2), centers in tokens, NaN for class tokens and padding.
-        key_places: (M, K, 2), likewise.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    scale: float | None
-    query_places: Tensor
-    key_places: Tensor
+    query: Tensor  # (M, N, Q, D)
+    key: Tensor  # (M, N, K, D)
+    value: Tensor  # (M, N, K, D)
+    mask: Tensor | None  # as `attention_weights` takes it
+    scale: float | None  # factor of the logits
+    query_places: Tensor  # (M, Q, 2), centers in tokens, NaN for class tokens and padding
+    key_places: Tensor  # (M, K, 2), likewise
 
     def weights(self) -> Tensor:
         """Returns the attention weights, (M, N, Q, K)."""
@@ -81,45 +71,26 @@ class Attention:
 
 @dataclass
 class Layer:
-    """Tokens and attention of a block for one image, without padding and class token.
+    """Tokens and attention of a block for one image, without padding and class token."""
 
-    Attributes:
-        name: The block's name in the backbone.
-        norm: Its first norm, before the attention.
-        num_heads: Heads of its attention.
-        stride: Side of a token, in pixels.
-        before: Input of the norm, (H, W, C).
-        after: Output of the norm, (H, W, C).
-        attention: Input of the attention; None in third-party models.
-    """
-
-    name: str
-    norm: nn.Module
-    num_heads: int
-    stride: int
-    before: Tensor
-    after: Tensor
-    attention: Attention | None
+    name: str  # the block's name in the backbone
+    norm: nn.Module  # its first norm, before the attention
+    num_heads: int  # heads of its attention
+    stride: int  # side of a token, in pixels
+    before: Tensor  # input of the norm, (H, W, C)
+    after: Tensor  # output of the norm, (H, W, C)
+    attention: Attention | None  # input of the attention; None in third-party models
 
 
 def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
-    """Returns the blocks of a backbone by name, first to last.
-
-    Raises:
-        ValueError: for a backbone that is not TokenNorm's PVT, PVTv2, Swin or ViT.
-    """
-    if isinstance(backbone, vit.ViT):
-        return {f'blocks.{i}': block for i, block in enumerate(backbone.blocks)}
-    if isinstance(backbone, Pyramid):
-        return {
-            f'stages.{i}.blocks.{j}': block
-            for i, stage in enumerate(backbone.stages)
-            for j, block in enumerate(stage.blocks)
-        }
-    raise ValueError(
-        f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are, and models whose norms "
-        "token_norm_cfg replaces (dict(type='LN') for LayerNorm)"
-    )
+    """Returns the blocks of TokenNorm's PVT, PVTv2, Swin or ViT by name, first to last."""
+    blocks = {name: module for name, module in backbone.named_modules() if isinstance(module, Block)}
+    if not blocks:
+        raise ValueError(
+            f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are, and models whose "
+            "norms token_norm_cfg replaces (dict(type='LN') for LayerNorm)"
+        )
+    return blocks
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from tokennorm.output_dir import check_output_file
 
 
 class _Figure(NamedTuple):
-    """Help of a figure, and how many images it reads by default."""
+    """Help of a figure, how many images it reads by default, and whether layers can be chosen."""
 
     text: str
     images: int = 0
@@ -24,37 +24,15 @@ class _Figure(NamedTuple):
 
 
 _FIGURES = {
-    'magnitude': _Figure(
-        'token magnitudes after the first norm of blocks, per head (Fig. 1)\n\n'
-        'The figure shows the first image. LayerNorm makes magnitudes nearly equal.',
-        images=1,
-        layers=True,
-    ),
-    'attention-distance': _Figure(
-        'mean attention distance per head and block (Fig. 2)\n\n'
-        'The distance from a token to the tokens that it attends to, averaged over tokens and images: in tokens, and '
-        'also in pixels if strides differ.\nThe keys of PVT are at the centers of the tokens that they reduce. Class '
-        'tokens and padding are left out. The values are also printed.',
-        images=8,
-    ),
+    'magnitude': _Figure('token magnitudes after the first norm of blocks, per head (Fig. 1)', images=1, layers=True),
+    'attention-distance': _Figure('mean attention distance per head and block (Fig. 2), also printed', images=8),
     'variation': _Figure(
-        'distance of the mean that the first norm of a block subtracts from the tokens (Fig. 3b)\n\n'
-        "For the model's own norms, and for LayerNorm and instance norm on the same tokens. Top: the paper's "
-        "coefficient, which channels near zero dominate.\nBottom: the distance relative to the token's norm.",
-        images=8,
+        "distance of the mean that a block's first norm subtracts from the tokens (Fig. 3b)", images=8
     ),
     'lambda': _Figure('lambda of mean and variance, over a training run or of a checkpoint (Fig. 4)'),
-    'positions': _Figure(
-        'row of P of one token per head, as initialized and in the checkpoint (Figs. 7, 8)\n\n'
-        'Without a checkpoint: as initialized, and from a truncated normal distribution.\n'
-        "For token 91 of the paper's grid of 14 x 14. If statistics are pooled, the grid is the pooled one.",
-        layers=True,
-    ),
+    'positions': _Figure('row of P of one token, as initialized and in the checkpoint (Figs. 7, 8)', layers=True),
     'directions': _Figure(
-        'tokens before and after the first norm of a block, in two principal components (Fig. 9)\n\n'
-        'For the first block, or the block of --layers.',
-        images=3,
-        layers=True,
+        "tokens before and after a block's first norm, in two components (Fig. 9)", images=3, layers=True
     ),
     'patch-scales': _Figure("learned scales of Dual PatchNorm's first norm, arranged as a patch"),
 }
@@ -64,12 +42,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     figures = parser.add_subparsers(dest='figure', required=True, metavar='FIGURE')
     for name, (text, images, layers) in _FIGURES.items():
-        figure = figures.add_parser(
-            name,
-            help=text.partition('\n')[0],
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        figure = figures.add_parser(name, help=text, description=text)
         or_run = ', or the work directory of a training run' if name == 'lambda' else ''
         figure.add_argument('config', help=f'config file, or the name of a config{or_run}')
         figure.add_argument('checkpoint', nargs='?', help='trained or published; default: random initialization')
