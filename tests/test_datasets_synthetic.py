@@ -140,16 +140,11 @@ def test_interrupted_run_leaves_nothing(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_tool_draws_a_preview(dataset, tmp_path, monkeypatch):
+def test_errors_of_the_tool_are_one_line(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr('signal.signal', lambda *_: None)  # the tool handles SIGTERM until its process ends
-    settings = [str(dataset), '--image-size', '96', '--num-train', '48', '--num-val', '12']
     make_dataset = tool('make_dataset')
-    make_dataset([*settings, '--seed', '3', '--preview', str(tmp_path / 'preview.png')])
-    sheet = cv2.imread(str(tmp_path / 'preview.png'))
-    assert sheet.shape == (2 * 486, 6 * 486, 3)  # 12 tiles of 480 px and a gap of 6
-    assert sheet.std() > 20
     (tmp_path / 'file').write_text('no folder')
     with pytest.raises(SystemExit, match=r'^error: '):
         make_dataset([str(tmp_path / 'file' / 'shapes')])
     with pytest.raises(SystemExit, match=r'^error: .*not a dataset of these settings'):
-        make_dataset([*settings, '--seed', '4'])
+        make_dataset([str(dataset), '--image-size', '96', '--seed', '4'])

@@ -79,7 +79,7 @@ def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray
     return sheet
 
 
-def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.ndarray:
+def contact_sheet(split: CocoSplit, num_images: int) -> np.ndarray:
     """Draws images taken evenly from a split, with their annotations: (H, W, 3) uint8 BGR.
 
     Files and masks that cannot be read are left out.
@@ -103,4 +103,4 @@ def contact_sheet(split: CocoSplit, num_images: int, columns: int = 4) -> np.nda
             tiles.append(draw_annotations(image, drawable, names, colors))
     if not tiles:
         raise ValueError(f'{split.name}: no image in {split.image_dir} can be drawn')
-    return tile(tiles, columns=min(columns, len(tiles)))
+    return tile(tiles, columns=min(4, len(tiles)))
