@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     root = Path(root)
     if not root.is_dir():
         raise FileNotFoundError(f'{root} is not a folder; name the folder of the annotations and images')
-    folders = [root, *_subfolders(root, depth=2)]
+    below = (path for pattern in ('[!.]*', '[!.]*/[!.]*') for path in sorted(root.glob(pattern)))
+    folders = [root, *(path for path in below if path.is_dir())]
     candidates: dict[str, list[tuple[int, Path]]] = {}
     others = []
     for path in sorted(path for folder in folders for path in folder.glob('*.json')):
@@ -143,11 +144,3 @@ def _image_dir(
 
     # If there is no image at all, later checks name the missing files.
     return max([ann_file.parent, *folders], key=rank)
-
-
-def _subfolders(folder: Path, depth: int) -> Iterator[Path]:
-    for child in sorted(folder.iterdir()):
-        if child.is_dir() and not child.name.startswith('.'):
-            yield child
-            if depth > 1:
-                yield from _subfolders(child, depth - 1)

@@ -19,6 +19,9 @@ from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.messages import shorten
 
 _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
+_OTHER_SIZE = (
+    'image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes are misplaced'
+)
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
@@ -124,19 +127,14 @@ def inspect_entries(split: CocoSplit, found: Inspection) -> None:
                 for i, entry in enumerate(entries)
                 if not is_valid(entry.get(key))
             ]
-            if wrong and not (key == 'iscrowd' and split.name == 'train'):  # only the evaluation reads iscrowd
-                found.errors.append(f'{split.name}: {kind} without a valid {key}: {list_items(wrong)}')
+            if not (key == 'iscrowd' and split.name == 'train'):  # only the evaluation reads iscrowd
+                found.errors += named(split, f'{kind} without a valid {key}', wrong)
         for key in ('id',) if kind != 'categories' else ('id', 'name'):
-            twice = _repeated([entry.get(key) for entry in entries])
-            if twice:
-                found.errors.append(f'{split.name}: {kind} with the same {key}: {list_items(twice)}')
+            counts = Counter(repr(entry.get(key)) for entry in entries)
+            twice = [value for value, count in counts.items() if count > 1]
+            found.errors += named(split, f'{kind} with the same {key}', twice)
     if not split.content['categories'] or not split.content['images']:
         found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
-
-
-def _repeated(values: list[Any]) -> list[str]:
-    """Values that are there more than once, in words."""
-    return [value for value, count in Counter(map(repr, values)).items() if count > 1]
 
 
 # ---- boxes and masks ----
@@ -171,11 +169,11 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             masks[problem].append(f'{label} ({detail})' if detail else label)
     if split.name == 'train' and _SHORT_MASK in masks:
         boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
-    found.warnings += grouped(split.name, boxes)
+    found.warnings += grouped(split, boxes)
     if len(masks[_NO_MASK]) == len(annotations) > 0:
         found.mask_errors.append(f'{split.name}: no annotation has a segmentation')
     else:
-        found.mask_errors += grouped(split.name, masks)
+        found.mask_errors += grouped(split, masks)
     beyond = len(boxes[_PARTLY_OUTSIDE])
     if beyond > len(annotations) / 4 and all(_fits_as_corners(annotation, images) for annotation in annotations):
         found.errors.append(
@@ -191,8 +189,7 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     if not objects:
         found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on')
     unused = [name for name, count in split.objects_by_class().items() if not count]
-    if unused:
-        found.warnings.append(f'{split.name}: classes without an example: {list_items(unused)}')
+    found.warnings += named(split, 'classes without an example', unused)
 
 
 def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], categories: set[Any], fate: str) -> str:
@@ -286,7 +283,7 @@ def _polygons_problem(polygons: list[Any], size: list[int]) -> tuple[str, str]:
 def inspect_images(split: CocoSplit, found: Inspection) -> None:
     """Opens every image file, and adds what is wrong with it."""
     images = split.content['images']
-    problems, differing = defaultdict(list), []
+    problems: dict[str, list[str]] = defaultdict(list, {_OTHER_SIZE: []})
     names = [image['file_name'] for image in images]
     opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
     for image, (problem, size) in zip(images, opened, strict=True):
@@ -295,13 +292,8 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
             problems[f'image files {problem} in {split.image_dir}'].append(label)
         elif size != (image['width'], image['height']):
             listed = f'{image["width"]}x{image["height"]}'
-            differing.append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
-    if differing:
-        found.errors.append(
-            f'{split.name}: image files whose size, after rotation by EXIF, is not that of the annotation file, so '
-            f'that boxes are misplaced: {list_items(differing)}'
-        )
-    found.errors += grouped(split.name, problems)
+            problems[_OTHER_SIZE].append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
+    found.errors += grouped(split, problems)
 
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
@@ -343,9 +335,8 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
     for split in others:
         theirs = {category['name']: category['id'] for category in split.content['categories']}
         missing = [name for name in names if name not in theirs]
-        if missing:
-            found.errors.append(f'{split.name}: categories of {first.name} that are not listed: {list_items(missing)}')
-        elif [name for name in theirs if name in ids] != names:
+        found.errors += named(split, f'categories of {first.name} that are not listed', missing)
+        if not missing and [name for name in theirs if name in ids] != names:
             found.errors.append(
                 f'{split.name}: the categories come in another order than in {first.name}, which exchanges classes: '
                 f'{list_items(theirs)}; in {first.name} {list_items(names)}'
@@ -353,17 +344,10 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
         other_ids = [
             f'{name} ({id}, in {first.name} {ids[name]})' for name, id in theirs.items() if ids.get(name, id) != id
         ]
-        if other_ids:
-            found.warnings.append(
-                f'{split.name}: categories with another id than in {first.name}: {list_items(other_ids)}'
-            )
+        found.warnings += named(split, f'categories with another id than in {first.name}', other_ids)
         counts = split.objects_by_class()
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in ids]
-        if extra:
-            found.warnings.append(
-                f'{split.name}: categories that {first.name} does not have, with their objects ignored: '
-                f'{list_items(extra)}'
-            )
+        found.warnings += named(split, f'categories that {first.name} does not have, with their objects ignored', extra)
 
 
 def _table(splits: Mapping[str, CocoSplit]) -> str:
@@ -385,9 +369,14 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
 # ---- words ----
 
 
-def grouped(split: str, problems: Mapping[str, list[str]]) -> list[str]:
-    """Returns one line per problem, with the entries that have it."""
-    return [f'{split}: {what}: {list_items(labels)}' for what, labels in problems.items() if labels]
+def named(split: CocoSplit, problem: str, items: list[str]) -> list[str]:
+    """Returns one line with the items of a split that have a problem; none if there are no items."""
+    return [f'{split.name}: {problem}: {list_items(items)}'] if items else []
+
+
+def grouped(split: CocoSplit, problems: Mapping[str, list[str]]) -> list[str]:
+    """Returns one line per problem, with the items that have it."""
+    return [line for problem, items in problems.items() for line in named(split, problem, items)]
 
 
 def list_items(items: Iterable[str], most: int = 5) -> str:
