@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 from tokennorm.cli.command import output_flushed
 from tokennorm.messages import did_you_mean
@@ -24,11 +23,6 @@ COMMANDS = dict(
 )
 
 
-def available() -> dict[str, str]:
-    """Returns the subcommands whose module is installed, with a line of help each."""
-    return {name: text for name, text in COMMANDS.items() if find_spec(f'tokennorm.cli.{name}')}
-
-
 def main(argv: list[str] | None = None) -> None:
     """Runs a subcommand."""
     words = sys.argv[1:] if argv is None else argv
@@ -36,16 +30,16 @@ def main(argv: list[str] | None = None) -> None:
     if name in ('-h', '--help', '--version'):
         with output_flushed():
             print(f'tokennorm {__version__}' if name == '--version' else _help())
-    elif name in available():
+    elif name in COMMANDS:
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
         import_module(f'tokennorm.cli.{name}').main(words[1:])
     else:
-        meant = did_you_mean(name, available())
+        meant = did_you_mean(name, COMMANDS)
         raise SystemExit(f'error: no subcommand {name!r}{meant}. `tokennorm --help` lists them')
 
 
 def _help() -> str:
-    lines = [f'  {name:<12}{text}' for name, text in available().items()]
+    lines = [f'  {name:<12}{text}' for name, text in COMMANDS.items()]
     return '\n'.join(
         [
             'usage: tokennorm SUBCOMMAND [ARGUMENTS]',

@@ -11,7 +11,7 @@ examples:
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
@@ -83,19 +83,21 @@ def main(argv: list[str]) -> None:
     check_arguments(args)
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
-    inferencer = open_model(args)
+    from mmengine.utils import ProgressBar
+
+    from tokennorm.checkpoints.reading import describe_checkpoint
+    from tokennorm.inference.input_images import open_sources
+    from tokennorm.inference.prediction import CocoDetections, draw_detections, open_detector
+    from tokennorm.inference.tracking import Tracker, draw_tracks
     from tokennorm.thresholds import NAME, read_thresholds
 
+    with user_errors(ImportError, OSError, RuntimeError, ValueError):
+        inferencer, _, args.checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
+        print(f'Checkpoint: {describe_checkpoint(args.checkpoint)}', flush=True)
     if args.thresholds is not None:
         with user_errors(ValueError, where='--thresholds: '):
             thresholds = read_thresholds(args.thresholds, args.checkpoint, inferencer.model.dataset_meta['classes'])
         args.score_thr = min(thresholds)  # all that is kept is drawn
-    from mmengine.utils import ProgressBar
-
-    from tokennorm.inference.input_images import open_sources
-    from tokennorm.inference.prediction import CocoDetections, draw_detections
-    from tokennorm.inference.tracking import Tracker, draw_tracks
-
     with user_errors(ValueError, ImportError):
         source = open_sources(args.path, args.out, args.every)
         tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
@@ -104,42 +106,39 @@ def main(argv: list[str]) -> None:
     bar = ProgressBar(source.count)
     unread = []
     interrupted = False
-    try:
-        for batch in iter(lambda: list(islice(source.images, args.batch_size)), []):
-            unread += [name for name, image in batch if image is None]
-            readable = [(name, image) for name, image in batch if image is not None]
-            samples = detect(inferencer, [image for _, image in readable], args)
-            for (name, image), sample in zip(readable, samples, strict=True):
-                if sample is None:
-                    unread.append(f'{name} (too narrow to resize)')
-                    continue
-                if tracker is not None:
-                    tracker.update(sample)
-                if args.thresholds is not None:
-                    found = sample.pred_instances
-                    sample.pred_instances = found[found.scores >= found.scores.new_tensor(thresholds)[found.labels]]
-                detections.add(name, image, sample)
-                if drawings is not None:
-                    picture = draw_detections(inferencer, image, sample, args.score_thr)
-                    drawings.add(name, draw_tracks(picture, sample, args.score_thr) if tracker is not None else picture)
-            bar.update(len(batch))
-    except KeyboardInterrupt:  # the end of a webcam or a stream; otherwise what is done is kept
-        interrupted = True
-    except OSError as error:
-        raise SystemExit(f'\nerror: {error}') from None
-    finally:
-        if drawings is not None:
-            drawings.close()
-    if unread and not detections.images and not interrupted:
-        raise SystemExit(f'\nerror: none of the {len(unread)} files could be read: {shorten(unread, 5)}')
-    try:
+    with user_errors(OSError):
+        try:
+            for batch in iter(lambda: list(islice(source.images, args.batch_size)), []):
+                unread += [name for name, image in batch if image is None]
+                readable = [(name, image) for name, image in batch if image is not None]
+                samples = detect(inferencer, [image for _, image in readable], args)
+                for (name, image), sample in zip(readable, samples, strict=True):
+                    if sample is None:
+                        unread.append(f'{name} (too narrow to resize)')
+                        continue
+                    if tracker is not None:
+                        tracker.update(sample)
+                    if args.thresholds is not None:
+                        found = sample.pred_instances
+                        sample.pred_instances = found[found.scores >= found.scores.new_tensor(thresholds)[found.labels]]
+                    detections.add(name, image, sample)
+                    if drawings is not None:
+                        image = draw_detections(inferencer, image, sample, args.score_thr)
+                        drawings.add(name, draw_tracks(image, sample, args.score_thr) if args.track else image)
+                bar.update(len(batch))
+        except KeyboardInterrupt:  # the end of a webcam or a stream; otherwise what is done is kept
+            interrupted = True
+        finally:
+            print()  # ends the line of the progress bar
+            if drawings is not None:
+                drawings.close()
+        if unread and not detections.images and not interrupted:
+            raise SystemExit(f'error: none of the {len(unread)} files could be read: {shorten(unread, 5)}')
         detections.write(args.out / 'detections.json')
-    except OSError as error:
-        raise SystemExit(f'\nerror: {error}') from None
     count = sum(annotation['score'] >= args.score_thr for annotation in detections.annotations)
     drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:.3g}'
     counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
-    print(f'\n{args.out}: detections.json ({counts}){drawn}')
+    print(f'{args.out}: detections.json ({counts}){drawn}')
     if args.thresholds is None and Path(args.checkpoint).with_name(NAME).is_file():
         print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
     if interrupted and source.count:
@@ -183,43 +182,31 @@ def detect(
         return [None] if len(images) == 1 else [detect(inferencer, [image], args)[0] for image in images]
 
 
-def open_model(args: argparse.Namespace) -> 'DetInferencer':
-    """Returns mmdet's inferencer of the config and the checkpoint."""
-    from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.inference.prediction import open_detector
-
-    with user_errors(ImportError, OSError, RuntimeError, ValueError):
-        inferencer, _, args.checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(args.checkpoint)}', flush=True)
-        return inferencer
-
-
 class Drawings:
     """Writes drawn images under their names, or the frames of a video into a video."""
 
     def __init__(self, out: Path, frame_rate: float | None) -> None:
-        import cv2
-
-        self.cv2 = cv2
         self.out = out
         self.frame_rate = frame_rate
-        self.writer = None
+        self.writer: Any = None
 
     def add(self, name: str, image: 'np.ndarray') -> None:
         """Writes an image (H, W, 3) uint8 BGR; raises an OSError if it cannot be written."""
+        import cv2
+
         if self.frame_rate is None:
             path = self.out / 'vis' / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.cv2.imwrite(str(path), image):
-                raise OSError(f'{path} could not be written; is the disk full?')
-            return
-        if self.writer is None:
+            written = cv2.imwrite(str(path), image)
+        else:
             path = self.out / 'detections.mp4'
-            code = self.cv2.VideoWriter.fourcc(*'mp4v')
-            self.writer = self.cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
-            if not self.writer.isOpened():
-                raise OSError(f'{path} could not be written; --no-save-vis writes the json only')
-        self.writer.write(image)
+            if self.writer is None:
+                code = cv2.VideoWriter.fourcc(*'mp4v')
+                self.writer = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
+            written = self.writer.isOpened()
+            self.writer.write(image)
+        if not written:
+            raise OSError(f'{path} could not be written; is the disk full? --no-save-vis writes the json only')
 
     def close(self) -> None:
         """Closes the video; before that it cannot be played."""

@@ -54,6 +54,10 @@ def main(argv: list[str]) -> None:
     if args.out is not None:
         with user_errors(ValueError, where='--out: '):
             check_output_file(args.out)
+
+    from mmdet.evaluation import DumpDetResults
+    from mmengine.evaluator import DumpResults
+
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, trained_meta
     from tokennorm.config_tree import is_classifier
@@ -93,10 +97,16 @@ def main(argv: list[str]) -> None:
         add_tta(runner, merge)
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
-        runner.test_evaluator.metrics.append(_dump(classifier)(out_file_path=str(args.out)))
+        dump = DumpResults if classifier else DumpDetResults
+        runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     test(runner)
     if args.report is not None and is_first_process():
-        _write_report(runner, report_dir / 'report.html', args.checkpoint)
+        path = report_dir / 'report.html'
+        with user_errors(ImportError, OSError, ValueError, where='--report: '):
+            from tokennorm.report.hook import report_on
+
+            report_on(runner, 'test', path, str(args.checkpoint))
+        print(f'The report is in {path}')
     print_once(f'Metrics and log: {runner.log_dir}')
 
 
@@ -111,14 +121,6 @@ def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
     return Path(cfg.work_dir) / (args.report or 'test')
 
 
-def _write_report(runner: Any, path: Path, checkpoint: str) -> None:
-    from tokennorm.report.hook import report_on
-
-    with user_errors(ImportError, OSError, ValueError, where='--report: '):
-        report_on(runner, 'test', path, str(checkpoint))
-    print(f'The report is in {path}')
-
-
 def _show_predictions(cfg: Any, args: argparse.Namespace, classifier: bool) -> Any:
     if not classifier:
         from mmdet.engine.hooks.utils import trigger_visualization_hook
@@ -127,13 +129,3 @@ def _show_predictions(cfg: Any, args: argparse.Namespace, classifier: bool) -> A
     out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
     cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
     return cfg
-
-
-def _dump(classifier: bool) -> type:
-    if classifier:
-        from mmengine.evaluator import DumpResults
-
-        return DumpResults
-    from mmdet.evaluation import DumpDetResults
-
-    return DumpDetResults
