@@ -5,17 +5,12 @@ examples:
   tokennorm check DIR --config retinanet_pvt-t_fpn_1x_coco --image-size 512
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tokennorm.argument_checks import check_data, check_image_size
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import user_errors
-
-if TYPE_CHECKING:
-    from mmengine.config import Config
 
 
 @command
@@ -54,9 +49,18 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.finding import find_splits
     from tokennorm.output_dir import make_output_dir
 
+    cfg, learns_masks = None, False
     with user_errors(OSError, ValueError):
         splits = find_splits(args.data)
-        cfg, learns_masks = (None, False) if args.config is None else read_detector(args.config)
+        if args.config is not None:
+            from tokennorm.config_files import read_config
+            from tokennorm.config_tree import model_of
+            from tokennorm.datasets.anchor_fit import anchor_fit
+            from tokennorm.engine import data
+
+            cfg = read_config(args.config)
+            model_of(cfg)
+            learns_masks = data.learns_masks(cfg)
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
     found = inspect_splits(splits)
@@ -71,26 +75,8 @@ def main(argv: list[str]) -> None:
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
         print(f'{sheet}: images of {split.name} with their annotations')
     if cfg is not None:
-        print_anchor_fit(cfg, next(iter(splits.values())).content, args.image_size)
-
-
-def read_detector(config: str) -> 'tuple[Config, bool]':
-    """Returns a config, and whether its detector learns masks."""
-    from tokennorm.config_files import read_config
-    from tokennorm.config_tree import model_of
-    from tokennorm.engine.data import learns_masks
-
-    cfg = read_config(config)
-    model_of(cfg)
-    return cfg, learns_masks(cfg)
-
-
-def print_anchor_fit(cfg: 'Config', content: Mapping[str, Any], image_size: int | None) -> None:
-    """Prints the object sizes of an annotation file, and how many of them the anchors of a config match."""
-    from tokennorm.datasets.anchor_fit import anchor_fit
-    from tokennorm.engine.data import choose_image_size
-
-    with user_errors(ValueError):
-        changes = choose_image_size(cfg, content, image_size)
-        fit = anchor_fit(cfg, content)
-    print('\n'.join(['', *changes, str(fit) if fit is not None else f'{cfg.filename} has no anchors of fixed sizes']))
+        content = next(iter(splits.values())).content
+        with user_errors(ValueError):
+            changes = data.choose_image_size(cfg, content, args.image_size)
+            fit = anchor_fit(cfg, content)
+        print('\n'.join(['', *changes, str(fit or f'{cfg.filename} has no anchors of fixed sizes')]))
