@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
@@ -13,16 +13,12 @@ from tokennorm.messages import shorten
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
 
 
-@dataclass(frozen=True)
-class ImageSplit:
+class ImageSplit(NamedTuple):
     """A folder of class folders or of shards, and the number of images per class, in the order of the labels."""
 
     folder: Path
     counts: Mapping[str, int]
-
-    @property
-    def is_sharded(self) -> bool:
-        return _is_sharded(self.folder)
+    is_sharded: bool
 
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""
@@ -43,8 +39,14 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     splits = {}
     for name, aliases in SPLIT_NAMES.items():
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
-        if folder is not None and (name != 'test' or subfolders(folder) or _is_sharded(folder)):
-            splits[name] = ImageSplit(folder, _count_classes(folder))
+        if folder is None:
+            continue
+        names = subfolders(folder)  # next to class folders, ImageNet's own tar files may lie
+        is_sharded = (folder / INDEX).is_file() or (any(folder.glob('*.tar')) and not names)
+        if is_sharded:
+            splits[name] = ImageSplit(folder, count_classes(folder), True)
+        elif names or name != 'test':
+            splits[name] = ImageSplit(folder, _count_images(folder, names), False)
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
@@ -57,15 +59,7 @@ def subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
 
 
-def _is_sharded(folder: Path) -> bool:
-    """Whether a folder has shards and not class folders, next to which ImageNet's own tar files may lie."""
-    return (folder / INDEX).is_file() or (any(folder.glob('*.tar')) and not subfolders(folder))
-
-
-def _count_classes(folder: Path) -> dict[str, int]:
-    if _is_sharded(folder):
-        return count_classes(folder)
-    names = subfolders(folder)
+def _count_images(folder: Path, names: list[str]) -> dict[str, int]:
     if not names:
         raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
