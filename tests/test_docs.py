@@ -16,7 +16,7 @@ from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 import tokennorm
-from tokennorm.cli.main import available
+from tokennorm.cli.main import COMMANDS
 from tokennorm.published import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +76,7 @@ def test_python_blocks_run(page, text, tmp_path, monkeypatch):
 def run(words, arguments):
     """Starts the command of a line."""
     if words[0] == 'tokennorm':
-        assert words[1] in available(), f'no subcommand {words[1]}'
+        assert words[1] in COMMANDS, f'no subcommand {words[1]}'
         importlib.import_module(f'tokennorm.cli.{words[1]}').main(arguments)
     else:
         runpy.run_path(str(ROOT / words[1]), run_name='__main__')
