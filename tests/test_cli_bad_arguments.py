@@ -178,16 +178,15 @@ def test_detector_and_train_refuse_what_they_cannot_use(folder):
         detector(folder / 'images' / 'thin.png')
 
 
-@pytest.mark.parametrize('words', ['--help', 'configs', 'train --help'])
-def test_a_closed_pipe_ends_quietly(words):
+def test_a_closed_pipe_ends_quietly():
     """Nobody reads the output, as after `| head -1`."""
-    code = f"""
+    code = """
 import os
 from tokennorm.cli.main import main
 read, write = os.pipe()
 os.close(read)
 os.dup2(write, 1)
-main({words.split()!r})
+main(['configs'])
 """
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.stderr == ''

@@ -88,19 +88,3 @@ def test_heads_that_count_something_else(folder):
         check_config_data(cfg, ('train',))
     cfg['model'] = dict(bbox_head=dict(num_classes=1))
     check_config_data(cfg, ('train',))
-
-
-@pytest.mark.parametrize('kind', ['CocoDataset', 'VOCDataset'])
-def test_remote_files_are_not_checked(folder, kind):
-    cfg = config('s3://bucket/coco')
-    cfg['train_dataloader']['dataset'] |= dict(type=kind)
-    check_config_data(cfg, ('train',))
-    cfg = config('coco')
-    cfg['train_dataloader']['dataset'] |= dict(type=kind, backend_args=dict(backend='petrel'))
-    check_config_data(cfg, ('train',))
-    cfg['train_dataloader']['dataset']['ann_file'] = ''
-    check_config_data(cfg, ('train',))
-    cfg = config(folder, classes=('cat', 'cow'))
-    cfg['train_dataloader']['dataset'] |= dict(backend_args=dict(backend='local'))
-    with pytest.raises(ValueError, match=r'classes has cow'):
-        check_config_data(cfg, ('train',))

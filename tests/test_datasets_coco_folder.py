@@ -11,7 +11,7 @@ def write(root, ann_file, image_names, image_dir):
     """An annotation file of those images, with empty image files."""
     content = dict(images=[dict(file_name=name) for name in image_names], annotations=[], categories=[])
     (root / ann_file).parent.mkdir(parents=True, exist_ok=True)
-    (root / ann_file).write_text(json.dumps(content))
+    (root / ann_file).write_text(json.dumps(content), encoding='utf-8-sig')  # with a byte order mark
     for name in image_names:
         (root / image_dir / name).parent.mkdir(parents=True, exist_ok=True)
         (root / image_dir / name).touch()

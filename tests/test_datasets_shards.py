@@ -19,7 +19,7 @@ from tests.helpers.commands import tool
 from tests.helpers.processes import end, in_two_processes, start
 from tokennorm.datasets.image_folder import find_image_folder
 from tokennorm.datasets.shard_dataset import ShardDataset
-from tokennorm.datasets.shards import INDEX, count_classes, write_index, write_shards
+from tokennorm.datasets.shards import INDEX, count_classes, write_index
 from tokennorm.engine.data import use_image_folder
 from tokennorm.engine.hooks.data_errors import DataError, prepare_data
 from tokennorm.engine.resume.sampler import seed_samples
@@ -147,23 +147,6 @@ def test_shards_of_other_programs_get_an_index(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r'c\.tar: 5\.png has no label'):
         tool('write_shards')([str(tmp_path)])
     assert list(json.loads((tmp_path / INDEX).read_text())['shards']) == ['a.tar', 'b.tar']
-
-
-def test_an_interruption_leaves_no_folder_of_shards(folders, tmp_path):
-    image = str(folders / 'folder' / 'train' / 'ant' / 'sub' / '0.some.PNG')
-
-    def interrupted():
-        yield image, 0
-        yield image, 0
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_shards(interrupted(), ['ant'], tmp_path / 'train', shard_bytes=1)
-    with pytest.raises(FileNotFoundError, match='has no folder train'):
-        find_image_folder(tmp_path, needed=('train',))
-    write_shards([(image, 0)], ['ant'], tmp_path / 'train', shard_bytes=1)
-    assert count_classes(tmp_path / 'train') == {'ant': 1}
-    assert [path.name for path in tmp_path.iterdir()] == ['train']
 
 
 def batches_of(kind, root, skipped=0):

@@ -126,20 +126,6 @@ def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys)
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob('*')} == times
 
 
-def test_interrupted_run_leaves_nothing(tmp_path, monkeypatch):
-    make_image = synthetic.make_image
-
-    def interrupted(settings, split, index):
-        if (split, index) == ('val', 1):
-            raise KeyboardInterrupt
-        return make_image(settings, split, index)
-
-    monkeypatch.setattr(synthetic, 'make_image', interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        make_shapes_dataset(tmp_path / 'shapes', num_train=2, num_val=2, image_size=48)
-    assert not any(tmp_path.iterdir())
-
-
 def test_errors_of_the_tool_are_one_line(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr('signal.signal', lambda *_: None)  # the tool handles SIGTERM until its process ends
     make_dataset = tool('make_dataset')

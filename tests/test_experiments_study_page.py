@@ -149,15 +149,6 @@ def test_a_detector_that_found_nothing_has_an_ap_of_zero():
         value_at(dict(curve={'1': {}}), 1, 'accuracy/top1')
 
 
-def test_stages_share_kept_runs_of_their_own_seeds(tmp_path):
-    study = load_study(DOCS.parents[1] / 'projects/experiments/study/configs/real.py', tmp_path)
-    runs = [*(Run('vit_p16', 'LN', seed) for seed in range(3)), Run('vit_p16_blocks', 'l_dtn 2', 0)]
-    keep(tmp_path / 'results', [(run, 'accuracy/top1', 20.0 + run.seed, {}) for run in runs])
-    found = read_results(study, tmp_path / 'results')
-    assert set(found['vit_p16_blocks']) == {('LN', 0), ('l_dtn 2', 0)}
-    assert set(found['vit_p16']) == {('LN', 0), ('LN', 1), ('LN', 2)}
-
-
 @pytest.mark.parametrize('name', PLANS)
 def test_kept_runs_are_those_of_the_plan(name):
     study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')

@@ -74,8 +74,6 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
         detector(tmp_path / 'a.jpg', score_threshold=2)
     with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.Detector('none', 'x.pth')
-    with pytest.raises(UserError, match=r'config none not found'):
-        tokennorm.train('none')
 
 
 def test_detections_of_supervision():

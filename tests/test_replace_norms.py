@@ -322,16 +322,3 @@ def test_an_attention_mask_does_not_outlive_its_forward_pass():
     masked = model(x, attention_mask=mask)
     assert not torch.equal(masked[1], before[1])
     assert torch.equal(model(x), before)
-
-
-def test_a_mask_of_more_tokens_than_a_norm_gets_raises():
-    """A model that pools its tokens: the lengths of the mask are not those of the pooled sequences."""
-    model, x, mask = padded_sequences()
-    with pytest.raises(ValueError, match='norm got 8 tokens, attention_mask has 10'):
-        model(x[:, :8], mask)
-
-
-def test_padding_before_tokens_raises():
-    model, x, mask = padded_sequences()
-    with pytest.raises(ValueError, match='pad sequences at their end'):
-        model(x, attention_mask=mask.flip(1))

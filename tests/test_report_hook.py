@@ -33,32 +33,6 @@ def test_a_training_run_ends_with_a_report(trained):
     assert {detection['image_id'] for detection in detections} == {1, 2, 3}
 
 
-def test_a_report_that_fails_is_a_warning_of_one_line(tmp_path, caplog):
-    runner = SimpleNamespace(
-        work_dir=str(tmp_path / 'gone'),
-        logger=logging.getLogger('report'),
-        train_loop=None,
-        iter=3,
-        epoch=0,
-        val_loop=None,
-        experiment_name='x',
-        val_dataloader=None,
-    )
-    with caplog.at_level(logging.WARNING, logger='report'):
-        ReportHook().after_train(runner)
-    messages = [record.getMessage() for record in caplog.records]
-    path = tmp_path / 'gone' / 'report.html'
-    assert messages == [
-        f'{path} was not written (ValueError: val_evaluator is not a tokennorm.CocoMetric, '
-        'which `tokennorm train` sets; `tokennorm test CONFIG WORK_DIR --report` writes a report)'
-    ]
-    caplog.clear()
-    hook = ReportHook()
-    hook.before_train(runner)  # nothing is trained after it, so there is nothing to report on
-    hook.after_train(runner)
-    assert caplog.text == ''
-
-
 COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name)
 
 

@@ -192,16 +192,6 @@ def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
     assert 'ERROR: val: image files' in capsys.readouterr().out
 
 
-def test_a_byte_order_mark_and_a_box_of_any_size_are_read(data, tmp_path):
-    own = shutil.copytree(data, tmp_path / 'own')
-    file = own / 'annotations' / 'train.json'
-    content = json.loads(file.read_text())
-    content['annotations'][0]['bbox'] = [0, 0, 1e9, 1e9]
-    file.write_text(json.dumps(content), encoding='utf-8-sig')
-    tool('check')([str(own), '--out', str(tmp_path / 'sheets')])
-    assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
-
-
 def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsys):
     shutil.copytree(data, tmp_path / 'data')
     file = tmp_path / 'data' / 'annotations' / 'train.json'
