@@ -15,7 +15,12 @@ from measuring import CLOCKS, milliseconds, peak_mebibytes, print_table, write_c
 from tokennorm.backbones import PVT, Swin
 
 BACKBONES = {'PVT': PVT, 'Swin': Swin}
-CONTENDERS = {'LN': None, 'DTN': dict(type='DTN'), 'DTN, pool 1': dict(type='DTN', pool=1)}
+CONTENDERS = {
+    'LN': None,
+    'DTN': dict(type='DTN'),
+    'DTN, pool 1': dict(type='DTN', pool=1),
+    'LocalLayerNorm': dict(type='LocalLayerNorm'),
+}
 
 
 def main() -> None:

@@ -6,9 +6,11 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+import torch
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 from mmengine.hooks import LoggerHook
+from mmengine.optim import build_optim_wrapper
 
 import tokennorm
 from tests.helpers.commands import tool
@@ -19,6 +21,7 @@ from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import settings
 from tokennorm.engine.summary import log_often
+from tokennorm.norms import LocalLayerNorm
 
 
 def config(**more):
@@ -52,6 +55,19 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     settings.keep_the_best(cfg)
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+
+
+def test_kernels_of_local_layer_norm_train_faster():
+    wrapper = dict(optimizer=dict(type='AdamW', lr=0.1, weight_decay=0.1), paramwise_cfg=dict(norm_decay_mult=0.0))
+    cfg = config(model=dict(backbone=dict(token_norm_cfg=dict(type='tokennorm.LocalLayerNorm'))), optim_wrapper=wrapper)
+    assert settings.speed_up_local_norms(cfg)
+    model = torch.nn.Sequential(LocalLayerNorm(4))
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
+    rates = {group['params'][0].ndim: group['lr'] for group in groups}
+    assert (rates[1], rates[4]) == (0.1, 2.0)
+    assert not settings.speed_up_local_norms(cfg)  # the config has a rate now
+    cfg = config(model=dict(backbone=dict(token_norm_cfg=None)), optim_wrapper=wrapper)
+    assert not settings.speed_up_local_norms(cfg)
 
 
 def test_detectors_of_masks_keep_the_best_by_mask_ap():

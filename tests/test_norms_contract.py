@@ -16,7 +16,7 @@ from tokennorm.builder import build_norm
 from tokennorm.norms import DTN, LayerNorm
 
 BASES = dict(IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
-ACROSS_TOKENS = ['DTN', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
+ACROSS_TOKENS = ['DTN', 'LocalLayerNorm', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
 RUNNING = ['BN', 'SyncBN', 'SN', 'PowerNorm', 'PRepBN']
 of_every_norm = pytest.mark.parametrize('name', NORMS)
 

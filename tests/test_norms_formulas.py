@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
 from tests.reference import channels_first
-from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, RMSNorm, ScaleNorm
+from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, LocalLayerNorm, RMSNorm, ScaleNorm
 
 
 def tanh(x):
@@ -17,6 +17,14 @@ def tanh(x):
 def erf(x):
     """By the normal distribution."""
     return 2 * torch.special.ndtr(2**0.5 * x) - 1
+
+
+def with_neighbors(norm, x):
+    """LayerNorm plus the sum of nine shifted copies, each times its entry of the kernels."""
+    y = F.layer_norm(x, (12,), norm.weight, norm.bias, 0.1)
+    around = F.pad(y, (0, 0, 1, 1, 1, 1))
+    kernels = norm.depthwise[:, 0]
+    return y + sum(around[:, i : i + 3, j : j + 5] * kernels[:, i, j] for i in range(3) for j in range(3))
 
 
 def of_maps(function, **kwargs):
@@ -30,6 +38,7 @@ FORMULAS = {
     'InstanceNorm': (InstanceNorm(12, eps=0.1), of_maps(F.instance_norm)),
     'RMSNorm': (RMSNorm(12, eps=0.1), lambda n, x: F.rms_norm(x, (12,), n.weight, eps=0.1)),
     'ScaleNorm': (ScaleNorm(12), lambda n, x: n.weight * F.normalize(x, dim=-1)),
+    'LocalLayerNorm': (LocalLayerNorm(12, eps=0.1), with_neighbors),
     'DynamicTanh': (DynamicTanh(12), lambda n, x: n.weight * tanh(n.alpha * x) + n.bias),
     'Derf': (Derf(12), lambda n, x: n.weight * erf(n.alpha * x + n.shift) + n.bias),
 }
@@ -56,6 +65,7 @@ def test_norm_equals_its_formula(name):
         (lambda: Derf(4), dict(alpha=0.5, shift=0)),
         (lambda: ScaleNorm(16), dict(weight=4)),  # the root of the channels
         (lambda: RMSNorm(4), dict(weight=1)),
+        (lambda: LocalLayerNorm(4), dict(weight=1, bias=0, depthwise=0)),
     ],
 )
 def test_initial_values(build, expected):
@@ -81,3 +91,13 @@ def test_scale_norm_survives_zeros():
     assert y.abs().max() == 0
     assert x.grad.isfinite().all()
     assert_near('eps', norm(torch.full((1, 16), 1e-5)), torch.full((1, 16), 4e-2))
+
+
+def test_local_layer_norm_begins_as_layer_norm_and_reads_no_padding():
+    norm = LocalLayerNorm(4)
+    x = torch.randn(2, 5, 6, 4)
+    assert torch.equal(norm(x), F.layer_norm(x, (4,)))
+    nn.init.normal_(norm.depthwise)
+    padded = norm(x, torch.tensor([[5, 6], [3, 4]]))
+    assert_near('whole', padded[:1], norm(x[:1]))
+    assert_near('part', padded[1:, :3, :4], norm(x[1:, :3, :4]))

@@ -67,7 +67,9 @@ def seen_by(model, names, *args):
     return seen
 
 
-@pytest.mark.parametrize('kind', ['DTN', 'GN', 'BN', 'IN', 'SN', 'PowerNorm', 'RMSNorm', 'ScaleNorm', 'DyT', 'LN'])
+@pytest.mark.parametrize(
+    'kind', ['DTN', 'LocalLayerNorm', 'GN', 'BN', 'IN', 'SN', 'PowerNorm', 'RMSNorm', 'ScaleNorm', 'DyT', 'LN']
+)
 def test_prefix_tokens_use_layer_norm_and_the_grid_the_new_norm(kind):
     model = with_random_norms(vit(reg_tokens=2))
     layer_norm = model.blocks[0].norm1

@@ -25,6 +25,7 @@ MODELS.register_module(name=['SN', 'SwitchableNorm'], module=norms.SwitchableNor
 MODELS.register_module(name=['DyT', 'DynamicTanh'], module=norms.DynamicTanh)
 MODELS.register_module(module=norms.Derf)
 MODELS.register_module(module=norms.PRepBN)
+MODELS.register_module(module=norms.LocalLayerNorm)
 MODELS.register_module(module=norms.PowerNorm)
 MODELS.register_module(module=norms.RMSNorm)
 MODELS.register_module(module=norms.ScaleNorm)

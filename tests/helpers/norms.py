@@ -12,6 +12,7 @@ NORMS = {
     'SN': norms.SwitchableNorm,
     'ScaleNorm': norms.ScaleNorm,
     'PowerNorm': norms.PowerNorm,
+    'LocalLayerNorm': norms.LocalLayerNorm,
     'RMSNorm': norms.RMSNorm,
     'DyT': norms.DynamicTanh,
     'Derf': norms.Derf,

@@ -23,8 +23,8 @@ from tokennorm.report.scalars import read_scalars
 RESULTS = Path(__file__).with_name('results.json')
 EPOCHS = 12
 WEIGHTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
-    'PVT-mini, random': dict(model='mini', init='none'),
-    'PVT-mini, LN': dict(model='mini', init='imagenet'),
+    'PVT-mini, random': dict(model='mini', norm='ln', init='none'),
+    'PVT-mini, LN': dict(model='mini', norm='ln', init='imagenet'),
     'PVT-mini, DTN': dict(model='mini', norm='dtn', init='imagenet'),
     'EfficientNet-Lite0': dict(model='trial', init='imagenet'),
 }

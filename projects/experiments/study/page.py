@@ -146,15 +146,17 @@ class Pages:
         """One row per backbone and task, with the difference that each technique makes."""
         rows = _head(['backbone and task', *COLUMNS, 'seeds', 'training time of DTN relative to LN'])
         for title, name in SUMMARY.items():
-            cells, seeds = [title], 0
-            for arm, other in COLUMNS.values():
-                difference = self.difference(name, arm, other)
+            cells = [title]
+            found = [self.difference(name, arm, other) for arm, other in COLUMNS.values()]
+            seeds = max((len(difference.values) for difference in found if difference), default=0)
+            for difference in found:
                 if difference is None:
                     cells.append(MISSING)
                     continue
-                seeds = max(seeds, len(difference.values))
                 interval = f' ({self._interval(difference, 1)})' if difference.interval else ''
-                cells.append(f'{difference.mean:+.1f}{interval}')
+                own = len(difference.values)
+                fewer = '' if own == seeds else f', {own} seed{"s" if own > 1 else ""}'
+                cells.append(f'{difference.mean:+.1f}{interval}{fewer}')
             cells += [str(seeds or MISSING), relative_time(self.stage(name)[2], 'DTN')]
             rows.append(_row(cells))
         return rows
@@ -226,8 +228,8 @@ class Pages:
 
     def count(self) -> list[str]:
         """Number of runs, time and intervals: of all pages that were filled before this one."""
-        every = {
-            study.folder(run): records[run.stage][run.arm, run.seed]
+        every = {  # plans share runs; the oldest ones have no fingerprint
+            records[run.stage][run.arm, run.seed].get('fingerprint', run): records[run.stage][run.arm, run.seed]
             for study, records in ((study, self.records[name]) for name, study in self.studies.items())
             for run in study.runs()
             if (run.arm, run.seed) in records[run.stage]

@@ -18,6 +18,7 @@ VALIDATIONS = 10  # in a training run, at least
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
 PRECISIONS = dict(bf16='bfloat16', fp16='float16')
+LOCAL_LR_MULT = 20.0  # of the kernels of LocalLayerNorm, as in docs/study
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
 
 
@@ -87,6 +88,18 @@ def use_mixed_precision(cfg: Config, kind: bool | str = True) -> None:
     # gradients that are not finite, which NonFiniteHook reports.
     scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
     cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=PRECISIONS[kind], loss_scale=scale)
+
+
+def speed_up_local_norms(cfg: Config) -> list[str]:
+    """Multiplies the learning rate of `LocalLayerNorm`'s kernels, where a backbone has it and the config no rate."""
+    backbone = cfg.model.get('backbone') or {}
+    norms = [backbone[key] for key in ('token_norm_cfg', 'norm_cfg') if backbone.get(key)]
+    paramwise = cfg.optim_wrapper.get('paramwise_cfg') or {}
+    rules = paramwise.get('custom_keys') or {}
+    if 'LocalLayerNorm' not in map(type_name, norms) or '.depthwise' in rules:
+        return []
+    cfg.optim_wrapper.paramwise_cfg = {**paramwise, 'custom_keys': {**rules, '.depthwise': dict(lr_mult=LOCAL_LR_MULT)}}
+    return [f'LocalLayerNorm: its kernels train with {LOCAL_LR_MULT:g} times the learning rate']
 
 
 def average_weights(cfg: Config) -> None:

@@ -166,6 +166,7 @@ def train(
     if own_data:
         print_once(*settings.validate_often(cfg))
     settings.keep_the_best(cfg)
+    print_once(*settings.speed_up_local_norms(cfg))
     if amp:
         with user_errors(ValueError):
             settings.use_mixed_precision(cfg, amp)

@@ -7,6 +7,7 @@ from tokennorm.norms.dynamic_tanh import DynamicTanh
 from tokennorm.norms.group_norm import GroupNorm
 from tokennorm.norms.instance_norm import InstanceNorm
 from tokennorm.norms.layer_norm import LayerNorm
+from tokennorm.norms.local_layer_norm import LocalLayerNorm
 from tokennorm.norms.power_norm import PowerNorm
 from tokennorm.norms.prepbn import PRepBN
 from tokennorm.norms.rms_norm import RMSNorm
@@ -21,6 +22,7 @@ __all__ = [
     'GroupNorm',
     'InstanceNorm',
     'LayerNorm',
+    'LocalLayerNorm',
     'PRepBN',
     'PowerNorm',
     'RMSNorm',

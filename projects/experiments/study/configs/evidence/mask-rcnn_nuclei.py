@@ -2,7 +2,6 @@
 
 _base_ = '../../../../../configs/demo/mask-rcnn_pvt-mini_fpn_nuclei.py'
 
-custom_imports = dict(imports=['experiments.study.local_norm'])
 data_root = 'data/nuclei/'
 metainfo = dict(classes=('nucleus',))
 image_scale = (256, 256)

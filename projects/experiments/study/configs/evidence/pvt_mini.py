@@ -2,7 +2,6 @@
 
 _base_ = '../real/pvt_mini.py'
 
-custom_imports = dict(imports=['experiments.study.local_norm'])
 data_root = 'data/tiny_imagenet200'
 num_classes = 200
 

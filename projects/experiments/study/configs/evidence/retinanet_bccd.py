@@ -2,7 +2,6 @@
 
 _base_ = '../real/retinanet_bccd.py'
 
-custom_imports = dict(imports=['experiments.study.local_norm'])
 max_epochs = 12
 val_dataloader = dict(dataset=dict(ann_file='annotations/test.json'))
 test_dataloader = val_dataloader

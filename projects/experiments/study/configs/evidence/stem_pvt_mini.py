@@ -2,4 +2,4 @@
 
 _base_ = '../real/pvt_mini.py'
 
-custom_imports = dict(imports=['experiments.study.local_norm'])
+custom_imports = dict(imports=['experiments.study.patch_statistics'])

@@ -2,4 +2,4 @@
 
 _base_ = '../real/swin.py'
 
-custom_imports = dict(imports=['experiments.study.local_norm'])
+custom_imports = dict(imports=['experiments.study.patch_statistics'])

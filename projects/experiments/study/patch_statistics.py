@@ -1,46 +1,17 @@
-"""Candidates that the study compares with DTN and Dual PatchNorm: a local norm, and stems with patch statistics."""
+"""Stems with patch statistics, which the study compares with Dual PatchNorm."""
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.layers.pad import pad_to_multiple
-from tokennorm.norms import LayerNorm
 from tokennorm.registry import MODELS
 
 # Added to the deviation of a patch before the logarithm, in units of the data preprocessor's output.
 DEVIATION_EPS = 0.05
-
-
-@MODELS.register_module()
-class LocalLayerNorm(LayerNorm):
-    """LayerNorm plus a depthwise 3 x 3 convolution of its output. Zero at initialization: then exactly LayerNorm.
-
-    Attributes:
-        depthwise: Kernels (C, 1, 3, 3).
-    """
-
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
-        super().__init__(num_features, eps=eps)
-        self.depthwise = nn.Parameter(torch.zeros(num_features, 1, 3, 3))
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). Tokens outside `valid` count as zeros, like those outside the grid."""
-        y = super().forward(x)
-        inner = y if valid is None else y * _mask(valid, *y.shape[1:3])
-        local = F.conv2d(rearrange(inner, 'b h w c -> b c h w'), self.depthwise, padding=1, groups=y.shape[-1])
-        return y + rearrange(local, 'b c h w -> b h w c')
-
-
-def _mask(valid: Tensor, height: int, width: int) -> Tensor:
-    """Returns bool (B, height, width, 1): whether a token is image."""
-    rows = torch.arange(height, device=valid.device) < valid[:, :1]
-    columns = torch.arange(width, device=valid.device) < valid[:, 1:]
-    return (rows[:, :, None] & columns[:, None])[..., None]
 
 
 def patch_statistics(x: Tensor, patch_size: int) -> Tensor:

@@ -1,0 +1,52 @@
+"""LayerNorm with a local term, a norm of this project. docs/concepts/normalizers.md has its evidence and limits."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokennorm.norms.grid import check_grid
+from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.tensors import in_float32
+
+
+class LocalLayerNorm(nn.LayerNorm):
+    """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, of tensors (B, H, W, C).
+
+    The kernels are zero at initialization: it starts as LayerNorm, exactly. They need a higher learning rate than the
+    other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={'.depthwise':
+    dict(lr_mult=20.0)})` does in a config.
+
+    Args:
+        num_features: Channels C.
+        eps: Added to the variance.
+
+    Attributes:
+        weight, bias: gamma and beta (C,).
+        depthwise: Kernels (C, 1, 3, 3).
+    """
+
+    is_token_norm = True
+
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+        super().__init__(num_features, eps=eps)
+        self.depthwise = nn.Parameter(torch.empty(num_features, 1, 3, 3))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight to 1, bias and kernels to 0."""
+        super().reset_parameters()
+        if hasattr(self, 'depthwise'):  # nn.LayerNorm's constructor calls this before it exists
+            nn.init.zeros_(self.depthwise)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). The convolution reads zeros outside the grid, and outside of `valid`."""
+        check_grid('LocalLayerNorm', x, self.normalized_shape[0], valid)
+        return in_float32(self._normalize, x, tokens_inside(x, valid))
+
+    def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
+        weight, bias, kernels = (p.to(x.dtype) for p in (self.weight, self.bias, self.depthwise))
+        y = F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+        source = y if inside is None else y.masked_fill(~inside, 0)
+        local = F.conv2d(rearrange(source, 'b h w c -> b c h w'), kernels, padding=1, groups=x.shape[-1])
+        return y + rearrange(local, 'b c h w -> b h w c').contiguous()
