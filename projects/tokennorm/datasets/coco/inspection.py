@@ -221,7 +221,8 @@ def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
     if not mask:
         return _NO_MASK, ''
     if isinstance(mask, list):
-        return _polygons_problem(mask, size)
+        problems = (_polygon_problem(polygon, size) for polygon in mask)
+        return next((problem for problem in problems if problem[0]), ('', ''))
     if not isinstance(mask, dict):
         return 'segmentations that are neither lists nor run lengths', ''
     counts = mask.get('counts')
@@ -255,26 +256,18 @@ def _fits(counts: str, pixels: int) -> bool:
     return True
 
 
-def _is_ordinary(polygon: Any, size: list[int]) -> bool:
-    """Returns True for most polygons without a problem, by built-in functions: COCO has tens of millions of values."""
-    if type(polygon) is not list or len(polygon) < 6 or len(polygon) % 2 or not set(map(type, polygon)) <= {int, float}:
-        return False
-    (height, width), xs, ys = size, polygon[::2], polygon[1::2]
-    inside = -width <= min(xs) and max(xs) <= 2 * width and -height <= min(ys) and max(ys) <= 2 * height
-    return inside and math.isfinite(sum(polygon))  # a comparison with NaN may be skipped by min and max
-
-
-def _polygons_problem(polygons: list[Any], size: list[int]) -> tuple[str, str]:
-    if all(_is_ordinary(polygon, size) for polygon in polygons):
-        return '', ''
-    if not all(isinstance(polygon, list) and all(map(_is_number, polygon)) for polygon in polygons):
-        return 'polygons with values that are not numbers', ''
-    if not all(len(polygon) >= 6 and len(polygon) % 2 == 0 for polygon in polygons):
+def _polygon_problem(polygon: Any, size: list[int]) -> tuple[str, str]:
+    """As `mask_problem`, of one polygon, by built-in functions: COCO has tens of millions of values."""
+    not_numbers = 'polygons with values that are not numbers', ''
+    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float}:
+        return not_numbers
+    if len(polygon) < 6 or len(polygon) % 2:
         return _SHORT_MASK, ''
-    # pycocotools walks along every edge pixel by pixel, wherever it leads.
-    sides = [(polygon[axis::2], side) for polygon in polygons for axis, side in ((0, size[1]), (1, size[0]))]
-    far = [value for values, side in sides for value in values if not -side <= value <= 2 * side]
-    return ('polygons far outside their image', f'{far[0]:g}') if far else ('', '')
+    for values, side in ((polygon[::2], size[1]), (polygon[1::2], size[0])):
+        low, high = min(values), max(values)
+        if low < -side or high > 2 * side:  # pycocotools walks along every edge pixel by pixel, wherever it leads
+            return 'polygons far outside their image', f'{low if low < -side else high!r:.20}'
+    return ('', '') if math.isfinite(sum(polygon)) else not_numbers  # min and max may skip NaN
 
 
 # ---- image files ----
