@@ -151,23 +151,18 @@ def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
     return dict(category_id=label + 1, bbox=bbox, area=area, iscrowd=0, segmentation=segmentation)
 
 
-def write_image(folder: Path, settings: Settings, split: str, index: int) -> tuple[str, list[dict[str, Any]]]:
-    """Writes one image; returns its file name and its annotations without ids."""
-    image, objects = make_image(settings, split, index)
-    path = folder / f'{index + 1:06d}.jpg'
-    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
-        raise OSError(f'could not write {path}')
-    return path.name, [annotation(label, mask) for label, mask in objects]
-
-
 def write_split(root: Path, settings: Settings, split: str) -> None:
     """Writes `root`/images/`split`/*.jpg and `root`/annotations/`split`.json."""
     folder = root / 'images' / split
     folder.mkdir(parents=True)
-    size, indices = settings.image_size, range(getattr(settings, f'num_{split}'))
-    written = [write_image(folder, settings, split, index) for index in indices]
-    images = [dict(id=number, file_name=name, width=size, height=size) for number, (name, _) in enumerate(written, 1)]
-    objects = [dict(image_id=number, **fields) for number, (_, found) in enumerate(written, 1) for fields in found]
+    images, objects = [], []
+    for number in range(1, getattr(settings, f'num_{split}') + 1):
+        image, found = make_image(settings, split, number - 1)
+        path = folder / f'{number:06d}.jpg'
+        if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+            raise OSError(f'could not write {path}')
+        images.append(dict(id=number, file_name=path.name, width=settings.image_size, height=settings.image_size))
+        objects += [dict(image_id=number, **annotation(label, mask)) for label, mask in found]
     content = dict(
         info=dict(description='TokenNorm shapes, a generated dataset', version=str(settings.format_version)),
         licenses=[],
