@@ -28,6 +28,7 @@ class AnchorFit:
     # other values with the fraction that they leave unmatched, best first; empty where `value` is the best
     better: tuple[tuple[Any, float], ...]
     image_size: int  # short side that images are resized to, in pixels
+    anchors: dict[int, list[float]]  # roots of the anchors' areas, in pixels, by the stride of their feature map
 
     @property
     def is_poor(self) -> bool:
@@ -73,7 +74,10 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _candidates(name)]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
     sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
-    return AnchorFit(sides, share, f'{key}.{name}', generator.get(name), tuple(better), min(scale))
+    built = _build(generator)
+    areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
+    roots = {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
+    return AnchorFit(sides, share, f'{key}.{name}', generator.get(name), tuple(better), min(scale), roots)
 
 
 def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:
@@ -96,19 +100,6 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
             both = np.clip(overlap, 0, None).prod(1)
             best = np.maximum(best, both / (boxes[:, 2:].prod(1) + size.prod() - both))
     return float((best < MATCH).mean())
-
-
-def anchor_sizes(cfg: Config) -> dict[int, list[float]]:
-    """Returns the sizes of a detector's anchors by the stride of their feature map; {} for a detector without anchors.
-
-    A size is the root of an anchor's area, in pixels of the resized image.
-    """
-    _, generator = _generator(cfg)
-    if generator is None:
-        return {}
-    built = _build(generator)
-    areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
-    return {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
 
 
 def _build(generator: Mapping[str, Any]) -> Any:

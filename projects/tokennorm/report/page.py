@@ -15,7 +15,7 @@ import jinja2
 import torch
 from mmengine.config import Config
 
-from tokennorm.datasets.anchor_fit import anchor_fit, anchor_sizes
+from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.environment import version_of
 from tokennorm.report import figures
@@ -77,7 +77,6 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         numbers=numbers,
         data=data,
         fit=None if source.cfg is None else anchor_fit(source.cfg, ground_truth),
-        anchor_sizes={} if source.cfg is None else anchor_sizes(source.cfg),
         over_the_run=run_figures(scalars, source.cfg),
         galleries=dict(
             worst=gallery.worst_images() if gallery else [], labels=gallery.label_errors() if gallery else []
