@@ -45,8 +45,7 @@ class NonFiniteHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         steps, self._steps = self._steps, []
-        loss = torch.as_tensor((outputs or {}).get('loss', 0.0)).detach()
-        bad_loss = torch.tensor(float(not math.isfinite(loss)))
+        bad_loss = 1 - torch.as_tensor((outputs or {}).get('loss', 0.0)).detach().isfinite().float()
         all_reduce(bad_loss)
         if not bad_loss and all(steps):
             self.in_a_row = 0 if steps else self.in_a_row
