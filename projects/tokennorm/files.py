@@ -1,12 +1,12 @@
-"""Atomic writes: a temporary file, then a rename."""
+"""Output files and folders: tried before anything long begins, and written in one step."""
 
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
-from mmengine.fileio import LocalBackend, register_backend
-
 TEMPORARY = '.tmp'
+LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -35,25 +35,21 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         os.close(folder)
 
 
-class AtomicBackend(LocalBackend):
-    """mmengine's files on a local disk (`backend_args=dict(backend='tokennorm.atomic', outdated=[])`).
-
-    `put` writes in one step, and then removes the files that `remove` named since the last one, in the same directory
-    only: a checkpoint that was resumed from may name files of the directory that this one is a copy of.
-    """
-
-    def __init__(self, outdated: list[str]) -> None:
-        self.outdated = outdated  # one list for a run, since mmengine makes new backends
-
-    def put(self, obj: bytes, filepath: str | Path) -> None:
-        write_atomically(filepath, obj)
-        while self.outdated:
-            Path(filepath).with_name(Path(self.outdated.pop()).name).unlink(missing_ok=True)
-
-    def remove(self, filepath: str | Path) -> None:
-        self.outdated.append(str(filepath))
-
-    rmtree = remove  # checkpoints are files
+def check_output_file(path: str | Path) -> None:
+    """Checks that a file can be written, and creates its folder."""
+    if Path(path).is_dir():
+        raise ValueError(f'{path} is a folder; name a file')
+    make_output_dir(Path(path).parent)
 
 
-register_backend('tokennorm.atomic', AtomicBackend, force=True)
+def make_output_dir(folder: str | Path) -> None:
+    """Creates a folder, and checks that files can be written to it."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f'the folder {folder} cannot be created: {error.strerror}; choose another one') from None
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(LEAST_SPACE))
+    except OSError as error:  # such as a full disk
+        raise ValueError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None

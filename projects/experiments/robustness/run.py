@@ -28,8 +28,8 @@ from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import load_config
 from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
-from tokennorm.output_dir import check_output_file
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import command, make_parser
+from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
-from tokennorm.output_dir import check_output_file
 
 
 class _Figure(NamedTuple):

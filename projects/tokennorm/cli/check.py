@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
     from tokennorm.datasets.finding import find_splits
-    from tokennorm.output_dir import make_output_dir
+    from tokennorm.files import make_output_dir
 
     cfg, learns_masks = None, False
     with user_errors(OSError, ValueError):

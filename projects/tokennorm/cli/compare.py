@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
+from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
-from tokennorm.output_dir import check_output_file
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

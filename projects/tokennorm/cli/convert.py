@@ -38,7 +38,7 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     from tokennorm.checkpoints.writing import to_bytes, write_new
     from tokennorm.config_files import read_config
     from tokennorm.config_tree import model_of
-    from tokennorm.output_dir import check_output_file
+    from tokennorm.files import check_output_file
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__
 

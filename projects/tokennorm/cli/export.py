@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
+from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
-from tokennorm.output_dir import check_output_file
 
 if TYPE_CHECKING:
     from tokennorm.datasets.coco.folder import CocoSplit

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
+from tokennorm.files import make_output_dir
 from tokennorm.messages import shorten, user_errors
-from tokennorm.output_dir import make_output_dir
 
 if TYPE_CHECKING:
     import numpy as np

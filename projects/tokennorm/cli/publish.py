@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe
     from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
-    from tokennorm.output_dir import make_output_dir
+    from tokennorm.files import make_output_dir
 
     with user_errors(OSError, RuntimeError, ValueError):
         source = find_checkpoint(args.source)

@@ -12,8 +12,8 @@ from typing import Any
 from tokennorm.argument_checks import check_data
 from tokennorm.cli.arguments import add_detector_arguments, add_runner_arguments, use_detector
 from tokennorm.cli.command import command, make_parser
+from tokennorm.files import check_output_file
 from tokennorm.messages import is_first_process, print_once, user_errors
-from tokennorm.output_dir import check_output_file
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

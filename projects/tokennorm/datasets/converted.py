@@ -35,7 +35,7 @@ class LabelFolder(NamedTuple):
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
-    from tokennorm.files import write_atomically  # imports mmengine
+    from tokennorm.files import write_atomically
 
     splits = {}
     for name, entries in folder.splits.items():

@@ -29,8 +29,8 @@ from tokennorm.engine.initial_weights import check_allow_missing, check_initial_
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
+from tokennorm.files import make_output_dir
 from tokennorm.messages import user_errors
-from tokennorm.output_dir import make_output_dir
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:

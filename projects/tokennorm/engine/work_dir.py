@@ -1,4 +1,4 @@
-"""Lock of a work directory: one training run at a time."""
+"""A work directory: one training run at a time, whose checkpoints are written in one step."""
 
 import os
 import socket
@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from mmengine.fileio import LocalBackend, register_backend
+
+from tokennorm.files import make_output_dir, write_atomically
 from tokennorm.messages import UserError, is_first_process, user_errors
-from tokennorm.output_dir import make_output_dir
 
 try:
     import fcntl
@@ -16,6 +18,7 @@ except ImportError:  # Windows: no lock
     fcntl = None
 
 LOCK = '.training.lock'
+ATOMIC = 'tokennorm.atomic'  # mmengine's name of the file backend
 
 
 @contextmanager
@@ -44,3 +47,27 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
         file.write(f'process {os.getpid()} on {socket.gethostname()}, started {datetime.now():%Y-%m-%d %H:%M:%S}\n')
         file.flush()
         yield
+
+
+class AtomicBackend(LocalBackend):
+    """mmengine's files on a local disk (`backend_args=dict(backend=ATOMIC, outdated=[])`).
+
+    `put` writes in one step, and then removes the files that `remove` named since the last one, in the same directory
+    only: a checkpoint that was resumed from may name files of the directory that this one is a copy of.
+    """
+
+    def __init__(self, outdated: list[str]) -> None:
+        self.outdated = outdated  # one list for a run, since mmengine makes new backends
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        write_atomically(filepath, obj)
+        while self.outdated:
+            Path(filepath).with_name(Path(self.outdated.pop()).name).unlink(missing_ok=True)
+
+    def remove(self, filepath: str | Path) -> None:
+        self.outdated.append(str(filepath))
+
+    rmtree = remove  # checkpoints are files
+
+
+register_backend(ATOMIC, AtomicBackend, force=True)

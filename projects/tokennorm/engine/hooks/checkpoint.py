@@ -10,6 +10,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
+from tokennorm.engine.work_dir import ATOMIC
 from tokennorm.files import TEMPORARY
 from tokennorm.registry import HOOKS
 
@@ -40,7 +41,7 @@ class CheckpointHook(UpstreamCheckpointHook):
         """Restores the state of a resumed run, and repeats a lost validation."""
         on_disk = '://' not in str(self.out_dir or runner.work_dir)
         if on_disk and self.backend_args is None and self.file_client_args is None:
-            self.backend_args = dict(backend='tokennorm.atomic', outdated=[])
+            self.backend_args = dict(backend=ATOMIC, outdated=[])
         super().before_train(runner)
         if on_disk and is_main_process():
             for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
