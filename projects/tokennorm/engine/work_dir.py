@@ -61,8 +61,9 @@ class AtomicBackend(LocalBackend):
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         write_atomically(filepath, obj)
-        while self.outdated:
-            Path(filepath).with_name(Path(self.outdated.pop()).name).unlink(missing_ok=True)
+        for name in {Path(path).name for path in self.outdated} - {Path(filepath).name}:
+            Path(filepath).with_name(name).unlink(missing_ok=True)
+        self.outdated.clear()
 
     def remove(self, filepath: str | Path) -> None:
         self.outdated.append(str(filepath))

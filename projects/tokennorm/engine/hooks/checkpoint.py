@@ -19,7 +19,7 @@ from tokennorm.registry import HOOKS
 class CheckpointHook(UpstreamCheckpointHook):
     """mmengine's hook with its arguments. It differs in these points:
 
-    - It writes a checkpoint under a temporary name, renames it, and then removes the checkpoints that it replaces.
+    - On a local disk it writes a checkpoint in one step, and only then removes the checkpoints that it replaces.
     - A checkpoint holds the `training_state`, from which `--resume` continues.
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
