@@ -24,8 +24,8 @@ ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
 # One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
-    r'.*(pvt-mini|pvt-t-dpn_|(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)(-dtn-dpn)?_|'
-    r'(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
+    r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|mask-rcnn_(pvt-t-dpn|swin-t-p4-w7|vit-s))_|'
+    r'^(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
 )
 OF_PVT = re.compile(r'(^|_)pvt(?P<v2>v2)?-(tiny|small|large|[tsml]|b\d)[-_]')  # without PVT-mini
 PUBLISHED = {

@@ -13,6 +13,7 @@ from mmengine.hooks import LoggerHook
 from mmengine.optim import build_optim_wrapper
 
 import tokennorm
+from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
 from tests.helpers.selections import few
 from tests.helpers.trained import CONFIG
@@ -140,7 +141,18 @@ def test_a_training_uses_half_of_the_cores(monkeypatch):
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=2, image_size=64)
+    """Classes and ids that the configs do not have."""
+    root = make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=2, image_size=64)
+
+    def rename(content):
+        for entry in content['categories']:
+            entry.update(id=entry['id'] + 5, name=f'my {entry["name"]}')
+        for entry in content['annotations']:
+            entry['category_id'] += 5
+
+    for split in ('train', 'val'):
+        edit(root, split, rename)
+    return root
 
 
 def as_dict(words):
@@ -194,6 +206,11 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert 'not usable for masks' not in printed
     found = tokennorm.Detector(CONFIG, tmp_path, device='cpu')
     assert found.checkpoint == str(result.checkpoint)
+    assert found.classes == ('my disk', 'my square', 'my triangle', 'my star')
+    tool('predict')([str(tmp_path), str(data / 'images' / 'val'), '--out', str(tmp_path / 'out'), '--device', 'cpu'])
+    detections = json.loads((tmp_path / 'out' / 'detections.json').read_text())
+    assert detections['categories'][0] == dict(id=6, name='my disk')
+    assert len(list((tmp_path / 'out' / 'vis').iterdir())) == len(detections['images']) == 2
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
 
 

@@ -158,31 +158,6 @@ def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained, t
         tool('test')([control, str(checkpoint), '--work-dir', str(tmp_path), '--cfg-options', *options(data)])
 
 
-def test_another_folder_is_trained_on_with_its_own_classes(data, tmp_path, without_report):
-    own = tmp_path / 'own'
-    for split, folder in (('train', 'train'), ('val', 'valid')):
-        shutil.copytree(data / 'images' / split, own / folder)
-        content = json.loads((data / 'annotations' / f'{split}.json').read_text())
-        for entry in content['categories']:
-            entry.update(id=entry['id'] + 5, name=f'my {entry["name"]}')
-        for entry in content['annotations']:
-            entry['category_id'] += 5
-        (own / folder / '_annotations.coco.json').write_text(json.dumps(content))
-    work_dir = tmp_path / 'work'
-    few = [option for option in options(data) if 'data_root' not in option and 'ann_file' not in option]
-    tool('train')([CONFIG, '--data', str(own), '--work-dir', str(work_dir), '--cfg-options', *few])
-    meta = torch.load(work_dir / 'epoch_1.pth', weights_only=False)['meta']['dataset_meta']
-    assert meta['classes'] == ('my disk', 'my square', 'my triangle', 'my star')
-    assert meta['category_ids'] == (6, 7, 8, 9)
-    assert any('coco/bbox_mAP' in entry for entry in scalars(work_dir))
-
-    out = tmp_path / 'out'
-    tool('predict')([CONFIG, str(work_dir / 'epoch_1.pth'), str(own / 'valid'), '--out', str(out), '--device', 'cpu'])
-    found = json.loads((out / 'detections.json').read_text())
-    assert found['categories'][0] == dict(id=6, name='my disk')
-    assert len(list((out / 'vis').iterdir())) == len(found['images']) == 3
-
-
 def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
     own = shutil.copytree(data, tmp_path / 'own')
     (own / 'images' / 'val' / '000000.jpg').unlink(missing_ok=True)
