@@ -260,14 +260,3 @@ def test_the_learning_rate_decays_by_timms_groups(name):
         free = ('pos_embed', 'cls_token', 'position', '_logit', 'bias_table')
         assert decay == (0 if parameter.endswith(free) else 0.1), parameter
     assert len(rates) == len(list(model.parameters()))
-
-
-def test_what_timm_does_not_have_raises():
-    with pytest.raises(ValueError, match=r"'small_patch16_dinov3' .* one of vit_small_patch16_dinov3, vit_small_pat"):
-        TimmBackbone('small_patch16_dinov3')
-    with pytest.raises(ValueError, match='with_cp=True of twins_pcpvt_small: gradient checkpointing not supported'):
-        TimmBackbone('twins_pcpvt_small', with_cp=True)
-    with pytest.raises(ValueError, match='PoolingVisionTransformer has no group_matcher: frozen_stages must be -1'):
-        TimmBackbone('pit_ti_224', out_indices=(0, 1), frozen_stages=0)
-    with pytest.raises(ValueError, match=r'frozen_stages=\(3,\) must be in -1 to 2'):
-        small('pvt_v2_b0', frozen_stages=3)

@@ -4,14 +4,10 @@ import re
 
 import pytest
 from mmdet.visualization import DetLocalVisualizer
-from mmengine.registry import MODELS
-from torch import nn
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.build_errors import build_errors
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')
@@ -65,20 +61,3 @@ def test_a_config_that_cannot_be_read(tmp_path):
         path.write_text(text)
         with pytest.raises(SystemExit, match=message):
             tool('train')([str(path)])
-
-
-@MODELS.register_module(force=True)
-class Fragile(nn.Module):
-    def __init__(self, size=1):
-        super().__init__()
-        if size == 2:
-            raise ValueError('size=2 must be odd')
-        if size == 4:
-            {}['a']
-
-
-def test_errors_that_are_none_of_a_config_go_through():
-    with pytest.raises(ValueError, match='of a training'), build_errors():
-        raise ValueError('of a training')
-    with pytest.raises(UserError, match=r'^Fragile: size=2 must be odd'), build_errors():
-        MODELS.build(dict(type='Fragile', size=2))

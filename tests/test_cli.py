@@ -102,21 +102,6 @@ def test_configs_show_what_the_metafiles_have():
         main(['configs', 'retinanett'])
 
 
-def test_a_message_of_mmdet_that_helps_nobody_is_not_shown(capsys):
-    def main(argv):
-        print('Could not import OneDL. Skipping OneDL datasets.')
-        print('index created!')
-        print('Done (t=0.03s)')
-        print('Loads checkpoint by local backend from path: a.pth')
-        print('Could not import OneDL.', *argv)
-
-    command(main)(['shown'])
-    print('Could not import OneDL. Skipping OneDL datasets.')
-    assert capsys.readouterr().out == (
-        'Could not import OneDL. shown\nCould not import OneDL. Skipping OneDL datasets.\n'
-    )
-
-
 def test_a_missing_package_is_one_line(monkeypatch):
     def imports(name):
         return command(lambda argv: import_module(name))

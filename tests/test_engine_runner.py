@@ -10,7 +10,6 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import trained_classes
-from tokennorm.config_files import use_options
 from tokennorm.engine.build import _find_checkpoint_to_resume, _load_from, build_runner
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
@@ -38,16 +37,6 @@ def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, class
     if classes is not None:
         with pytest.raises(ValueError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
             _load_from(runner, cfg, training=True)
-
-
-def test_one_of_several_processes_warns(monkeypatch, capsys):
-    def start(rank):
-        monkeypatch.setenv('RANK', rank)
-        use_options(Config(dict(model=dict(type='A', depth=1))), {'model.dept': 2})
-        return capsys.readouterr().out
-
-    assert start('1') == ''
-    assert 'warning' in start('0')
 
 
 @pytest.mark.parametrize('resume', [True, 'auto'])

@@ -1,6 +1,5 @@
 """A work directory takes one training run at a time; the lock ends with its process."""
 
-import logging
 import os
 import socket
 import subprocess
@@ -10,7 +9,6 @@ import pytest
 from mmengine.config import Config
 from yapf.yapflib import yapf_api
 
-from tests.helpers.toy_training import EPOCHS, train
 from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.work_dir import LOCK, locked_work_dir
 from tokennorm.messages import UserError
@@ -62,12 +60,3 @@ def test_text_of_a_config_is_formatted_once(monkeypatch):
     assert 'depths=[' in cfg.pretty_text
     assert '3' in cfg.pretty_text
     assert len(calls) == 2
-
-
-def test_restored_gradients_are_not_called_lost(tmp_path):
-    settings = dict(train_cfg=EPOCHS, interval=1, by_epoch=False, accumulate=4)
-    train(tmp_path, iteration=6, **settings)
-    logger = train(tmp_path, resume=True, **settings).logger
-    lost = 'Resumed iteration number ..., which means the gradient of some iterations is lost and ...'
-    assert not logger.filter(logging.makeLogRecord(dict(msg=lost)))
-    assert logger.filter(logging.makeLogRecord(dict(msg='Epoch(train) [1]')))
