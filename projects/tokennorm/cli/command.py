@@ -54,15 +54,15 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
 
 
-def make_parser(description: str | None, groups: Iterable[str] = (), **kwargs: object) -> Parser:
+def make_parser(description: str | None, groups: Iterable[str] = ()) -> Parser:
     """Returns a parser with `--traceback`.
 
     The first paragraph of the description comes before the arguments, the others, such as examples, after them, with
     their line breaks. `groups` are the titles of groups of arguments in the order of `--help`.
     """
     first, _, rest = (description or '').partition('\n\n')
-    kwargs.setdefault('formatter_class', argparse.RawDescriptionHelpFormatter)
-    parser = Parser(description=first, epilog=rest or None, **kwargs)
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = Parser(description=first, epilog=rest or None, formatter_class=kind)
     for title in groups:
         parser.group(title)
     parser.add_argument(

@@ -87,7 +87,10 @@ def main(argv: list[str]) -> None:
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
-        cfg = _show_predictions(cfg, args, classifier)
+        drawing = dict(draw=True, test_out_dir=args.show_dir)
+        if classifier:  # mmpretrain's hook
+            drawing = dict(enable=True, out_dir=args.show_dir and str(Path(cfg.work_dir) / args.show_dir))
+        cfg.default_hooks.visualization.update(show=args.show, wait_time=args.wait_time, **drawing)
     print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
     if args.tta:
         merge, views = use_tta(cfg)
@@ -119,13 +122,3 @@ def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
         cfg.work_dir = str(Path(args.checkpoint).parent / 'test')
         return Path(cfg.work_dir) / (args.report or '')
     return Path(cfg.work_dir) / (args.report or 'test')
-
-
-def _show_predictions(cfg: Any, args: argparse.Namespace, classifier: bool) -> Any:
-    if not classifier:
-        from mmdet.engine.hooks.utils import trigger_visualization_hook
-
-        return trigger_visualization_hook(cfg, args)
-    out_dir = args.show_dir and str(Path(cfg.work_dir) / args.show_dir)
-    cfg.default_hooks.visualization.update(enable=True, show=args.show, wait_time=args.wait_time, out_dir=out_dir)
-    return cfg
