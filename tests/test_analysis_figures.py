@@ -132,7 +132,7 @@ def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     check_picture(tmp_path / 'work_dirs' / 'analysis' / f'{name}_{figure}.png')
 
 
-@pytest.mark.parametrize('figure', ['lambda', 'positions'])
+@pytest.mark.parametrize('figure', ['lambda', 'positions', 'patch-scales'])
 def test_what_needs_no_images(figure, checkpoints, tmp_path):
     few = ['--layers', 1, 5] if figure == 'positions' else []
     analyze(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')
@@ -217,6 +217,7 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
     dtn, ln = checkpoints / 'dtn.pth', checkpoints / 'ln.pth'
     for arguments, message in [
         (('lambda', CONTROL, ln), 'retinanet_pvt-mini_fpn_shapes has no DTN'),
+        (('patch-scales', CONTROL), 'no DualPatchEmbed'),
         (('positions', CONFIG, '--cfg-options', BANDED), 'has BandedDTN, whose P is not that of Eq. 6'),
         (('lambda', CONFIG, ln), r'(?s)ln.pth does not fit PVT.*missing: .*mean_logit'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),

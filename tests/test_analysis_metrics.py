@@ -12,6 +12,7 @@ from tokennorm.analysis.metrics import (
     TOKEN,
     mean_cosine,
     mean_of,
+    patch_scales,
     principal_components,
     relative_distance,
     relative_spread,
@@ -19,6 +20,7 @@ from tokennorm.analysis.metrics import (
     token_magnitudes,
     variation_coefficient,
 )
+from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm, RMSNorm
 
 
@@ -116,3 +118,20 @@ def test_rows_of_p_are_those_of_the_reference():
     assert TOKEN[0] * 14 + TOKEN[1] == 91  # the paper's token
     norm = DTN(8, 4)
     assert row_of_p(norm.position)[:, 6, 7].tolist() == pytest.approx([row_of_p(norm.position).amax().item()] * 4)
+
+
+def test_a_scale_is_at_the_place_of_its_pixel():
+    """The scale at (row 1, column 2, channel 0) is that of the one pixel whose change it multiplies."""
+    stem = DualPatchEmbed(3, 8, patch_size=4)
+    torch.nn.init.normal_(stem.patch_norm.weight)
+    scales = patch_scales(torch.nn.Sequential(torch.nn.ReLU(), stem))
+    assert scales.shape == (4, 4, 3)
+    outputs = []
+    stem.patch_norm.register_forward_hook(lambda _, inputs, output: outputs.append((inputs[0], output)))
+    image = torch.zeros(1, 3, 4, 4)
+    image[0, 0, 1, 2] = 1
+    stem(image)
+    (before, after), place = outputs[0], outputs[0][0].argmax()
+    normalized = (before - before.mean()) / (before.var(unbiased=False) + 1e-6).sqrt()
+    ratio = (after.flatten()[place] / normalized.flatten()[place]).item()
+    assert ratio == pytest.approx(scales[1, 2, 0].item(), rel=1e-4)
