@@ -73,6 +73,8 @@ def test_heads_that_do_not_divide_the_channels():
         backbones.ViT(dict(ARCHS['ViT'], num_heads=3))
     with pytest.raises(ValueError, match=r'DTN: num_heads=\(1, 2\) must divide num_features=8'):
         build_norm(dict(type='DTN', num_heads=(1, 2)), 8)
+    with pytest.raises(ValueError, match='at least 2'):  # an unbiased variance
+        build_norm(dict(type='DTN', form='published'), 1)
 
 
 def test_nearest_names():
