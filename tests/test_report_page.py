@@ -38,6 +38,10 @@ def test_the_numbers_are_those_of_the_evaluation(report):
         ]
     text = (folder / 'report.html').read_text()
     assert f'<b>{100 * expected.summary["mAP"]:.1f}</b><span>box AP</span>' in text
+    assert (
+        f'coco/bbox_mAP, from 0 to 1: {expected.summary["mAP"]:.3f} there is {100 * expected.summary["mAP"]:.1f} here'
+        in text
+    )
     assert 'tiny &lt;run&gt;' in text
     assert 'train.py &#34;a b&#34;' in text
     assert numbers['results']['bbox']['summary'] == expected.summary
