@@ -17,7 +17,7 @@ def record(run, metric, value, **more):
         arm=run.arm,
         seed=run.seed,
         finished=True,
-        fingerprint='0',
+        fingerprint=str(run),
         epochs=4,
         batch_size=8,
         optimizer=dict(type='AdamW', lr=1e-3),
