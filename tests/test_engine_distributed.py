@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from mmdet.visualization import DetLocalVisualizer
-from mmengine.config import Config
 
 from tests.helpers.compare import assert_near
 from tokennorm.datasets import make_shapes_dataset
-from tokennorm.engine.distributed import start_cpu_processes
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
@@ -138,26 +136,3 @@ def test_two_groups_of_torchrun_train_as_one_and_evaluate_alike(data, tmp_path):
     check_against_one_process(one, two)
     out = finish(launch('dist_test.sh', config, two / 'epoch_1.pth', 2, '--work-dir', tmp_path / 'test'))
     assert f'coco/bbox_mAP: {average_precision(one)["coco/bbox_mAP"]:.4f}' in out
-
-
-def test_a_launcher_that_needs_gpus_says_so_without_them(monkeypatch):
-    monkeypatch.setattr('tokennorm.engine.distributed.get_device', lambda: 'cpu')
-    with pytest.raises(ValueError, match=r"launcher='slurm' needs GPUs; .* launcher='pytorch'"):
-        start_cpu_processes(Config(dict(launcher='slurm')))
-
-
-def test_the_wrapper_is_told_that_there_is_no_gpu(monkeypatch):
-    monkeypatch.setattr('tokennorm.engine.distributed.get_device', lambda: 'cpu')
-    monkeypatch.setattr('tokennorm.engine.distributed.torch_dist.is_initialized', lambda: True)
-    cfg = Config(dict(launcher='pytorch', find_unused_parameters=True))
-    start_cpu_processes(cfg)
-    assert cfg.model_wrapper_cfg.device_ids is None
-    assert cfg.model_wrapper_cfg.find_unused_parameters is True
-
-
-def test_a_gpu_leaves_everything_to_mmengine(monkeypatch):
-    monkeypatch.setattr('tokennorm.engine.distributed.get_device', lambda: 'cuda')
-    cfg = Config(dict(launcher='pytorch'))
-    start_cpu_processes(cfg)
-    assert 'model_wrapper_cfg' not in cfg
-    assert not torch.distributed.is_initialized()

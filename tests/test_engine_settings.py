@@ -102,13 +102,6 @@ def test_an_epoch_has_four_log_lines(iterations, interval):
     assert hook.interval == interval
 
 
-def test_settings_that_do_not_fit_a_config_are_one_line():
-    with pytest.raises(ValueError, match=r'this config counts iterations'):
-        settings.set_epochs(config(train_cfg=dict(max_iters=10)), 3)
-    with pytest.raises(ValueError, match=r'--patience needs a validation by COCO AP or accuracy'):
-        settings.stop_early(config(val_evaluator=None), 3)
-
-
 def test_loggers_are_added_to_the_files():
     cfg = config(visualizer=dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')]))
     settings.log_to(cfg, ['tensorboard', 'mlflow'])
