@@ -9,7 +9,7 @@ import torch
 from tests.helpers.exporting import PVT, build, config, write
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.runtime import Detector
-from tokennorm.export.writing import write_openvino
+from tokennorm.export.writing import trace, write_openvino
 
 pytestmark = pytest.mark.slow
 GRID = PVT['pretrain_img_size']
@@ -63,6 +63,12 @@ def assert_same(shape, actual, expected, i):
     for name, tolerance in (('scores', 2e-5), ('labels', 0), ('boxes', 2e-2)):
         left, right = (np.asarray(f[name][i])[o] for f, o in zip((actual, expected), orders, strict=True))
         np.testing.assert_allclose(left, right, atol=tolerance, rtol=1e-5, err_msg=f'{name} of {shape}')
+
+
+def test_level_of_stride_128():
+    detector = WholeDetector(build(config(strides=(4, 8, 16, 32, 64, 128))))
+    assert detector.smallest_side == 129
+    trace(detector)  # raises if the graph does not take the sides from the smallest one on
 
 
 @pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])

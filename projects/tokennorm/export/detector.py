@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
+from tokennorm.export.runtime import SMALLEST_SIDE
 from tokennorm.export.same_padding import with_constant_padding
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
 from tokennorm.norms import PRepBN
@@ -29,6 +30,7 @@ class WholeDetector(nn.Module):
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
         outputs: Names of the outputs.
+        smallest_side: Fewest pixels along a side of a batch, for which `trace` makes a graph.
 
     Raises:
         UnsupportedError: for a detector or a head that cannot be exported, with its name.
@@ -61,6 +63,9 @@ class WholeDetector(nn.Module):
                 f'{type(detector).__name__} cannot be exported; supported are one-stage detectors, Faster R-CNN and '
                 'Mask R-CNN'
             )
+        head = detector.bbox_head if not self.two_stages else detector.rpn_head if detector.with_rpn else None
+        strides = head.prior_generator.strides if head is not None else []
+        self.smallest_side = max([SMALLEST_SIDE, *(max(s) + 1 for s in strides)])  # several tokens at every level
         self.with_masks = self.two_stages and detector.roi_head.with_mask
         self.outputs = ('boxes', 'scores', 'labels') + ('masks',) * self.with_masks
 

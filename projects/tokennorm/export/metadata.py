@@ -53,6 +53,7 @@ def describe(
         mean=detector.pixel_mean.flatten().tolist(),
         std=detector.pixel_std.flatten().tolist(),
         resize=resize_rule(cfg),
+        smallest_side=detector.smallest_side,
         score_threshold=head_cfg.get('score_thr', 0),
         thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,

@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 FORMAT = 1  # of the metadata
-SMALLEST_SIDE = 65  # pixels of a batch; smaller images are padded
+SMALLEST_SIDE = 65  # pixels of a batch, unless the metadata has more; smaller images are padded
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 
 
@@ -109,7 +109,8 @@ class Detector:
         pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
         prepared = [self._prepare(image) for image in pixels]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
-        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=SMALLEST_SIDE)), dtype=np.float32)
+        smallest = self.metadata.get('smallest_side', SMALLEST_SIDE)
+        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=smallest)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         return {'images': batch, 'sizes': sizes}

@@ -18,7 +18,7 @@ from tokennorm.files import write_atomically
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
-SIDES = dict(min=65, max=8192)  # pixels; with fewer, the level of stride 64 would be one token
+LARGEST_SIDE = 8192  # pixels
 # Sides that are not multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
 # torch.export would fix a graph to one token where its example has one.
 EXAMPLE = (2, 3, 300, 420)
@@ -31,7 +31,8 @@ def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
     """
     images = torch.rand(EXAMPLE) * 255
     sizes = torch.tensor([[300, 420], [250, 330]])
-    batch, height, width = Dim('batch', max=1024), Dim('height', **SIDES), Dim('width', **SIDES)
+    height, width = (Dim(name, min=detector.smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
+    batch = Dim('batch', max=1024)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         program = torch.export.export(
