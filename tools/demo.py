@@ -18,6 +18,7 @@ from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import use_report
+from tokennorm.engine.settings import keep_the_best
 from tokennorm.engine.training import run
 from tokennorm.messages import UserError, user_errors
 
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> None:
     name = 'retinanet_pvt-mini_fpn_shapes' if args.control else 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
     cfg = read_config(f'demo/{name}')
     use_report(cfg)
+    keep_the_best(cfg)
     torch.set_num_threads(1)  # other numbers of threads round differently
     work_dir = Path(cfg.work_dir)
     if (work_dir / 'predictions.png').exists():

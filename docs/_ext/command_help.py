@@ -7,7 +7,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from tokennorm.cli.main import available
+from tokennorm.cli.main import COMMANDS
 
 
 def help_of(*arguments: str) -> str:
@@ -21,7 +21,7 @@ class CommandHelp(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         found = []
-        for name in available():
+        for name in COMMANDS:
             section = nodes.section(ids=[f'tokennorm-{name}'])
             section += nodes.title('', f'tokennorm {name}')
             section += nodes.literal_block('', help_of(name), language='text')

@@ -76,8 +76,8 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     elif not folder.exists():
         raise FileNotFoundError(f'{folder} not found')
     else:
-        names = list_images(folder, leave_out=folder / 'work_dirs') if folder.is_dir() else [folder]
-        source = [folder / name for name in names]
+        names = list_images(folder, leave_out=folder / 'work_dirs') if folder.is_dir() else []
+        source = [folder / name for name in names] if folder.is_dir() else [folder]
         if not source:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])

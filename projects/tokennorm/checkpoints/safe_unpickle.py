@@ -91,15 +91,24 @@ def read_data(path: Path, map_location: Any) -> Any:
             return _made(torch.load(path, map_location=map_location, weights_only=True))
 
 
-def _made(content: Any) -> Any:
-    """Replaces placeholders by their data, in dicts and lists in place."""
+def _made(content: Any, seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """Replaces placeholders by their data, in dicts and lists in place.
+
+    `seen` has each container, which so keeps its id, and what was made of it.
+    """
+    seen = {} if seen is None else seen
     if isinstance(content, _StandIn):
         return content.made()
+    if id(content) in seen:
+        return seen[id(content)][1]
     if isinstance(content, dict):
-        for key, value in content.items():
-            content[key] = _made(value)
+        seen[id(content)] = content, content
+        for key, value in dict.items(content):
+            dict.__setitem__(content, key, _made(value, seen))
     elif isinstance(content, list):
-        content[:] = map(_made, content)
+        seen[id(content)] = content, content
+        content[:] = [_made(value, seen) for value in content]
     elif type(content) is tuple:
-        return tuple(map(_made, content))
+        seen[id(content)] = content, tuple(_made(value, seen) for value in content)
+        return seen[id(content)][1]
     return content

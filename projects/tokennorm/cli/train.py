@@ -28,7 +28,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    model.add_argument('--norm', choices=NORMS, help='without a config: ln or dtn; default: dtn for mini, else ln')
+    model.add_argument('--norm', choices=NORMS, help='without a config: ln or dtn; default: ln, and dtn for mini')
     model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
     model.add_argument(
         '--init',
@@ -99,6 +99,8 @@ def main(argv: list[str]) -> None:
         check_training(**args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (gpus or 1)))))
+    if gpus is not None and args['launcher'] != 'none' and 'TORCHELASTIC_RUN_ID' not in os.environ:
+        raise UserError('--gpus starts the processes itself: leave out --launcher')
     if gpus is not None and args['launcher'] == 'none':  # the ranks have a launcher
         check_gpus(gpus)
         train_on(gpus, argv)

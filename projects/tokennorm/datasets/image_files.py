@@ -38,9 +38,12 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str, c
     """Yields the results of a function for each item in their order, computed in threads; many show a progress bar."""
     from rich.progress import track
 
-    with ThreadPoolExecutor() as pool:
+    pool = ThreadPoolExecutor()
+    try:
         chunks = pool.map(lambda i: [function(item) for item in items[i : i + chunk]], range(0, len(items), chunk))
         yield from track(chain.from_iterable(chunks), what, total=len(items), disable=len(items) < 5000)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def read_image(path: str | Path) -> np.ndarray | None:

@@ -32,9 +32,9 @@ def load_config(
 ) -> Config:
     """Returns a config with its data, options and work directory.
 
-    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have. `fit_anchors` is
-    that of `use_data_folder`. `check` gets the config
-    before the data is read, which may take a minute; `adjust` changes it before `cfg_options` do.
+    The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have; `fit_anchors` is passed
+    to `use_data_folder`. `check` gets the config before the data is read, which may take a minute; `adjust` changes it
+    before `cfg_options` do.
 
     Raises:
         UserError: with what to do, if the config is not found or cannot be read, an option does not fit it, or the

@@ -114,7 +114,10 @@ def train(
     with user_errors(ImportError, OSError, ValueError):
         check_training(config, data, model, norm, stem, epochs, lr, image_size, patience, log, workers, resume)
     options = dict(cfg_options or {})
-    own_data, fit_anchors = data is not None, config is None
+    own_data = data is not None
+    resumes = bool(resume or options.get('resume'))
+    fit_anchors = config is None and not resumes and 'load_from' not in options
+    keep_anchors = config is None and resumes
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
@@ -130,6 +133,8 @@ def train(
 
     def adjust(cfg: Config) -> None:
         nonlocal base_batch
+        if keep_anchors:
+            _keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
         base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
         if epochs is not None:
             settings.set_epochs(cfg, epochs)
@@ -180,6 +185,8 @@ def train(
     else:
         print_once(*initial_weights)
     with locked_work_dir(cfg.work_dir):
+        if not cfg.get('resume'):
+            _check_unused(cfg.work_dir)  # another run may have ended since the first check
         runner = build_runner(cfg, splits=('train', 'val'))
         _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
         last = _LastMetrics()
@@ -187,6 +194,15 @@ def train(
         run(runner, how_to_continue='--resume continues from the latest.')
     folder = Path(cfg.work_dir)
     return TrainingResult(last.metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
+
+
+def _keep_anchors(cfg: Config, folder: Path) -> None:
+    """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
+    file = folder / Path(cfg.filename).name
+    model = Config.fromfile(file).model if file.is_file() else {}
+    for head in ('bbox_head', 'rpn_head'):
+        if 'anchor_generator' in (model.get(head) or {}):
+            cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
 def _check_unused(work_dir: str) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 FORMAT = 1  # of the metadata
 SMALLEST_SIDE = 65  # pixels of a batch, unless the metadata has more; smaller images are padded
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm')
 
 
 class ModelFileError(RuntimeError):
@@ -232,7 +232,10 @@ def read_image(path: str | Path) -> np.ndarray:
     Raises:
         OSError: for a file that is not a readable image.
     """
-    image = cv2.imread(str(path))
+    try:  # unlike imread, imdecode refuses a file that is cut off
+        image = cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        image = None
     if image is None:
         raise OSError(f'{path} is not a readable image')
     return image[..., ::-1]
@@ -304,7 +307,7 @@ def coco_annotations(found: Detections, image_id: int, category_ids: Sequence[in
 
 def draw(image: np.ndarray, found: Detections, classes: Sequence[str], thresholds: np.ndarray) -> np.ndarray:
     """Draws boxes with names and scores, and masks, on an image (H, W, 3), from the score of each class on."""
-    picture = np.ascontiguousarray(image)
+    picture = np.array(image, order='C')
     shown = found.scores >= thresholds[found.labels]
     for mask in found.masks[shown] if found.masks is not None else ():
         picture[mask] = picture[mask] // 2 + np.array([0, 100, 60], dtype=np.uint8)

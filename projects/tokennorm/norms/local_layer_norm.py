@@ -13,9 +13,9 @@ from tokennorm.ops.tensors import in_float32
 class LocalLayerNorm(nn.LayerNorm):
     """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, of tensors (B, H, W, C).
 
-    The kernels are zero at initialization: it starts as LayerNorm, exactly. They need a higher learning rate than the
-    other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={'.depthwise':
-    dict(lr_mult=20.0)})` does in a config.
+    The kernels are zero at initialization: it starts as LayerNorm, exactly. They were trained with a higher learning
+    rate than the other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={
+    '.depthwise': dict(lr_mult=20.0)})` does in a config.
 
     Args:
         num_features: Channels C.

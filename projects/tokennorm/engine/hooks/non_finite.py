@@ -51,8 +51,9 @@ class NonFiniteHook(Hook):
             self.in_a_row = 0 if steps else self.in_a_row
             return
         self.in_a_row += 1
-        images: list[str] = []
-        apply_to(data_batch, lambda x: isinstance(x, BaseDataElement), lambda x: images.append(str(x.get('img_path'))))
+        samples: list[BaseDataElement] = []
+        apply_to(data_batch, lambda x: isinstance(x, BaseDataElement), samples.append)
+        images = [x.img_path for x in samples if 'img_path' in x]
         message = f'iteration {runner.iter + 1}: the {"loss" if bad_loss else "gradient"} is not finite. Images: '
         message += f'{shorten(images, most=16)}. Occurrence {self.in_a_row} in a row'
         if self.in_a_row >= self.max_occurrences:
