@@ -23,7 +23,6 @@ env:
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/setup_env.sh
 
 demo: env
-	"$(VENV_PYTHON)" tools/make_dataset.py
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
 test: lint

@@ -80,7 +80,7 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
         source = [folder / name for name in names] if folder.is_dir() else [folder]
         if not source:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
-    pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
+        pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
 
     def read(i: int) -> Image:
         sample = source[i]

@@ -206,7 +206,10 @@ class Drawings:
             written = self.writer.isOpened()
             self.writer.write(image)
         if not written:
-            raise OSError(f'{path} could not be written; is the disk full? --no-save-vis writes the json only')
+            raise OSError(
+                f'{path} could not be written: the disk is full, or OpenCV has no encoder for it; --no-save-vis writes '
+                'the json only'
+            )
 
     def close(self) -> None:
         """Closes the video; before that it cannot be played."""
