@@ -117,7 +117,7 @@ def train(
     own_data = data is not None
     resumes = bool(resume or options.get('resume'))
     fit_anchors = config is None and not resumes and 'load_from' not in options
-    keep_anchors = config is None and resumes
+    resumed_choice = config is None and resumes
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
@@ -133,8 +133,8 @@ def train(
 
     def adjust(cfg: Config) -> None:
         nonlocal base_batch
-        if keep_anchors:
-            _keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
+        if resumed_choice:
+            keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
         base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
         if epochs is not None:
             settings.set_epochs(cfg, epochs)
@@ -196,7 +196,7 @@ def train(
     return TrainingResult(last.metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
 
 
-def _keep_anchors(cfg: Config, folder: Path) -> None:
+def keep_anchors(cfg: Config, folder: Path) -> None:
     """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
     file = folder / Path(cfg.filename).name
     model = Config.fromfile(file).model if file.is_file() else {}
