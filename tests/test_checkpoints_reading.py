@@ -126,13 +126,14 @@ class Settings(dict):
 
 
 def test_objects_of_other_classes_are_dicts(tmp_path):
-    content = dict(args=argparse.Namespace(lr=0.1), config=Settings(a=1), save=np.save, loss=[np.float32(0.5)])
+    content = dict(args=argparse.Namespace(lr=0.1, items=1), config=Settings(a=1), save=np.save, loss=[np.float32(0.5)])
     torch.save(dict(model={'weight': torch.ones(1)}, **content), tmp_path / 'swin.pth')
     assert read_state_dict(tmp_path / 'swin.pth') == {'weight': torch.ones(1)}
     read = read_checkpoint(tmp_path / 'swin.pth')
     assert read['loss'] == [0.5]
     assert (type(read['args']), type(read['config'])) == (OrderedDict, OrderedDict)
     assert read['save'] is not np.save
+    assert list(read['args'].items()) == []  # its own method, not the attribute of the file
 
 
 @pytest.fixture

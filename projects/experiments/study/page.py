@@ -229,10 +229,10 @@ class Pages:
     def count(self) -> list[str]:
         """Number of runs, time and intervals: of all pages that were filled before this one."""
         every = {  # plans share runs; the oldest ones have no fingerprint
-            records[run.stage][run.arm, run.seed].get('fingerprint', run): records[run.stage][run.arm, run.seed]
-            for study, records in ((study, self.records[name]) for name, study in self.studies.items())
+            record.get('fingerprint', run): record
+            for name, study in self.studies.items()
             for run in study.runs()
-            if (run.arm, run.seed) in records[run.stage]
+            if (record := self.records[name][run.stage].get((run.arm, run.seed)))
         }.values()
         hours = sum(record['cpu_seconds'] for record in every) / 3600
         return [

@@ -103,6 +103,8 @@ def _made(content: Any, seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
         return seen[id(content)][1]
     if isinstance(content, dict):
         seen[id(content)] = content, content
+        for name in set(getattr(content, '__dict__', ())) - {'_metadata'}:  # which would hide methods such as `items`
+            del content.__dict__[name]
         for key, value in dict.items(content):
             dict.__setitem__(content, key, _made(value, seen))
     elif isinstance(content, list):

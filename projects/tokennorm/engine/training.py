@@ -114,10 +114,7 @@ def train(
     with user_errors(ImportError, OSError, ValueError):
         check_training(config, data, model, norm, stem, epochs, lr, image_size, patience, log, workers, resume)
     options = dict(cfg_options or {})
-    own_data = data is not None
-    resumes = bool(resume or options.get('resume'))
-    fit_anchors = config is None and not resumes and 'load_from' not in options
-    resumed_choice = config is None and resumes
+    own_data, is_chosen, resumes = data is not None, config is None, bool(resume or options.get('resume'))
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
@@ -133,7 +130,7 @@ def train(
 
     def adjust(cfg: Config) -> None:
         nonlocal base_batch
-        if resumed_choice:
+        if is_chosen and resumes:
             keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
         base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
         if epochs is not None:
@@ -160,7 +157,7 @@ def train(
         cfg_options=options,
         launcher=launcher,
         local_rank=local_rank,
-        fit_anchors=fit_anchors,
+        fit_anchors=is_chosen and not resumes and 'load_from' not in options,
         check=check,
         adjust=adjust,
     )
