@@ -29,8 +29,9 @@ def patch_statistics(x: Tensor, patch_size: int) -> Tensor:
 class _WithStatistics:
     """Adds a linear layer of the patch statistics to the projection of a stem, before the norm that follows it."""
 
-    def __init__(self, in_channels: int = 3, embed_dims: int = 768, **kwargs: Any) -> None:
-        super().__init__(in_channels=in_channels, embed_dims=embed_dims, **kwargs)
+    def __init__(self, in_channels: int = 3, embed_dims: int = 768, patch_size: int = 16, **kwargs: Any) -> None:
+        super().__init__(in_channels=in_channels, embed_dims=embed_dims, patch_size=patch_size, **kwargs)
+        self.patch_size = patch_size
         self.statistics = nn.Linear(in_channels + 1, embed_dims)
         nn.init.trunc_normal_(self.statistics.weight, std=0.02)
         nn.init.zeros_(self.statistics.bias)

@@ -8,6 +8,7 @@ classifiers from 10 to 4, detectors from 24 to 12. Data in `data`:
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
 - `raccoon/images/` and `raccoon/annotations/{train,val}.json`: https://github.com/datitran/raccoon_dataset, 150 and 49
   images, in COCO format. MIT license.
+- `study_tiny_imagenet40`, for C only: the first command of projects/experiments/study/configs/real.py makes it.
 
     python projects/experiments/study/run.py projects/experiments/study/configs/evidence.py --jobs 2
 
