@@ -81,7 +81,7 @@ def test_masks_must_be_in_every_split(tmp_path):
 
 def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
     package(False)
-    for norm, variant in ((None, '-dtn'), ('dtn', '-dtn'), ('ln', '')):
+    for norm, variant in ((None, '-dtn'), ('dtn', '-dtn'), ('ln', ''), ('local', '-local')):
         for model in (None, 'mini'):
             name, reason = choose_config(boxes, model, norm)
             assert name == f'retinanet_pvt-mini{variant}_fpn'
@@ -237,12 +237,12 @@ def test_mixed_precision_by_name():
         settings.use_mixed_precision(cfg, 'fp8')
 
 
-@pytest.mark.parametrize(('name', 'config_name'), [('pvt-mini', 'pvt-mini'), ('pvt-mini-dtn', 'pvt-mini-dtn')])
-def test_small_weights_fill_their_backbone(name, config_name):
-    cfg = read(f'retinanet_{config_name}_fpn')
+@pytest.mark.parametrize(('name', 'top1'), [('pvt-mini', 20.52), ('pvt-mini-dtn', 22.18), ('pvt-mini-local', 24.88)])
+def test_small_weights_fill_their_backbone(name, top1):
+    cfg = read(f'retinanet_{name}_fpn')
     assert cfg.model.backbone.init_cfg.checkpoint == f'tokennorm:{name}'
     content = read_checkpoint(f'tokennorm:{name}')
-    assert content['meta']['top1'] == dict([('pvt-mini', 20.52), ('pvt-mini-dtn', 22.18)])[name]
+    assert content['meta']['top1'] == top1
     assert 'non-commercial research' in content['meta']['terms']
     backbone = MODELS.build(cfg.model.backbone)
     backbone.init_weights()

@@ -19,7 +19,7 @@ LOGGERS = dict(  # name: visualization backend of mmengine, and what pip install
     dvclive=('DVCLiveVisBackend', 'dvclive'),
     aim=('AimVisBackend', 'aim'),
 )
-MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-dpn' or '-dtn-dpn'
+MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
     'pvt-t': ('retinanet_pvt-t{}_fpn_1x_coco', 'mask-rcnn_pvt-t{}_fpn_1x_coco'),
     'pvt-s': ('retinanet_pvt-s{}_fpn_1x_coco', 'mask-rcnn_pvt-s{}_fpn_1x_coco'),
     'pvtv2-b2': ('retinanet_pvtv2-b2{}_fpn_1x_coco', 'mask-rcnn_pvtv2-b2{}_fpn_1x_coco'),
@@ -28,7 +28,7 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
     'mini': ('retinanet_pvt-mini{}_fpn', 'mask-rcnn_pvt-mini{}_fpn'),
     'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
 }
-NORMS, STEMS = ('ln', 'dtn'), ('plain', 'dpn')
+NORMS, STEMS = ('ln', 'dtn', 'local'), ('plain', 'dpn')
 
 
 def check_training(

@@ -2,8 +2,9 @@
 
     python projects/experiments/study/small_weights.py work_dirs/study-evidence/pvt_mini --seed 10
 
-reads {ln,dtn}/seed10/{weights.pth,record.json} and writes projects/tokennorm/weights/pvt-mini{,-dtn}.safetensors. It
-prints their hashes, for projects/tokennorm/checkpoints/packaged.py.
+reads {ln,dtn,local}/seed10/{weights.pth,record.json} and writes
+projects/tokennorm/weights/pvt-mini{,-dtn,-local}.safetensors. It prints their hashes, for
+projects/tokennorm/checkpoints/finding.py.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument('--seed', type=int, default=10)
     args = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
-    for arm, name in (('ln', 'pvt-mini'), ('dtn', 'pvt-mini-dtn')):
+    for arm, name in (('ln', 'pvt-mini'), ('dtn', 'pvt-mini-dtn'), ('local', 'pvt-mini-local')):
         content = small_weights(args.folder / arm / f'seed{args.seed}')
         (FOLDER / f'{name}.safetensors').write_bytes(content)
         print(f'{name}: {len(content) / 1e6:.1f} MB, {hashlib.sha256(content).hexdigest()}')

@@ -47,6 +47,9 @@ PACKAGED = {
     'tokennorm:pvt-mini-dtn': PackagedWeights(
         '', 'pvt-mini-dtn.safetensors', 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9', _RESEARCH
     ),
+    'tokennorm:pvt-mini-local': PackagedWeights(
+        '', 'pvt-mini-local.safetensors', 'c6f69e81b275150493da9112ccb078bb752397ef3280de4a0a69ef08fb0b14f1', _RESEARCH
+    ),
 }
 
 

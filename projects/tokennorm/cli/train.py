@@ -28,7 +28,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    model.add_argument('--norm', choices=NORMS, help='without a config: ln or dtn; default: ln, and dtn for mini')
+    model.add_argument(
+        '--norm', choices=NORMS, help='without a config: ln, dtn, or local (mini only); default: ln, and dtn for mini'
+    )
     model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
     model.add_argument(
         '--init',

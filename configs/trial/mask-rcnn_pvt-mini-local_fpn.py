@@ -1,0 +1,7 @@
+"""Mask R-CNN on PVT-mini with LocalLayerNorm, for photographs with masks, on a CPU; with weights of this package."""
+
+_base_ = './mask-rcnn_pvt-mini_fpn.py'
+
+model = dict(
+    backbone=dict(token_norm_cfg=dict(type='LocalLayerNorm'), init_cfg=dict(checkpoint='tokennorm:pvt-mini-local'))
+)

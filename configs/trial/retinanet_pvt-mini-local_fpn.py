@@ -1,0 +1,7 @@
+"""RetinaNet on PVT-mini with LocalLayerNorm, for photographs, on a CPU; its weights come with this package."""
+
+_base_ = './retinanet_pvt-mini_fpn.py'
+
+model = dict(
+    backbone=dict(token_norm_cfg=dict(type='LocalLayerNorm'), init_cfg=dict(checkpoint='tokennorm:pvt-mini-local'))
+)
