@@ -24,13 +24,9 @@ Tensors that the kernels share, all contiguous:
 of each image in tokens; None means that the whole grid is image.
 """
 
-from tokennorm.ops.dtn_kernels.along_x import along_x_kernel, back_along_x_kernel
-from tokennorm.ops.dtn_kernels.along_y import back_along_y_kernel
-from tokennorm.ops.dtn_kernels.normalize import normalize_kernel
-from tokennorm.ops.dtn_kernels.normalize_backward import normalize_backward_kernel
-from tokennorm.ops.dtn_kernels.parameters import parameters_kernel
-from tokennorm.ops.dtn_kernels.pooling import pool_kernel
-from tokennorm.ops.dtn_kernels.prepare import prepare_kernel
+from tokennorm.ops.dtn_kernels.along import along_x_kernel, back_along_x_kernel, back_along_y_kernel
+from tokennorm.ops.dtn_kernels.normalize import normalize_backward_kernel, normalize_kernel, parameters_kernel
+from tokennorm.ops.dtn_kernels.prepare import pool_kernel, prepare_kernel
 
 __all__ = [
     'along_x_kernel',
