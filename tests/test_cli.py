@@ -95,6 +95,7 @@ def test_configs_show_what_the_metafiles_have():
     assert row[3:] == ('23.0', '223.3', '38.0', '-')
     (row,) = config_rows('mask-rcnn_pvt-t_fpn_1x_coco')
     assert (row[1], row[-2]) == ('LayerNorm', '36.7 / 35.1')
+    assert config_rows('trial/retinanet_pvt-mini-local_fpn')[0][1] == 'LocalLayerNorm'
     assert config_rows('retinanet_pvt-t_fpn_1x_coco')[0][-1] == '36.6'
     assert config_rows('mask-rcnn_swin-t-p4-w7_fpn_1x_coco')[0][-1] == '46.0 / 41.6'
     assert all('swin' in row[0] for row in config_rows('swin'))

@@ -144,6 +144,8 @@ CASES = [
     (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
+    ([*ANALYZE, '--imagez', 'x'], r'--imagez x \(did you mean --images\?\); `.* magnitude --help`'),
+    ([*TEST, '--show', '--cfg-options', 'default_hooks.visualization=None'], 'has no default_hooks.visualization; inh'),
     (['analyze', 'lamda', 'x'], r'did you mean lambda\?'),
     (['trian'], "no subcommand 'trian' .did you mean train"),
 ]
@@ -157,6 +159,13 @@ def test_bad_arguments_end_in_one_line(words, message, folder, capsys, monkeypat
     assert re.search(message, text), text
     assert text.startswith('error: ')
     assert len(text.strip().splitlines()) == 1, text
+
+
+def test_a_line_is_printed_before_the_imports(folder, capsys):
+    for words in (PREDICT, TEST):
+        with pytest.raises(SystemExit):
+            main([word.replace('@', str(folder)) for word in [*words, '--cfg-options', 'model=3']])
+        assert capsys.readouterr().out.startswith('Importing PyTorch and OpenMMLab ...\n')
 
 
 def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):

@@ -4,7 +4,7 @@
     python projects/experiments/initial_weights/run.py
 
 The first command trains each run with `tokennorm.train`, as `tokennorm train --data DIR` does, and adds its result to
-results.json beside this file. It can be interrupted and rerun. The second one prints the table only.
+results.json next to this file. It can be interrupted and rerun. The second one prints the table only.
 """
 
 import argparse

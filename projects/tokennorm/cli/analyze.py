@@ -1,4 +1,4 @@
-"""Draws the DTN paper's figures of a trained backbone: PVT, PVTv2, Swin or ViT, in a detector or a classifier.
+"""Draws the DTN paper's figures of a trained backbone, in a detector or a classifier.
 
 examples:
   tokennorm analyze lambda work_dirs/NAME

@@ -71,8 +71,8 @@ def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or w
     data.add_argument(
         '--data',
         metavar='DIR',
-        help='folder that replaces the data of the config, with its classes: COCO, YOLO or Pascal VOC for a detector, '
-        'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
+        help='folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO or Pascal VOC for a '
+        'detector, train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
     add_options_argument(parser)
     hardware.add_argument(

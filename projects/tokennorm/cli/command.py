@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tokennorm.environment import PACKAGES, require_mmcv_ops
 from tokennorm.messages import UserError, did_you_mean
 
+IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _PACKAGE = str(Path(__file__).parents[1])
@@ -30,7 +31,23 @@ _NOISE = (  # what upstream libraries print, and users cannot act on
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and which takes no empty argument: `Path('')` is the working directory."""
+    """A parser whose errors are one line, and which takes no empty argument: `Path('')` is the working directory.
+
+    It has `--traceback`, and so have its subparsers.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_argument(
+            _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
+        )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Ends with an error for an unknown argument, which argparse passes from a subparser to its parent."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f'unrecognized arguments: {" ".join(unknown)}')
+        return found, unknown
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
@@ -55,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(description: str | None, groups: Iterable[str] = ()) -> Parser:
-    """Returns a parser with `--traceback`.
+    """Returns a parser of a subcommand.
 
     The first paragraph of the description comes before the arguments, the others, such as examples, after them, with
     their line breaks. `groups` are the titles of groups of arguments in the order of `--help`.
@@ -65,9 +82,6 @@ def make_parser(description: str | None, groups: Iterable[str] = ()) -> Parser:
     parser = Parser(description=first, epilog=rest or None, formatter_class=kind)
     for title in groups:
         parser.group(title)
-    parser.add_argument(
-        _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
-    )
     return parser
 
 

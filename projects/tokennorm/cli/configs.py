@@ -18,6 +18,7 @@ from tokennorm.published import published_detector
 
 PAPER = 'Reported by the DTN paper'
 HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: COCO weights')
+_NORMS = {'efficientnet': 'BatchNorm', '-dtn': 'DTN', '-local': 'LocalLayerNorm'}  # by parts of names
 _METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
 
 
@@ -67,7 +68,7 @@ def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
     metadata = entry.get('Metadata', {})
     return (
         name,
-        'BatchNorm' if 'efficientnet' in name else 'DTN' if '-dtn' in name else 'LayerNorm',
+        next((norm for part, norm in _NORMS.items() if part in name), 'LayerNorm'),
         'DPN' if '-dpn' in name else 'plain',
         _number(metadata.get('Parameters'), 1e6),
         _number(metadata.get('FLOPs'), 1e9),

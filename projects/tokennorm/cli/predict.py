@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.files import make_output_dir
 from tokennorm.messages import shorten, user_errors
 
@@ -83,6 +83,7 @@ def main(argv: list[str]) -> None:
     check_arguments(args)
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
+    print(IMPORTING, flush=True)
     from mmengine.utils import ProgressBar
 
     from tokennorm.checkpoints.reading import describe_checkpoint

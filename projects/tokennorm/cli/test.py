@@ -11,9 +11,9 @@ from typing import Any
 
 from tokennorm.argument_checks import check_data
 from tokennorm.cli.arguments import add_detector_arguments, add_runner_arguments, use_detector
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.files import check_output_file
-from tokennorm.messages import is_first_process, print_once, user_errors
+from tokennorm.messages import UserError, is_first_process, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -55,6 +55,7 @@ def main(argv: list[str]) -> None:
         with user_errors(ValueError, where='--out: '):
             check_output_file(args.out)
 
+    print_once(IMPORTING)
     from mmdet.evaluation import DumpDetResults
     from mmengine.evaluator import DumpResults
 
@@ -87,6 +88,11 @@ def main(argv: list[str]) -> None:
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
+        if not cfg.default_hooks.get('visualization'):
+            raise UserError(
+                f'--show and --show-dir: {cfg.filename} has no default_hooks.visualization; inherit it from '
+                "mmdet::_base_/default_runtime.py, or write default_hooks=dict(visualization=dict(type='...'))"
+            )
         drawing = dict(draw=True, test_out_dir=args.show_dir)
         if classifier:  # mmpretrain's hook
             drawing = dict(enable=True, out_dir=args.show_dir and str(Path(cfg.work_dir) / args.show_dir))

@@ -10,7 +10,7 @@ import os
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_runner_arguments
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError, print_once, user_errors
 
@@ -107,7 +107,7 @@ def main(argv: list[str]) -> None:
         check_gpus(gpus)
         train_on(gpus, argv)
         return
-    print_once('Importing PyTorch and OpenMMLab ...')
+    print_once(IMPORTING)
     from tokennorm.engine.training import train
 
     train(**args)

@@ -84,7 +84,8 @@ def train(
             for a classifier. With it the learning rate follows the total batch, the
             warm-up is short, training validates at least ten times, and images are not enlarged more than twofold.
         model: A key of `argument_checks.MODEL_NAMES`, where no config is named.
-        norm: 'ln' or 'dtn', where no config is named; default: 'dtn' for PVT-mini, 'ln' for the other models.
+        norm: 'ln', 'dtn', or 'local' (PVT-mini only), where no config is named; default: 'dtn' for PVT-mini, 'ln' for
+            the other models.
         stem: 'plain' (default) or 'dpn', where no config is named.
         init: Initial weights: 'coco' is mmdet's published detector, 'imagenet' the backbone that the config names,
             'none' a random initialization; or a file, a URL or a work directory, of a detector or of a backbone. With

@@ -4,7 +4,7 @@ Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N chann
 
 The paper's positional weights (Eq. 6) are P_ij = softmax_j(a1 (dx^2 + dy^2) + a2 dx + a3 dy), with (dx, dy) = position
 j minus position i. The exponent is a function of dx plus a function of dy, and over a full grid the softmax's
-denominator factorises as well, so that P is the Kronecker product of Py (H, H) and Px (W, W), exactly:
+denominator factorizes as well, so that P is the Kronecker product of Py (H, H) and Px (W, W), exactly:
 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 

@@ -1,5 +1,5 @@
-"""lambda of Eq. 5, the learned ratio of intra-token and inter-token statistics (DTN paper, Fig. 4): of a model, and as
-a training logged it."""
+"""lambda of Eq. 5, the learned weight of the intra-token statistics (DTN paper, Fig. 4): of a model, and as a training
+run logged it."""
 
 from pathlib import Path
 from typing import Any
