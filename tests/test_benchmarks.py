@@ -1,32 +1,14 @@
 """The benchmarks run and print their tables."""
 
-import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from pycocotools import mask as coco_masks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / 'benchmarks'
-
-
-@pytest.mark.slow
-def test_backbones_prints_time_and_memory_of_each_host():
-    command = [sys.executable, BENCHMARKS / 'backbones.py', '--size', '64', '64', '--rounds', '1', '--only', 'PVT']
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    rows = [line for line in run.stdout.splitlines() if 'MiB' in line]
-    assert [row.split('|')[1:3] for row in rows] == [
-        [f' {arch} ', f' {mode} '] for arch in ('PVT-T', 'PVTv2-B1') for mode in ('forward', 'forward + backward')
-    ]
-    for row, hosts in zip(rows, (2, 2, 3, 3), strict=True):
-        numbers = [float(number) for number in re.findall(r'([\d.]+) (?:ms|MiB)', row)]
-        assert len(numbers) == 2 * hosts
-        assert min(numbers) > 0
 
 
 @pytest.mark.slow
@@ -40,17 +22,6 @@ def test_detector_step_prints_the_share_of_dtn(monkeypatch, capsys):
     assert rows[0][2] == '1.000'
     shares = [float(row[-1].rstrip('%')) for row in rows]
     assert shares[0] == 0 < shares[1] < 50
-
-
-def test_sequences_prints_a_row_for_each_length(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(sys, 'argv', ['sequences.py', '--seconds', '0', '--dims', '16'])
-    threads = torch.get_num_threads()
-    runpy.run_path(str(BENCHMARKS / 'sequences.py'), run_name='__main__')
-    torch.set_num_threads(threads)
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [row[0] for row in rows] == ['250', '500', '1000', '2000']
-    assert all(float(number) > 0 for row in rows for number in row)
 
 
 def test_stitched_images_and_their_annotations_match(monkeypatch):
@@ -79,16 +50,3 @@ def test_stitched_images_and_their_annotations_match(monkeypatch):
         y, x = np.nonzero(mask)
         np.testing.assert_array_equal(annotation['bbox'], [x.min(), y.min(), np.ptp(x) + 1, np.ptp(y) + 1])
         np.testing.assert_array_equal(coco_masks.decode(annotation['segmentation']), mask)
-
-
-def test_scaling_counts_saved_tensors_and_the_time_of_a_step(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    scaling = runpy.run_path(str(BENCHMARKS / 'scaling.py'))
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
-    x = torch.rand(5, 8)
-    assert scaling['saved_bytes'](model, x) == 4 * (5 * 8 + 5 * 16 + 5 * 16)  # inputs of the three layers
-    step = scaling['milliseconds_of_step']
-    assert step(2e9, 10**7, 128, 8, 312, 0.3, 300, 25) == pytest.approx(
-        (1e3 * 3 * 4e9 * 128 / 93.6e12, 1e3 * 1.75 * 4e7 / 300e9)
-    )
-    assert step(2e9, 10**7, 64, 16, 312, 0.3, 300, 25)[1] == pytest.approx(1e3 * 1.875 * 4e7 / 25e9)

@@ -9,7 +9,6 @@ from experiments.ablations import AblatedDTN, AblatedPVT, AblatedViT, BandedDTN
 from experiments.ablations.vit import PLACEMENTS
 from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn
-from tokennorm.backbones import PVT
 from tokennorm.norms import DTN, LayerNorm
 
 PVT_ARCH = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(2, 4), mlp_ratios=(2, 2), sr_ratios=(2, 1))
@@ -109,17 +108,6 @@ def test_each_placement_is_its_formula(of_attention, of_mlp):
     assert_near('tokens', block(x), expected)
 
 
-def test_placements_use_the_token_norm_with_gradients():
-    model = vit(norm_placement='pre+post', token_norm_cfg=dict(type='DTN'), l_dtn=1)
-    kinds = [
-        type(norm).__name__ for block in model.blocks for norm in block.children() if 'Norm' in type(norm).__name__
-    ]
-    assert kinds == ['LayerNorm'] * 4
-    assert sum(type(module).__name__ == 'DTN' for module in model.modules()) == 4
-    sum(out.square().sum() for out in model(torch.randn(1, 3, 32, 40))).backward()
-    assert all(p.grad is not None for p in model.parameters())
-
-
 def test_eq_6_positions_are_in_the_first_l_dtn_blocks():
     model = vit(rel_pos='eq6', l_dtn=1, out_type='cls_token')
     positions = {name: p for name, p in model.named_parameters() if name.endswith('attn.position')}
@@ -178,23 +166,3 @@ def test_attention_of_pvt_with_eq_6_equals_its_transcription(stage, sr_ratio, he
                         values.append(v[ky, kx, head])
                 mixed[y, x_, head] = torch.stack(logits).softmax(0) @ torch.stack(values)
     assert_near('tokens', attn(x), attn.proj(mixed.flatten(-2))[None], dtype=torch.float64)
-
-
-def test_eq_6_is_in_the_first_token_norm_stages_of_pvt():
-    model = pvt(rel_pos='eq6', token_norm_stages=1, out_type='cls_token')
-    positions = {name: p.tolist() for name, p in model.named_parameters() if name.endswith('attn.position')}
-    assert positions == {'stages.0.blocks.0.attn.position': [[-1, 0, 0]] * 2}
-    four = pvt(rel_pos='eq6').stages[1].blocks[0].attn.position
-    assert four.tolist() == [[-1, x, y] for x in (-1, 1) for y in (-1, 1)]
-    (out,) = model(torch.randn(2, 3, 64, 40))
-    out.square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_pvt_without_eq_6_is_pvt():
-    torch.manual_seed(0)
-    one = pvt()
-    torch.manual_seed(0)
-    other = PVT(arch=PVT_ARCH, pretrain_img_size=32, drop_path_rate=0.0)
-    x = torch.randn(1, 3, 64, 40)
-    assert all(torch.equal(a, b) for a, b in zip(one(x), other(x), strict=True))

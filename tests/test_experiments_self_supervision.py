@@ -1,6 +1,5 @@
 """DINO: loss, teacher and grids of one step, evaluation of features, and weights for a detector."""
 
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -8,15 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine import Config
 from mmengine.logging import MessageHub
-from mmengine.registry import PARAM_SCHEDULERS
 from PIL import Image
 
 import tokennorm
 from experiments.self_supervision.dino import DINO, by_size
 from experiments.self_supervision.evaluation import knn_accuracy, linear_accuracy
-from experiments.self_supervision.images import MEAN, STD, Crops
 from tests.helpers.compare import assert_near
 from tokennorm.backbones import ViT
 
@@ -105,17 +101,6 @@ def test_teacher_is_the_moving_average_of_the_student(at_iteration):
     assert {name.split('.')[0] for name in learned} == {'student_backbone', 'student_head'}
 
 
-def test_last_layer_is_frozen_in_the_first_epoch(at_iteration):
-    model = dino(freeze_last_layer=1)
-    shake(model)
-    for epoch in (0, 1):
-        at_iteration['epoch'] = epoch
-        model.zero_grad()
-        model(views(), mode='loss')['loss'].backward()
-        assert bool(model.student_head.last_layer.weight_v.grad.any()) == (epoch == 1)
-        assert model.student_head.layers[0].weight.grad.any()
-
-
 def test_a_detector_takes_the_weights_of_the_teacher(tmp_path):
     model = dino()
     shake(model)
@@ -130,16 +115,6 @@ def test_a_detector_takes_the_weights_of_the_teacher(tmp_path):
     assert torch.equal(detector.patch_embed.proj.weight, model.backbone.patch_embed.proj.weight)
 
 
-def test_documented_detector_has_the_pretraining_norms():
-    page = (ROOT / 'docs' / 'research' / 'self_supervision.md').read_text()
-    (snippet,) = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
-    exec(snippet, values := {})
-    cfg = Config.fromfile(PROJECT / 'configs' / 'dino_vit-small_8xb64_in1k.py')
-    cfg.merge_from_dict({'model.backbone.token_norm_cfg.type': 'DTN', 'model.backbone.l_dtn': 10})
-    for key in ('type', 'arch', 'token_norm_cfg', 'l_dtn'):
-        assert cfg.model.backbone[key] == values['model']['backbone'][key]
-
-
 def test_accuracies_of_features_in_clusters():
     """Directions of three classes, of different lengths: cosine similarity separates them, and so does a line."""
     labels = torch.arange(30) % 3
@@ -149,40 +124,6 @@ def test_accuracies_of_features_in_clusters():
     wrong = (labels + (torch.arange(30) < 12)) % 3
     assert knn_accuracy(features, labels, features.clone(), wrong, k=5) == pytest.approx(18 / 30)
     assert linear_accuracy(features, labels, features.clone(), wrong) == pytest.approx(18 / 30)
-
-
-def test_nearer_neighbors_weigh_more():
-    """One neighbor of class 0 at the query, two of class 1 far from it: exp(1 / 0.07) exceeds 2 exp(0.6 / 0.07)."""
-    bank = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.6, -0.8]])
-    query = torch.tensor([[2.0, 0.0]])
-    assert knn_accuracy(bank, torch.tensor([0, 1, 1]), query, torch.tensor([0]), k=3) == 1
-    assert knn_accuracy(bank, torch.tensor([0, 1, 1]), query, torch.tensor([0]), k=3, temperature=10.0) == 0
-
-
-def test_crops(tmp_path):
-    for label, color in (('a', (255, 0, 0)), ('b', (0, 255, 0))):
-        (tmp_path / 'val' / label).mkdir(parents=True)
-        Image.new('RGB', (20, 24), color).save(tmp_path / 'val' / label / '0.png')
-    sizes = dict(global_crop_size=16, local_crop_size=8, n_local_views=3)
-    sample = Crops(str(tmp_path), 'val', crops=sizes)[1]
-    assert [tuple(view.shape) for view in sample['inputs']] == [(3, 16, 16)] * 2 + [(3, 8, 8)] * 3
-    assert sample['labels'] == 1
-    whole = Crops(str(tmp_path), 'val', size=16)
-    assert whole.metainfo == dict(classes=('a', 'b'))
-    green = (torch.tensor([0.0, 1.0, 0.0]) - torch.tensor(MEAN)) / torch.tensor(STD)
-    assert_near('pixels', whole[1]['inputs'], green[:, None, None].expand(3, 16, 16))
-
-
-def test_weight_decay_grows_tenfold_where_it_is_not_zero():
-    cfg = Config.fromfile(PROJECT / 'configs' / 'dino_vit-small_8xb64_in1k.py')
-    groups = [dict(params=[torch.zeros(1, requires_grad=True)], weight_decay=decay) for decay in (0.04, 0.0)]
-    optimizer = torch.optim.AdamW(groups)
-    growth = cfg.param_scheduler[-1] | dict(convert_to_iter_based=False)
-    scheduler = PARAM_SCHEDULERS.build(growth, default_args=dict(optimizer=optimizer))
-    for _ in range(100):
-        optimizer.step()
-        scheduler.step()
-    assert [group['weight_decay'] for group in optimizer.param_groups] == pytest.approx([0.4, 0.0], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from experiments.study.plan import Run, load_study
-from tokennorm.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'real')}
@@ -45,22 +42,6 @@ def test_arms_set_norm_stem_and_lambda_learning_rate():
     assert study.run_config(Run('vit_p16_blocks', 'l_dtn 2', 0)).model.backbone.l_dtn == 2
 
 
-@pytest.mark.parametrize('name', STUDIES)
-def test_the_backbones_have_the_norm_and_stem_of_each_arm(name):
-    study = STUDIES[name]
-    for run in {(study.stages[run.stage].config, run.arm): run for run in study.runs()}.values():
-        cfg = study.run_config(run).model.backbone
-        with torch.device('meta'):
-            modules = list(MODELS.build(cfg).modules())
-        kinds = {type(module).__name__ for module in modules}
-        fields = study.arms[run.arm]
-        has_dtn = fields['token_norm_cfg']['type'] == 'DTN' and fields.get('l_dtn') != 0
-        assert ('DTN' in kinds, fields['stem_cfg']['type'] in kinds) == (has_dtn, True)
-        patch_norms = [getattr(module, 'patch_norm', None) for module in modules]
-        eps = {norm.eps for norm in patch_norms if isinstance(norm, nn.LayerNorm)}
-        assert eps <= ({1.0} if 'eps 1' in run.arm else {1e-6})
-
-
 def test_detector_runs_use_their_own_pretraining():
     study = STUDIES['cpu']
     runs = list(study.runs())
@@ -72,18 +53,3 @@ def test_detector_runs_use_their_own_pretraining():
     assert cfg.model.backbone.init_cfg.checkpoint == 'work_dirs/study-cpu/pretrain/dtn-dpn/seed2/weights.pth'
     assert cfg.randomness == dict(seed=2)
     assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
-
-
-def test_stage_arms_share_the_initial_weights_of_one_arm():
-    study = STUDIES['real']
-    assert {run.arm for run in study.runs() if run.stage == 'bccd'} == {
-        'LN',
-        'DTN from LN',
-        'DTN from LN, lambda 10x',
-        'DTN from LN, lambda 50x',
-        'DTN from LN, lambda 0.9',
-        'DTN from LN, lambda 0.5',
-    }
-    for arm in ('LN', 'DTN from LN'):
-        assert study.before(Run('bccd', arm, 2)) == Run('pvt_mini', 'LN', 2)
-    assert study.folder(Run('pvt_mini', 'LN+DPN eps 1', 0)).parts[-3:] == ('pvt_mini', 'ln-dpn-eps-1', 'seed0')

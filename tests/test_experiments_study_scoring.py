@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -10,10 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from experiments.study.intervals import holm, two_way_interval
-from experiments.study.plan import Run
 from experiments.study.scoring import pack, resampled_ap, resampled_values, resamples, unpack
-from experiments.study.training import fingerprint, has_config
-from tests.study_case import make_study
 
 
 def coco(images, boxes):
@@ -92,14 +88,3 @@ def test_images_that_both_arms_share_do_not_widen_the_interval():
 def test_holm():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
-
-
-def test_fingerprints_know_no_modules(tmp_path):
-    cfg = make_study(tmp_path).run_config(Run('pretrain', 'LN', 0))
-    other = deepcopy(cfg)
-    other.custom_imports = dict(imports=['a.module'])
-    assert fingerprint(other) == fingerprint(cfg)
-    with_module = fingerprint(other, drop=('work_dir',))
-    assert with_module != fingerprint(cfg)
-    assert has_config(dict(fingerprint=with_module), other)
-    assert not has_config(dict(fingerprint=with_module), cfg)

@@ -1,10 +1,7 @@
 """The configs of configs/segmentation: a training step with LayerNorm and DTN, and a short run with its evaluation."""
 
-import json
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
 from mmengine import Config, DefaultScope
@@ -12,7 +9,6 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 from mmengine.structures import PixelData
 
-from tests.helpers.commands import tool
 from tokennorm.norms import DTN
 
 CONFIGS = sorted((Path(__file__).resolve().parents[1] / 'configs' / 'segmentation').glob('*.py'))
@@ -45,38 +41,3 @@ def test_a_training_step(path, kind):
     assert 3 < losses['decode.loss_ce'] < 8  # ln 150 is 5.0
     after = dict(model.backbone.named_parameters())
     assert [name for name, p in before.items() if torch.equal(p, after[name])] == []
-
-
-def test_a_short_run(tmp_path):
-    rng = np.random.default_rng(0)
-    for folder, suffix in (('images', 'jpg'), ('annotations', 'png')):
-        for split in ('training', 'validation'):
-            path = tmp_path / 'data' / folder / split
-            path.mkdir(parents=True)
-            for i in range(2):
-                pixels = rng.integers(0, 151, (64, 64, 3) if suffix == 'jpg' else (64, 64), np.uint8)
-                cv2.imwrite(str(path / f'{i}.{suffix}'), pixels)
-    options = {f'{split}_dataloader.dataset.data_root': tmp_path / 'data' for split in ('train', 'val', 'test')}
-    options |= {f'{split}_dataloader.num_workers': 0 for split in ('train', 'val', 'test')}
-    options |= {f'{split}_dataloader.persistent_workers': False for split in ('train', 'val', 'test')}
-    options |= {
-        'train_dataloader.batch_size': 2,
-        'train_cfg.max_iters': 2,
-        'train_cfg.val_interval': 2,
-        'default_hooks.logger.interval': 1,
-        'default_hooks.checkpoint.interval': 2,
-        'train_dataloader.dataset.pipeline.2.scale': '(64,64)',
-        'train_dataloader.dataset.pipeline.3.crop_size': '(64,64)',
-        'test_dataloader.dataset.pipeline.1.scale': '(64,64)',
-        'val_dataloader.dataset.pipeline.1.scale': '(64,64)',
-        'model.data_preprocessor.size': '(64,64)',
-        'model.backbone.init_cfg': 'None',
-        'model.backbone.token_norm_cfg.type': 'DTN',
-    }
-    words = [f'{key}={value}' for key, value in options.items()]
-    tool('train')([str(CONFIGS[0]), '--work-dir', str(tmp_path / 'work'), '--cfg-options', *words])
-    entries = [json.loads(line) for path in tmp_path.glob('work/*/vis_data/scalars.json') for line in path.open()]
-    assert [entry['iter'] for entry in entries if 'loss' in entry] == [1, 2]
-    (metrics,) = (entry for entry in entries if 'mIoU' in entry)
-    assert 0 <= metrics['mIoU'] <= 100
-    assert torch.load(tmp_path / 'work' / 'iter_2.pth', weights_only=False)['meta']['iter'] == 2
