@@ -101,14 +101,3 @@ def test_every_resize_follows_the_image_size():
 @pytest.mark.parametrize(('median', 'size'), [(256, 512), (60, 128), (400, None), (480, None), (2000, None)])
 def test_small_images_are_enlarged_twofold_at_most(median, size):
     assert fitting_size(config(), median) == size
-
-
-def test_anchor_sizes_are_scale_times_stride():
-    generator = dict(
-        type='AnchorGenerator', octave_base_scale=3, scales_per_octave=2, ratios=[0.5, 1.0], strides=[8, 16]
-    )
-    sizes = anchor_fit(config(generator), content([8])).anchors
-    assert {stride: sorted(set(np.round(found, 3))) for stride, found in sizes.items()} == {
-        8: [24.0, 33.941],
-        16: [48.0, 67.882],
-    }

@@ -68,23 +68,3 @@ def test_without_classes_they_are_those_of_coco(folder):
     cfg['model']['bbox_head']['num_classes'] = 2
     with pytest.raises(ValueError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
         check_config_data(cfg, ('train',))
-
-
-def test_classes_may_be_in_a_file(folder):
-    (folder / 'classes.txt').write_text('cat\ndog\n')
-    check_config_data(config(folder, classes=str(folder / 'classes.txt')), ('train',))
-    with pytest.raises(ValueError, match=r"metainfo.classes='cat' is neither a file nor .*, such as \('cat',\)"):
-        check_config_data(config(folder, classes='cat', num_classes=1), ('train',))
-
-
-def test_heads_that_count_something_else(folder):
-    """Proposals are of one class; a panoptic dataset's detector counts things."""
-    cfg = config(folder)
-    cfg['model']['rpn_head'] = dict(type='FCOSHead', num_classes=1)
-    check_config_data(cfg, ('train',))
-    dataset = cfg['train_dataloader']['dataset']
-    dataset |= dict(type='CocoPanopticDataset', metainfo=dict(classes=('cat', 'dog'), thing_classes=('cat',)))
-    with pytest.raises(ValueError, match=r'bbox_head.num_classes=2, .* has 1'):
-        check_config_data(cfg, ('train',))
-    cfg['model'] = dict(bbox_head=dict(num_classes=1))
-    check_config_data(cfg, ('train',))

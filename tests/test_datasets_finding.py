@@ -164,7 +164,6 @@ YAMLS = {
     'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
     'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
     'names': (dict(names='disk'), "data.yaml: names='disk' must be a list, or a mapping whose keys count from 0"),
-    'keys of names': (dict(names={1: 'a', 2: 'b'}), 'must be a list, or a mapping whose keys count from 0'),
 }
 
 
@@ -178,7 +177,6 @@ def test_faults_of_data_yaml_are_named(coco, tmp_path, fault):
 LINES = {
     'outside': ('0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
     'class': ('4 0.5 0.5 0.1 0.1', 'class 4 is not one of the 4 of data.yaml'),
-    'text': ('disk 0.5 0.5 0.1 0.1', 'is not a list of numbers'),
     'four': ('0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
 }
 
@@ -216,11 +214,6 @@ VOCS = {
         '<annotation><object><name>star</name><bndbox><xmin>a</xmin></bndbox></object></annotation>',
         "bndbox.xmin='a' is not a number",
     ),
-    'turned': (
-        '<annotation><object><name>star</name><bndbox><xmin>9</xmin><ymin>1</ymin><xmax>3</xmax><ymax>9</ymax></bndbox>'
-        '</object></annotation>',
-        'a bndbox ends before it begins: 9, 1, 3, 9',
-    ),
     'other size': (
         '<annotation><size><width>10</width><height>64</height></size></annotation>',
         r'size is 10x64, but .*\.jpg is 64x64',
@@ -235,18 +228,4 @@ def test_faults_of_voc_files_are_named(coco, tmp_path, fault):
     path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
     path.write_text(text)
     with pytest.raises(ValueError, match=f'{path.name}.*{message}'):
-        find_splits(root)
-
-
-def test_undecodable_images_and_unwritable_cache_are_named(coco, tmp_path, monkeypatch):
-    root = write_yolo(coco, tmp_path / 'yolo')
-    (tmp_path / 'file').touch()
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))
-    with pytest.raises(
-        OSError, match=r'YOLO\) is converted .*file/datasets/.* cannot be written .*Set TOKENNORM_CACHE'
-    ):
-        find_splits(root)
-    image = sorted((root / 'images' / 'train').iterdir())[0]
-    image.write_bytes(b'')
-    with pytest.raises(ValueError, match=rf'train: image files .*: 1: {re.escape(str(image))} that cannot be decoded'):
         find_splits(root)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from tests.helpers.commands import tool
 from tokennorm.datasets import CLASSES, METAINFO, make_shapes_dataset
 from tokennorm.datasets.synthetic import shapes as synthetic
 
@@ -58,33 +57,11 @@ def test_same_seed_same_bytes(dataset, tmp_path):
     assert contents(tmp_path) == {name: content for name, content in contents(dataset).items() if 'val' in name}
 
 
-def test_images_depend_on_seed_split_and_index_only(dataset, tmp_path):
-    longer = contents(make_shapes_dataset(tmp_path / 'longer', **dict(SMALL, num_train=2, num_val=14)))
-    assert longer['images/val/000012.jpg'] == contents(dataset)['images/val/000012.jpg']
-    settings = [synthetic.Settings(**dict(SMALL, seed=seed)) for seed in (3, 4)]
-    pictures = [
-        synthetic.make_image(s, split, index)[0].astype(float)
-        for s in settings
-        for split in ('train', 'val')
-        for index in (0, 1)
-    ]
-    for i, first in enumerate(pictures):
-        for second in pictures[:i]:
-            assert abs(first - second).mean() > 8  # of 255
-
-
 def test_bbox_and_area_are_those_of_the_mask(dataset):
     for _, annotation, mask in objects(dataset):
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
         assert annotation['bbox'] == [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
         assert annotation['area'] == mask.sum() >= synthetic.MIN_VISIBLE_PIXELS
-
-
-def test_masks_of_an_image_are_disjoint(dataset):
-    covered = {}
-    for _, annotation, mask in objects(dataset):
-        covered[annotation['image_id']] = covered.get(annotation['image_id'], 0) + mask.astype(int)
-    assert max(cover.max() for cover in covered.values()) == 1
 
 
 def test_every_planned_object_is_visible_enough():
@@ -124,13 +101,3 @@ def test_present_dataset_is_kept_and_other_settings_are_refused(dataset, capsys)
         make_shapes_dataset(dataset, **dict(SMALL, seed=4))
     assert contents(dataset) == before
     assert {path: path.stat().st_mtime_ns for path in dataset.rglob('*')} == times
-
-
-def test_errors_of_the_tool_are_one_line(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr('signal.signal', lambda *_: None)  # the tool handles SIGTERM until its process ends
-    make_dataset = tool('make_dataset')
-    (tmp_path / 'file').write_text('no folder')
-    with pytest.raises(SystemExit, match=r'^error: '):
-        make_dataset([str(tmp_path / 'file' / 'shapes')])
-    with pytest.raises(SystemExit, match=r'^error: .*not a dataset of these settings'):
-        make_dataset([str(dataset), '--image-size', '96', '--seed', '4'])

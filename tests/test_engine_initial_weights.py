@@ -1,7 +1,5 @@
 """No training begins from missing weights, or silently from random ones."""
 
-import logging
-
 import pytest
 import torch
 from mmengine import Config
@@ -41,14 +39,3 @@ def test_a_work_dir_is_named_like_its_checkpoints(tmp_path, monkeypatch):
     cfg.model.backbone.init_cfg = [dict(type='Pretrained', checkpoint=str(folder))]
     with pytest.raises(ValueError, match=r'init_cfg=.* must be dict'):
         check_initial_weights(cfg)
-
-
-def test_a_random_start_is_said(caplog, monkeypatch):
-    said = []
-    monkeypatch.setattr('tokennorm.engine.initial_weights.print_log', lambda text, level: said.append((text, level)))
-    cfg = Config.fromfile(CONFIG)
-    cfg.model.backbone.init_cfg = None
-    check_initial_weights(cfg)
-    ((text, level),) = said
-    assert 'initialized at random' in text
-    assert level == logging.WARNING

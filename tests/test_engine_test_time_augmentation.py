@@ -19,15 +19,6 @@ def test_views_of_the_config():
     assert (merge.type, merge.tta_cfg.max_per_img, cfg.tta_model.tta_cfg.max_per_img) == ('DetTTAModel', 300, 100)
 
 
-def test_models_of_ones_own_may_have_no_limit():
-    cfg = Config.fromfile(config('retinanet_pvt-t_fpn_1x_coco'))
-    cfg.model.test_cfg.max_per_img = 300
-    del cfg.tta_model.tta_cfg['max_per_img']
-    assert use_tta(cfg)[0].tta_cfg == dict(cfg.tta_model.tta_cfg, max_per_img=300)
-    cfg.tta_model = dict(type='Mine')
-    assert use_tta(cfg)[0] == dict(type='Mine')
-
-
 def test_mirror_images_without_views_in_the_config():
     cfg = Config.fromfile(config('retinanet_pvt-mini_fpn'))
     plain = cfg.test_dataloader.dataset.pipeline
@@ -37,11 +28,6 @@ def test_mirror_images_without_views_in_the_config():
     assert first == plain[:-1]
     assert [[step.get('prob') for step in steps] for steps in views.transforms] == [[0.0, 1.0], [None]]
     assert (merge.tta_cfg.max_per_img, merge.tta_cfg.nms.iou_threshold) == (cfg.model.test_cfg.max_per_img, 0.5)
-
-
-def test_classifiers_are_refused():
-    with pytest.raises(UserError, match='--tta is for detectors'):
-        use_tta(Config(dict(model=dict(type='ImageClassifier'))))
 
 
 def test_masks_are_refused():

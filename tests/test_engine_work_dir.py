@@ -6,10 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from mmengine.config import Config
-from yapf.yapflib import yapf_api
 
-from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.work_dir import LOCK, locked_work_dir
 from tokennorm.messages import UserError
 
@@ -46,17 +43,3 @@ def test_second_training_names_the_process_of_the_first(holder, tmp_path, monkey
     for _ in range(2):
         with locked_work_dir(tmp_path):
             assert f'process {os.getpid()} on ' in (tmp_path / LOCK).read_text()
-
-
-def test_text_of_a_config_is_formatted_once(monkeypatch):
-    calls = []
-    original = yapf_api.FormatCode
-    monkeypatch.setattr(yapf_api, 'FormatCode', lambda text, **kwargs: calls.append(text) or original(text, **kwargs))
-    format_configs_once()
-    cfg = Config(dict(model=dict(type='A', depths=[1, 2])))
-    assert cfg.pretty_text == cfg.pretty_text
-    assert len(calls) == 1
-    cfg.model.depths = [3]
-    assert 'depths=[' in cfg.pretty_text
-    assert '3' in cfg.pretty_text
-    assert len(calls) == 2
