@@ -3,20 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-
-from tokennorm import argument_checks
-from tokennorm.argument_checks import check_training
-
 CONFIG = 'retinanet_pvt-mini-dtn_fpn_bccd'
-
-
-def test_missing_logger_package_is_named_with_its_pip_command(monkeypatch):
-    monkeypatch.setattr(argument_checks, 'find_spec', lambda name: None)
-    with pytest.raises(ImportError, match=r'--log wandb: the package is not installed; run `pip install wandb`'):
-        check_training(CONFIG, log=['wandb'])
-    monkeypatch.setattr(argument_checks, 'find_spec', lambda name: name)
-    check_training(CONFIG, log=['wandb', 'clearml'])
 
 
 def test_the_commands_find_mistakes_before_they_import_torch():

@@ -176,14 +176,6 @@ def test_dual_patch_norm_ignores_norm_cfg(cls):
 
 
 @of_every_backbone
-def test_fractional_mlp_ratios(cls):
-    ratios, widths = (1.5, [36] * 4) if cls is ViT else ([2.0, 3.5, 1.3], [16, 16, 56, 56, 31])
-    model = build(cls, arch=BACKBONES[cls]['arch'] | dict(mlp_ratios=ratios))
-    assert [block.mlp.fc1.out_features for block in blocks(model)] == widths
-    assert [block.mlp.fc2.in_features for block in blocks(model)] == widths
-
-
-@of_every_backbone
 def test_drop_path_grows_with_depth(cls):
     rates = [block.drop_path.rate for block in blocks(build(cls, drop_path_rate=0.4))]
     assert rates == pytest.approx(torch.linspace(0, 0.4, len(rates)).tolist())
@@ -259,21 +251,3 @@ def test_equals_the_published_backbone(cls, name, convert, argument, published_c
     for size in (0, 1):
         for stage, actual in enumerate(model(case[f'x{size}'])):
             assert_near(f'stage {stage} at size {size}', actual, case[f'y{size}_{stage}'])
-
-
-DTN_CFG = dict(type='DTN')
-
-
-@pytest.mark.parametrize(
-    ('cls', 'kwargs', 'message'),
-    [
-        (PVT, dict(out_type='cls_token', token_norm_cfg=DTN_CFG, token_norm_stages=3), 'class token'),
-        (ViT, dict(rel_pos=4, out_type='cls_token'), r"rel_pos=\(4, 4\) must .* None for out_type='cls_token'"),
-        (ViT, dict(l_dtn=4, out_type='cls_token'), 'l_dtn=4 below the depth'),
-        (ViT, dict(token_norm_cfg=DTN_CFG, out_type='cls_token'), 'l_dtn=4 below the depth'),
-    ],
-)
-def test_arguments_that_contradict_each_other(cls, kwargs, message):
-    """`test_bad_arguments.py` has all arguments of all backbones."""
-    with pytest.raises(ValueError, match=message):
-        build(cls, **kwargs)

@@ -5,15 +5,8 @@ import struct
 
 import pytest
 import torch
-from mmengine.runner import checkpoint as loaders
-from mmengine.runner.checkpoint import CheckpointLoader
 
-from tests.helpers.checkpoints import assert_same_weights, pretrained
-from tests.helpers.http import serve
-from tests.helpers.pvt import small_pvt
-from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict, trained_classes
-from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes
 
 META = dict(dataset_meta=dict(classes=('cat', 'dög'), palette=[(1, 2, 3)]), cfg='model = 1\n', epoch=3, seed=None)
@@ -65,32 +58,6 @@ def test_a_file_of_another_program_is_read_without_its_metadata(tmp_path):
     assert trained_classes(tmp_path / 'b.safetensors') is None
 
 
-def test_init_cfg_and_mmengine_read_it(tmp_path, monkeypatch):
-    source = randomize(small_pvt(token_norm_cfg=dict(type='DTN')))
-    state_dict = {f'backbone.{key}': value for key, value in source.state_dict().items()}
-    path = tmp_path / 'detector.safetensors'
-    path.write_bytes(to_bytes(dict(state_dict=state_dict, meta=META), '.safetensors'))
-    assert_same_weights(pretrained(path, token_norm_cfg=dict(type='DTN')), source)
-    for name in ('_safe_torch_load', 'load_url'):
-        monkeypatch.setattr(loaders, name, getattr(loaders, name))
-    keep_mmengine_from_unpickling()
-    content = CheckpointLoader.load_checkpoint(str(path), 'cpu')
-    key = next(iter(state_dict))
-    assert torch.equal(content['state_dict'][key], state_dict[key])
-
-
-def test_a_url_of_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
-    (tmp_path / 'b').mkdir()
-    for name, value in (('a.safetensors', 1.0), ('b/a.safetensors', 2.0)):
-        (tmp_path / name).write_bytes(to_bytes(dict(state_dict={'weight': torch.full((2,), value)}), '.safetensors'))
-    with serve(tmp_path) as url:
-        assert torch.equal(read_state_dict(f'{url}/a.safetensors?download=true')['weight'], torch.ones(2))
-        assert read_state_dict(f'{url}/b/a.safetensors')['weight'].tolist() == [2, 2], 'not the file of the same name'
-        with pytest.raises(ConnectionError, match=r'none.safetensors could not be fetched'):
-            read_state_dict(f'{url}/none.safetensors')
-
-
 DAMAGED = {
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
     'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
@@ -105,8 +72,3 @@ def test_damaged_files_are_named(tmp_path, case):
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}'):
         read_state_dict(path)
-
-
-def test_metadata_that_is_not_plain_is_refused():
-    with pytest.raises(CheckpointError, match=r'metadata is not plain data: .*Tensor'):
-        to_bytes(dict(state_dict={}, meta=dict(epoch=torch.ones(1))), '.safetensors')

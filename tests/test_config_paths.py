@@ -1,9 +1,5 @@
 """Configs are found by path, by name and in other packages, and a misspelled name gets the nearest one."""
 
-import configparser
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import mmdet
@@ -12,7 +8,6 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 
 import tokennorm
-from tests.helpers.cases import slow
 from tokennorm.config_paths import CONFIGS, config_files
 
 PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
@@ -22,12 +17,9 @@ PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
     'name',
     [
         PVT,
-        f'{PVT}.py',
         f'configs/{PVT}.py',
-        'retinanet_pvt-t_fpn_1x_coco',
         'retinanet_pvt-t_fpn_1x_coco.py',
         f'tokennorm::{PVT}.py',
-        f'tokennorm::{PVT}',
         'tokennorm::retinanet_pvt-t_fpn_1x_coco',
         CONFIGS / f'{PVT}.py',
     ],
@@ -73,26 +65,3 @@ def test_configs_of_the_package_are_bases(tmp_path):
     assert by_scope.model.backbone.type == by_path.model.backbone.type == 'tokennorm.PVT'
     assert by_scope.work_dir == 'x'
     assert get_config(f'tokennorm::{PVT}.py').model == by_path.model
-
-
-@pytest.mark.parametrize('order', [slow('import torch, mmengine.config'), 'import mmengine.config, torch'])
-def test_bases_without_an_import_of_the_package(order, tmp_path):
-    """The entry point of the installed package, which is here a folder with its metadata."""
-    setup = configparser.ConfigParser()
-    setup.read(CONFIGS.parent / 'setup.cfg')
-    installed = tmp_path / 'site' / 'tokennorm-0.dist-info'
-    installed.mkdir(parents=True)
-    (installed / 'METADATA').write_text('Metadata-Version: 2.1\nName: tokennorm\nVersion: 0\n')
-    (installed / 'entry_points.txt').write_text(
-        f'[torch.backends]\n{setup["options.entry_points"]["torch.backends"].strip()}\n'
-    )
-    (tmp_path / 'mine.py').write_text(f"_base_ = 'tokennorm::{PVT}.py'\n")
-    code = f"{order}\nprint(mmengine.config.Config.fromfile('mine.py').model.backbone.type)"
-    done = subprocess.run(
-        [sys.executable, '-c', code],
-        cwd=tmp_path,
-        env=os.environ | dict(PYTHONPATH=f'{installed.parent}{os.pathsep}{Path(tokennorm.__file__).parents[1]}'),
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == 'tokennorm.PVT\n', done.stderr

@@ -13,7 +13,6 @@ from tests.helpers.configs import ROOT, build_model, resolve
 from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
 from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
-EXPERIMENTS = ROOT.parent / 'projects' / 'experiments'
 TESTED_ELSEWHERE = ('segmentation', 'timm')
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path.parent.name != 'trial']
@@ -127,12 +126,6 @@ def test_each_pvt_config_states_its_heads(path):
     assert heads == ((4, 4, 5, 8) if of_pvt_with_dtn(path) else (1, 2, 5, 8))
     if '-dtn' in path.name:
         assert str(heads) in ast.get_docstring(ast.parse(path.read_text()))
-
-
-@pytest.mark.parametrize('base', sorted(ROOT.glob('_base_/*/*.py')), ids=name_of)
-def test_what_is_common_is_used(base):
-    configs = [*ROOT.rglob('*.py'), *EXPERIMENTS.rglob('*.py')]
-    assert any(re.search(rf"'[./\w]*{re.escape(base.name)}'", path.read_text()) for path in configs if path != base)
 
 
 def pretraining_of(path):

@@ -7,7 +7,6 @@ import pytest
 from tokennorm.cli.predict import parse_args as predict_args
 from tokennorm.detector_files import config_of, detector_files
 from tokennorm.messages import UserError
-from tokennorm.published import PUBLISHED
 
 CONFIG = 'retinanet_pvt-mini_fpn_shapes'
 
@@ -28,12 +27,6 @@ def test_work_directory_has_config_and_checkpoint(work_dir):
     one = str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth')
     assert detector_files(work_dir, one) == (str(work_dir / 'new.py'), one)
     assert detector_files(CONFIG, work_dir) == (CONFIG, str(work_dir))
-
-
-def test_published_detector_by_name():
-    config, checkpoint = detector_files('retinanet_pvt-t')
-    assert config == 'retinanet_pvt-t_fpn_1x_coco'
-    assert checkpoint == PUBLISHED['retinanet_pvt-t'].url
 
 
 def test_config_needs_a_checkpoint(tmp_path):

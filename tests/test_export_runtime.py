@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.full_disk import files_of_at_most
-from tests.helpers.cases import slow
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.runtime import Detector, ModelFileError
@@ -134,14 +132,6 @@ def test_bad_paths_end_with_one_line(model_file, images, tmp_path):
     for path, message in cases.items():
         with pytest.raises(SystemExit, match=message):
             main([str(model_file), path, *out])
-
-
-@pytest.mark.parametrize('size', [100, slow(2000), 6000])
-def test_a_full_disk_leaves_no_openvino_model(size, model_file, tmp_path):
-    content = model_file.read_bytes()
-    with files_of_at_most(size), pytest.raises(OSError, match=r'm\.xml could not be written'):
-        write_openvino(content, {}, tmp_path / 'm.xml')
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_openvino_model_has_the_metadata(model_file, tmp_path):

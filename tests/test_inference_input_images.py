@@ -49,40 +49,6 @@ def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
     ]
 
 
-class Camera:
-    """Three frames from webcam 1."""
-
-    def __init__(self, source):
-        self.left = 3 if source == 1 else 0
-
-    def isOpened(self):
-        return self.left > 0
-
-    def get(self, what):
-        return 0.0
-
-    def grab(self):
-        self.left -= 1
-        return self.left >= 0
-
-    def retrieve(self):
-        return True, gray(20 * self.left)
-
-    def release(self):
-        pass
-
-
-def test_a_webcam_is_read_until_it_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(cv2, 'VideoCapture', Camera)
-    source = open_sources(['1'], tmp_path / 'out')
-    assert (source.count, source.frame_rate) == (0, 25)
-    assert names_and_levels(source) == [('frame/000000', 2), ('frame/000001', 1), ('frame/000002', 0)]
-    with pytest.raises(ValueError, match='webcam 0 cannot be opened'):
-        open_sources(['0'], tmp_path / 'out')
-    with pytest.raises(ValueError, match='stream rtsp://camera/1 cannot be opened'):
-        open_sources(['rtsp://camera/1'], tmp_path / 'out')
-
-
 def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
     (tmp_path / 'notes.txt').write_text('text')
     cases = {

@@ -1,11 +1,9 @@
 """Objects that move through a video keep their ids."""
 
-import numpy as np
 import torch
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 
-from tokennorm.inference.prediction import CocoDetections
 from tokennorm.inference.tracking import UNTRACKED, Tracker
 
 
@@ -35,11 +33,3 @@ def test_two_objects_that_pass_each_other_keep_their_ids():
     sample = frame()
     tracker.update(sample)
     assert sample.pred_instances.track_ids.shape == (0,)
-
-
-def test_ids_are_in_the_json():
-    detections = CocoDetections(dict(classes=['a']))
-    sample = frame([0, 0, 5, 5], [5, 5, 9, 9])
-    sample.pred_instances.track_ids = torch.tensor([7, UNTRACKED])
-    detections.add('0', np.zeros((10, 10, 3)), sample)
-    assert [annotation['track_id'] for annotation in detections.annotations] == [7, UNTRACKED]

@@ -45,17 +45,6 @@ def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
             assert_near('deviation', left, s / (s**2 + eps) ** 0.5)
 
 
-def test_contradictory_options_are_named():
-    with pytest.raises(
-        ValueError, match=r'patch_size=\(4, 2\) must be one side, or \(height, width\) without kernel_size'
-    ):
-        DualPatchEmbed(3, 8, (4, 2), kernel_size=7)
-    with pytest.raises(ValueError, match="norms='both' must be one of 'dual', 'pre', 'post', 'post_pos_embed'"):
-        DualPatchEmbed(3, 8, 4, norms='both')
-    with pytest.raises(ValueError, match="norms='post' has no norm before the projection; remove patch_norm_cfg"):
-        DualPatchEmbed(3, 8, 4, norms='post', patch_norm_cfg=dict(type='LN', eps=1.0))
-
-
 def test_vit_normalizes_after_adding_position_embeddings():
     arch = dict(embed_dims=8, depths=1, num_heads=2, mlp_ratios=2)
     kwargs = dict(arch=arch, patch_size=4, pretrain_img_size=8, stem_cfg=dict(type='DualPatchEmbed'))

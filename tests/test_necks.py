@@ -4,15 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from mmdet.utils import register_all_modules
-from mmengine import DefaultScope
-from mmengine.config import ConfigDict
-from mmengine.hub import get_config
 from mmengine.registry import MODELS
 from torch import nn
 
 from tests.helpers.compare import assert_near
-from tests.helpers.vit import ARCH
 from tests.helpers.weights import randomize
 from tokennorm.necks import SimpleFeaturePyramid
 
@@ -85,20 +80,3 @@ def test_norms_are_those_of_norm_cfg():
     assert len(norms) == 9
     assert {module.eps for module in norms} == {1e-3}
     assert {out.shape[1] for out in neck((torch.randn(1, 16, 2, 2),))} == {256}
-
-
-def test_a_detector_trains_on_it():
-    """RetinaNet asks for strides 8 to 128."""
-    register_all_modules(init_default_scope=False)
-    model = get_config('mmdet::_base_/models/retinanet_r50_fpn.py').model
-    model.backbone = ConfigDict(type='tokennorm.ViT', arch=ARCH, token_norm_cfg=dict(type='DTN'))
-    model.neck = ConfigDict(
-        type='tokennorm.SimpleFeaturePyramid', in_channels=24, out_channels=16, start_level=1, num_outs=5
-    )
-    model.bbox_head.update(in_channels=16, feat_channels=16, stacked_convs=1)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        detector = MODELS.build(model)
-    scores, boxes = detector(torch.randn(2, 3, 96, 160), mode='tensor')
-    assert [tuple(score.shape[2:]) for score in scores] == [(12, 20), (6, 10), (3, 5), (2, 3), (1, 2)]
-    sum(out.square().mean() for out in (*scores, *boxes)).backward()
-    assert [n for n, p in detector.named_parameters() if p.grad is None] == []

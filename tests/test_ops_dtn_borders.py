@@ -1,7 +1,6 @@
 """DTN refuses what does not fit, in the kernel and in the eager form, and loads only a library that it compiled."""
 
 import os
-import shutil
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,7 +11,6 @@ from torch.testing import assert_close
 
 from tokennorm.norms import DTN
 from tokennorm.ops import dtn_cpu
-from tokennorm.ops.cache import cache_directory
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -228,19 +226,6 @@ def test_processes_that_start_together_compile_once(cache, monkeypatch):
     assert sorted(p.name for p in cache.iterdir()) == sorted(['lock', path.name, path.with_suffix('.sha256').name])
 
 
-def test_library_without_the_functions(cache, tmp_path):
-    compiler = shutil.which('c++')
-    if compiler is None:
-        pytest.skip('no compiler')
-    source = tmp_path / 'empty.cpp'
-    source.write_text('extern "C" int nothing() { return 0; }')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('CXX', compiler)
-        patch.setattr(dtn_cpu, 'SOURCE', source)
-        patch.setattr(dtn_cpu, 'HEADERS', [])
-        assert_eager('could not be loaded: .*dtn_forward')
-
-
 def test_library_name_depends_on_its_sources(cache, monkeypatch, tmp_path):
     before = dtn_cpu.build()
     assert dtn_cpu.build() == before
@@ -251,15 +236,3 @@ def test_library_name_depends_on_its_sources(cache, monkeypatch, tmp_path):
         with monkeypatch.context() as changed:
             changed.setattr(dtn_cpu, name, value)
             assert dtn_cpu.build() != before, name
-
-
-def test_cache_directory_from_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv('HOME', str(tmp_path))
-    monkeypatch.setenv('TOKENNORM_CACHE', '~/x')
-    assert cache_directory() == tmp_path / 'x'
-    monkeypatch.delenv('TOKENNORM_CACHE')
-    monkeypatch.setenv('XDG_CACHE_HOME', 'relative')
-    assert cache_directory() == tmp_path / '.cache' / 'tokennorm'
-    monkeypatch.setattr('pathlib.Path.home', lambda: pytest.fail('asked for the home directory'))
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
-    assert cache_directory() == tmp_path / 'xdg' / 'tokennorm'

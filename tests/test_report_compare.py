@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -70,23 +69,6 @@ def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
     assert (result.value, result.low, result.high) == (0, 0, 0)
     assert config_changes(run, run) == []
     assert 'layer norm (1)' in (tmp_path / 'a.html').read_text()
-
-
-def test_test_report_has_the_curves_of_its_work_dir(runs, tmp_path, monkeypatch):
-    folder = tmp_path / 'work'
-    shutil.copytree(runs[0], folder)
-    (folder / 'test').mkdir()
-    for path in folder.glob('report*'):
-        path.rename(folder / 'test' / path.name)
-    assert read_run(folder / 'test').scalars['coco/bbox_mAP'] == {1: 0.5}
-    monkeypatch.chdir(folder / 'test')
-    assert read_run('.').scalars['coco/bbox_mAP'] == {1: 0.5}
-
-
-def test_changes_of_the_config_are_its_diff(runs):
-    changed = [line for line in config_changes(*map(read_run, runs)) if line[0] in '+-']
-    assert len(changed) == 2
-    assert all('lr=' in line for line in changed)
 
 
 def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):

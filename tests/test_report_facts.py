@@ -1,26 +1,10 @@
 """Facts of a report: annotation files, versions, the unit of validation; and the choice of confusions."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 
-from tests.helpers.detections import make_truth
 from tokennorm.report.figures import pick_confusions
-from tokennorm.report.page import data_facts
-
-
-def test_data_facts(tmp_path):
-    truth = make_truth(num_images=4)
-    truth['annotations'][0]['iscrowd'] = 1
-    path = tmp_path / 'val.json'
-    path.write_text(json.dumps(truth))
-    facts = data_facts(path, truth)
-    assert (facts['images'], facts['objects'], facts['classes']) == (4, len(truth['annotations']) - 1, 3)
-    assert len(facts['fingerprint']) == 12
-    assert data_facts(path, truth) == facts
-    path.write_text(json.dumps(truth) + ' ')
-    assert data_facts(path, truth)['fingerprint'] != facts['fingerprint']
 
 
 def test_confusions_of_many_classes_are_summed():

@@ -82,15 +82,6 @@ def test_every_layer_is_logged_from_start_to_end(trained):
     assert curves['norms.0.mean.mean'][5] < 0.5, 'lambda was not trained'
 
 
-def test_a_resumed_run_continues_the_same_curves(trained, tmp_path):
-    for i, entries in enumerate(([(0, 0.5), (5, 0.4), (10, 0.3)], [(10, 0.2), (15, 0.1)])):
-        folder = tmp_path / str(i) / 'vis_data'
-        folder.mkdir(parents=True)
-        text = ''.join(json.dumps({'lambda/a.var.min': value, 'step': step}) + '\n' for step, value in entries)
-        (folder / 'scalars.json').write_text(text + '{"lambda/a.va')
-    assert read_ratio_curves(tmp_path) == {'a.var.min': {0: 0.5, 5: 0.4, 10: 0.2, 15: 0.1}}
-
-
 def test_lambda_hook_keeps_log_lines_and_report_curves(trained):
     work_dir, _ = trained
     (log,) = work_dir.glob('*/*.log')

@@ -2,7 +2,6 @@
 
 import json
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -69,17 +68,6 @@ def test_nothing_is_loaded_from_elsewhere(report):
     assert {f'#{name}' for name in identifiers} <= set(page.references)
 
 
-def test_figures_are_drawn(report):
-    folder, *_ = report
-    text = (folder / 'report.html').read_text()
-    figures = re.findall(r'<svg viewBox.*?</svg>', text, re.S)
-    for figure in figures:
-        ElementTree.fromstring(figure)
-    captions = re.findall(r'<figcaption>([^<]+?)\s*<', text)
-    for start in ('AP on', 'Training loss', 'Learning rate', 'Lambda', 'Precision against', 'AP50 that', 'Objects at'):
-        assert any(caption.startswith(start) for caption in captions), start
-
-
 def test_ap_is_from_0_to_100_in_figures(report):
     _, truth, source, _ = report
     evaluation = evaluate(truth, source.detections['bbox'])
@@ -88,15 +76,6 @@ def test_ap_is_from_0_to_100_in_figures(report):
         assert f'>{result.name} ({100 * result.ap50:.1f})<' in legend
     curve = run_figures({'coco/bbox_mAP': {1: 0.2, 2: 0.4}}, None)['AP on the validation set']
     assert '>40<' in curve
-
-
-def test_a_report_without_images_scalars_and_config(report, tmp_path):
-    _, _, source, _ = report
-    write_report(Source('plain', source.ann_file, source.detections, category_ids=[2, 9]), tmp_path / 'new' / 'a.html')
-    text = (tmp_path / 'new' / 'a.html').read_text()
-    assert 'Worst images' not in text
-    assert 'Training loss' not in text
-    assert '<td>dog</td>' not in text
 
 
 def test_nothing_detected_and_nothing_annotated(report, tmp_path):
@@ -120,9 +99,6 @@ def test_pictures_show_what_went_wrong(report):
         states = [shape.state for shape in (*picture.detections, *picture.objects)]
         assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [false, missed, right, right]
         assert picture.view == (0, 0, 400, 400)
-    assert [e.false + e.missed for e in evaluation.images] == sorted((e[0] + e[1] for e in counts), reverse=True) + [
-        e.false + e.missed for e in evaluation.images[3:]
-    ]
     error = evaluation.label_errors[0]
     picture = gallery.label_errors(1)[0]
     assert error['dt_category'] in CLASSES.values()

@@ -16,7 +16,6 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
-from tokennorm.export.model_card import model_card
 from tokennorm.report.scalars import read_scalars
 
 
@@ -71,17 +70,6 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, mo
         tool(name)(arguments)
     assert not (tmp_path / 'ran').exists()
     assert not list(tmp_path.glob('out*'))
-
-
-def test_resuming_gets_all_that_was_saved(trained):
-    """The same objects as unpickling makes: nothing that continues from them can differ."""
-    saved = torch.load(trained / 'epoch_1.pth', weights_only=False)
-    read = read_checkpoint(trained / 'epoch_1.pth')
-    histories = [content['message_hub'].pop('log_scalars') for content in (read, saved)]
-    assert_same('checkpoint', read, saved)
-    assert read['state_dict']._metadata == saved['state_dict']._metadata
-    assert len(histories[0]) > 3
-    assert_same('log_scalars', *({name: vars(one) for name, one in log.items()} for log in histories))
 
 
 def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path, capsys, monkeypatch):
@@ -210,11 +198,3 @@ def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path):
         assert part in text
     with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
         tool('publish')([str(trained), '--hf', str(folder)])
-
-
-def test_fields_of_a_card_cannot_break_it():
-    published = dict(state_dict=dict(weight=torch.ones(1)), meta={})
-    card = model_card('name', published, {}, 'my: "x"\n- y', 'a\n| b')
-    _, fields, text = card.split('---\n', 2)
-    assert yaml.safe_load(fields)['license'] == 'my: "x"\n- y'
-    assert '| Training data | a / b |' in text
