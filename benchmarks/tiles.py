@@ -24,7 +24,7 @@ from tokennorm.checkpoints import find_checkpoint
 from tokennorm.config_files import read_config, use_options
 from tokennorm.datasets.image_files import read_image
 from tokennorm.export.verify import average_precision
-from tokennorm.inference.prediction import CocoDetections, build_inferencer
+from tokennorm.inference.prediction import build_inferencer, category_ids_of, coco_annotations
 from tokennorm.inference.tiles import detect_in_tiles
 
 
@@ -72,11 +72,13 @@ def evaluate(
     truth: COCO, meta: dict[str, Any], images: list[np.ndarray], detect: Callable[[np.ndarray], DetDataSample]
 ) -> dict[str, str]:
     """Returns the AP of the boxes and, if there are any, of the masks."""
-    found = CocoDetections(meta)
-    for image in images:
-        found.add('', image, detect(image))
-    kinds = ['bbox'] + ['segm'] * any('segmentation' in annotation for annotation in found.annotations)
-    return {f'{kind} AP': f'{average_precision(truth, found.annotations, kind):.3f}' for kind in kinds}
+    found = [
+        one | dict(image_id=i)
+        for i, image in enumerate(images, 1)
+        for one in coco_annotations(detect(image), category_ids_of(meta))
+    ]
+    kinds = ['bbox'] + ['segm'] * any('segmentation' in one for one in found)
+    return {f'{kind} AP': f'{average_precision(truth, found, kind):.3f}' for kind in kinds}
 
 
 def as_coco(annotations: list[dict[str, Any]], images: list[np.ndarray], categories: list[dict[str, Any]]) -> COCO:

@@ -124,10 +124,10 @@ def test_bad_paths_end_with_one_line(model_file, images, tmp_path):
     (tmp_path / 'empty').mkdir()
     out = ['--out', str(tmp_path / 'out')]
     cases = {
-        'https://a.org/x.jpg': 'error: https://a.org/x.jpg not found; an exported detector reads image files',
+        'https://a.org/x.jpg': 'error: https://a.org/x.jpg is a URL; download the file first',
         str(tmp_path / 'empty'): r'error: .*empty has no images \(.jpg',
-        str(tmp_path / 'notes.txt'): 'error: none of the files is a readable image: notes.txt',
-        str(images): 'error: 1 files could not be read: b/broken.png',
+        str(tmp_path / 'notes.txt'): 'error: .*notes.txt is neither a readable video nor an image',
+        str(images): 'error: 1 of 4 files could not be read: b/broken.png',
     }
     for path, message in cases.items():
         with pytest.raises(SystemExit, match=message):

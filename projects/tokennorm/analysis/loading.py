@@ -14,9 +14,8 @@ from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import model_of
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.inference.input_images import list_images
 
 
 class Image(NamedTuple):
@@ -76,8 +75,8 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
     elif not folder.exists():
         raise FileNotFoundError(f'{folder} not found')
     else:
-        names = list_images(folder, leave_out=folder / 'work_dirs') if folder.is_dir() else []
-        source = [folder / name for name in names] if folder.is_dir() else [folder]
+        files = [path for path in list_images(folder) if 'work_dirs' not in path.relative_to(folder).parts]
+        source = files if folder.is_dir() else [folder]
         if not source:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
         pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])

@@ -1,6 +1,6 @@
 """Detects objects in images, a video, a webcam or a stream.
 
-With an exported file, `tokennorm predict MODEL.onnx PATH`, it needs onnxruntime and not PyTorch.
+With an exported file it needs onnxruntime or openvino, and not PyTorch.
 
 examples:
   tokennorm predict WORK_DIR IMAGES --thresholds best
@@ -9,19 +9,20 @@ examples:
 """
 
 import argparse
+import json
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import IMPORTING, command, make_parser
-from tokennorm.files import make_output_dir
+from tokennorm.files import make_output_dir, write_atomically
 from tokennorm.messages import shorten, user_errors
 
 if TYPE_CHECKING:
     import numpy as np
-    from mmdet.apis import DetInferencer
-    from mmdet.structures import DetDataSample
+
+    from tokennorm.export import runtime
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -64,47 +65,38 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     video.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
     add_options_argument(parser)
     args = parser.parse_args(argv)
-    use_detector(args, following='path')
+    if args.config.endswith('.pt2'):
+        raise SystemExit(f'error: {args.config}: load a .pt2 file with torch.export.load; only .onnx and .xml run here')
+    if not is_exported(args.config):
+        use_detector(args, following='path')
+    elif args.checkpoint is not None:  # argparse takes the first of several paths for it
+        args.path.insert(0, args.checkpoint)
     return args
 
 
 @command
 def main(argv: list[str]) -> None:
-    if argv and argv[0].endswith(('.onnx', '.xml')):
-        from tokennorm.export.runtime import main as predict_with_exported
-
-        predict_with_exported([word for word in argv if word != '--traceback'])
-        return
-    if argv and argv[0].endswith('.pt2'):
-        raise SystemExit(
-            f'error: {argv[0]}: only .onnx and .xml files can be run here; load a .pt2 file with torch.export.load'
-        )
     args = parse_args(argv)
     check_arguments(args)
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
-    print(IMPORTING, flush=True)
-    from mmengine.utils import ProgressBar
-
-    from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.inference.input_images import open_sources
-    from tokennorm.inference.prediction import CocoDetections, draw_detections, open_detector
-    from tokennorm.inference.tracking import Tracker, draw_tracks
-    from tokennorm.thresholds import NAME, read_thresholds
+    from tokennorm.datasets.input_images import open_sources
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
-        inferencer, _, args.checkpoint = open_detector(args.config, args.checkpoint, args.device, args.cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(args.checkpoint)}', flush=True)
-    if args.thresholds is not None:
-        with user_errors(ValueError, where='--thresholds: '):
-            thresholds = read_thresholds(args.thresholds, args.checkpoint, inferencer.model.dataset_meta['classes'])
-        args.score_thr = min(thresholds)  # all that is kept is drawn
-    with user_errors(ValueError, ImportError):
+        if is_exported(args.config):
+            model = Exported(args)
+        else:
+            print(IMPORTING, flush=True)
+            from tokennorm.inference.prediction import Trained
+
+            detector = args.config, args.checkpoint, args.device, args.cfg_options
+            model = Trained(*detector, args.score_thr, args.thresholds, args.tiles, args.overlap, args.batch_size)
         source = open_sources(args.path, args.out, args.every)
-        tracker = Tracker(source.frame_rate, args.score_thr) if args.track else None
+        if args.track:
+            model.track(source.frame_rate)
     drawings = None if args.no_save_vis else Drawings(args.out, source.frame_rate)
-    detections = CocoDetections(inferencer.model.dataset_meta)
-    bar = ProgressBar(source.count)
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     unread = []
     interrupted = False
     with user_errors(OSError):
@@ -112,46 +104,48 @@ def main(argv: list[str]) -> None:
             for batch in iter(lambda: list(islice(source.images, args.batch_size)), []):
                 unread += [name for name, image in batch if image is None]
                 readable = [(name, image) for name, image in batch if image is not None]
-                samples = detect(inferencer, [image for _, image in readable], args)
-                for (name, image), sample in zip(readable, samples, strict=True):
-                    if sample is None:
+                for (name, image), found in zip(readable, model.detect([image for _, image in readable]), strict=True):
+                    if found is None:
                         unread.append(f'{name} (too narrow to resize)')
                         continue
-                    if tracker is not None:
-                        tracker.update(sample)
-                    if args.thresholds is not None:
-                        found = sample.pred_instances
-                        sample.pred_instances = found[found.scores >= found.scores.new_tensor(thresholds)[found.labels]]
-                    detections.add(name, image, sample)
+                    images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
+                    for one in model.annotations(found):
+                        annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
                     if drawings is not None:
-                        image = draw_detections(inferencer, image, sample, args.score_thr)
-                        drawings.add(name, draw_tracks(image, sample, args.score_thr) if args.track else image)
-                bar.update(len(batch))
+                        drawings.add(name, model.draw(image, found))
+                of_all = f' of {source.count}' if source.count else ''
+                print(f'\r{len(images) + len(unread)}{of_all} images', end='', flush=True)
         except KeyboardInterrupt:  # the end of a webcam or a stream; otherwise what is done is kept
             interrupted = True
         finally:
-            print()  # ends the line of the progress bar
+            print()
             if drawings is not None:
                 drawings.close()
-        if unread and not detections.images and not interrupted:
+        if unread and not images and not interrupted:
             raise SystemExit(f'error: none of the {len(unread)} files could be read: {shorten(unread, 5)}')
-        detections.write(args.out / 'detections.json')
-    count = sum(annotation['score'] >= args.score_thr for annotation in detections.annotations)
-    drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {args.score_thr:.3g}'
-    counts = f'{len(detections.annotations)} detections on {len(detections.images)} images'
-    print(f'{args.out}: detections.json ({counts}){drawn}')
-    if args.thresholds is None and Path(args.checkpoint).with_name(NAME).is_file():
+        categories = [dict(id=i, name=name) for i, name in zip(model.category_ids, model.classes, strict=True)]
+        content = dict(images=images, annotations=annotations, categories=categories)
+        write_atomically(args.out / 'detections.json', json.dumps(content).encode())
+    count = sum(one['score'] >= model.lowest for one in annotations)
+    drawn = '' if drawings is None else f'; {count} drawn, with scores of at least {model.lowest:.3g}'
+    print(f'{args.out}: detections.json ({len(annotations)} detections on {len(images)} images){drawn}')
+    if args.thresholds is None and model.has_thresholds:
         print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
     if interrupted and source.count:
-        raise SystemExit(f'error: interrupted after {bar.completed} of {source.count} images')
+        raise SystemExit(f'error: interrupted after {len(images) + len(unread)} of {source.count} images')
     if unread:
-        count = len(unread) + len(detections.images)
+        count = len(unread) + len(images)
         raise SystemExit(f'error: {len(unread)} of {count} files could not be read: {shorten(unread, 5)}')
+
+
+def is_exported(model: str) -> bool:
+    """Returns whether a detector is named by its exported file."""
+    return model.endswith(('.onnx', '.xml'))
 
 
 def check_arguments(args: argparse.Namespace) -> None:
     """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
-    from tokennorm.inference.input_images import check_sources, is_video
+    from tokennorm.datasets.input_images import check_sources, is_video
 
     with user_errors(ValueError):
         check_sources(args.path)
@@ -165,22 +159,31 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
     if (args.track or args.every != 1) and not is_video(args.path[0]):
         raise SystemExit(f'error: --track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
+    if is_exported(args.config) and (args.tiles or args.track or args.device or args.cfg_options):
+        raise SystemExit(f'error: {args.config}: an exported file takes no --tiles, --track, --device or --cfg-options')
 
 
-def detect(
-    inferencer: 'DetInferencer', images: 'list[np.ndarray]', args: argparse.Namespace
-) -> 'list[DetDataSample | None]':
-    """Returns the detections on each image, on its tiles if the arguments say so; None for one too thin to resize."""
-    import cv2
+class Exported:
+    """An exported file, with the methods of `inference.prediction.Trained`."""
 
-    from tokennorm.inference.tiles import detect_in_tiles
+    has_thresholds = False
 
-    try:
-        if args.tiles is not None:
-            return [detect_in_tiles(inferencer, image, args.tiles, args.overlap, args.batch_size) for image in images]
-        return inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
-    except cv2.error:
-        return [None] if len(images) == 1 else [detect(inferencer, [image], args)[0] for image in images]
+    def __init__(self, args: argparse.Namespace) -> None:
+        from tokennorm.export import runtime
+
+        self.runtime, self.kept = runtime, args.thresholds
+        self.detector = runtime.Detector(args.config)
+        self.classes, self.category_ids = self.detector.classes, self.detector.metadata['category_ids']
+        self.lowest = min(self.detector.thresholds(args.score_thr if self.kept is None else self.kept))
+
+    def detect(self, images: 'list[np.ndarray]') -> 'list[runtime.Detections]':
+        return self.detector([image[..., ::-1] for image in images], self.kept)
+
+    def annotations(self, found: 'runtime.Detections') -> list[dict[str, Any]]:
+        return self.runtime.coco_annotations(found, self.category_ids)
+
+    def draw(self, image: 'np.ndarray', found: 'runtime.Detections') -> 'np.ndarray':
+        return self.runtime.draw(image[..., ::-1], found, self.classes, self.lowest)[..., ::-1]
 
 
 class Drawings:

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
-from PIL import Image
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
-_ROTATED_BY_EXIF = range(5, 9)  # orientations that swap height and width
+_ORIENTATION, _ROTATED_BY_EXIF = 0x0112, range(5, 9)  # orientations that swap height and width
 
 
 class OpenedImage(NamedTuple):
@@ -60,6 +59,8 @@ def open_image(folder: Path, name: str) -> OpenedImage:
     It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
     bytes in its middle is not detected.
     """
+    from PIL import Image  # detection with an exported file does not need it
+
     path = os.path.join(folder, name)
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
         return OpenedImage('missing')
@@ -67,9 +68,10 @@ def open_image(folder: Path, name: str) -> OpenedImage:
         with open(path, 'rb') as file:
             with Image.open(file) as image:
                 size, mark = image.size, _END_MARKS.get(image.format or '')
-                exif = image.info.get('exif')
-                if exif and _orientation(exif) in _ROTATED_BY_EXIF:
-                    size = size[::-1]
+                if exif := image.info.get('exif'):  # `image.getexif()` would decode a PNG, and read XMP
+                    data = Image.Exif()
+                    data.load(exif)
+                    size = size[::-1] if data.get(_ORIENTATION) in _ROTATED_BY_EXIF else size
                 if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
                     image.verify()
             file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
@@ -77,13 +79,6 @@ def open_image(folder: Path, name: str) -> OpenedImage:
     except Exception:  # each format's reader raises its own
         return _decode_image(path)
     return OpenedImage('', size) if is_whole else _decode_image(path)
-
-
-def _orientation(exif: bytes) -> int | None:
-    """The orientation in EXIF data; `image.getexif()` would decode a PNG, and read XMP, which OpenCV ignores."""
-    data = Image.Exif()
-    data.load(exif)
-    return data.get(0x0112)
 
 
 def _decode_image(path: str) -> OpenedImage:

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.runtime import FORMAT
-from tokennorm.inference.prediction import CocoDetections
+from tokennorm.inference.prediction import category_ids_of
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 
@@ -48,7 +48,7 @@ def describe(
     content = dict(
         format=FORMAT,
         classes=list(dataset_meta['classes']),
-        category_ids=CocoDetections(dataset_meta).category_ids(),
+        category_ids=category_ids_of(dataset_meta),
         color=detector.color,
         mean=detector.pixel_mean.flatten().tolist(),
         std=detector.pixel_std.flatten().tolist(),

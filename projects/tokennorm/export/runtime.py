@@ -8,12 +8,10 @@ Copy it into a service:
     for found in detector(['image.jpg']):
         print(found.boxes, found.scores, [detector.classes[label] for label in found.labels])
 
-Or run it: `python runtime.py model.onnx folder_of_images`. With the package openvino it also reads `.xml` files.
+With the package openvino it also reads `.xml` files.
 """
 
-import argparse
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,6 @@ import numpy as np
 
 FORMAT = 1  # of the metadata
 SMALLEST_SIDE = 65  # pixels of a batch, unless the metadata has more; smaller images are padded
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm')
 
 
 class ModelFileError(RuntimeError):
@@ -286,13 +283,12 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
     return dict(size=list(mask.shape), counts=[0, *counts] if flat[0] else counts)
 
 
-def coco_annotations(found: Detections, image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Detections of one image in COCO's format, without `id`."""
+def coco_annotations(found: Detections, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Detections of one image in COCO's format, without `id` and `image_id`."""
     annotations = []
     for i, (box, score, label) in enumerate(zip(found.boxes, found.scores, found.labels, strict=True)):
         x1, y1, x2, y2 = (float(value) for value in box)
         annotation = dict(
-            image_id=image_id,
             category_id=category_ids[label],
             bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
             area=round((x2 - x1) * (y2 - y1), 2),
@@ -305,10 +301,10 @@ def coco_annotations(found: Detections, image_id: int, category_ids: Sequence[in
     return annotations
 
 
-def draw(image: np.ndarray, found: Detections, classes: Sequence[str], thresholds: np.ndarray) -> np.ndarray:
-    """Draws boxes with names and scores, and masks, on an image (H, W, 3), from the score of each class on."""
+def draw(image: np.ndarray, found: Detections, classes: Sequence[str], lowest: float) -> np.ndarray:
+    """Draws boxes with names and scores of at least `lowest`, and masks, on an image (H, W, 3) RGB."""
     picture = np.array(image, order='C')
-    shown = found.scores >= thresholds[found.labels]
+    shown = found.scores >= lowest
     for mask in found.masks[shown] if found.masks is not None else ():
         picture[mask] = picture[mask] // 2 + np.array([0, 100, 60], dtype=np.uint8)
     for box, score, label in zip(found.boxes[shown], found.scores[shown], found.labels[shown], strict=True):
@@ -316,96 +312,3 @@ def draw(image: np.ndarray, found: Detections, classes: Sequence[str], threshold
         cv2.rectangle(picture, (x1, y1), (x2, y2), (0, 200, 120), 2)
         cv2.putText(picture, f'{classes[label]} {score:.2f}', (x1 + 3, y1 + 12), 0, 0.4, (255, 60, 0))
     return picture
-
-
-def image_files(paths: Sequence[Path], leave_out: Path) -> list[Path]:
-    """Returns the files among absolute paths, and the images in their folders and subfolders without `leave_out`."""
-    files = []
-    for path in paths:
-        inside = (file for file in sorted(path.rglob('*')) if file.suffix.lower() in IMAGE_SUFFIXES)
-        found = [file for file in inside if not file.is_relative_to(leave_out)] if path.is_dir() else [path]
-        if not found:
-            raise FileNotFoundError(f'{path} has no images ({", ".join(IMAGE_SUFFIXES)})')
-        files += found
-    return files
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description='Detects objects with an exported detector, without PyTorch.')
-    parser.add_argument('model', type=Path, help='.onnx (or .xml) file of `tokennorm export`')
-    parser.add_argument('paths', nargs='+', metavar='PATH', help='image files or folders of images')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/predict'), help='output folder')
-    parser.add_argument('--score-thr', type=float, default=0.3, help='least score to draw; the json holds all')
-    parser.add_argument(
-        '--thresholds',
-        metavar='best|NUMBER|FILE',
-        help='keep detections from this score on, in the json too: best for the thresholds of each class in the model '
-        'file, a number, or a thresholds.json',
-    )
-    parser.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
-    args = parser.parse_args(argv)
-    for path in args.paths:
-        if not path or not Path(path).exists():  # an empty path is not the working directory
-            raise SystemExit(
-                f'error: {path} not found; an exported detector reads image files and folders of images only'
-            )
-    paths = [Path(os.path.abspath(path)) for path in args.paths]  # names of drawings must not have `..`
-    base = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
-    try:
-        files = image_files(paths, leave_out=Path(os.path.abspath(args.out)) / 'vis')
-        detector = Detector(args.model)
-        drawn = detector.thresholds(args.score_thr if args.thresholds is None else args.thresholds)
-        args.out.mkdir(parents=True, exist_ok=True)
-        drawings = None if args.no_save_vis else args.out / 'vis'
-        content, unread = predict(detector, base, files, drawings, drawn, kept=args.thresholds)
-        if not content['images']:
-            raise SystemExit(f'error: none of the files is a readable image: {", ".join(unread[:5])}')
-        (args.out / 'detections.json').write_text(json.dumps(content))
-    except (ModelFileError, OSError) as error:
-        raise SystemExit(f'error: {error}') from None
-    counts = f'{len(content["annotations"])} detections on {len(content["images"])} images'
-    print(f'{args.out}: detections.json ({counts})')
-    if unread:
-        raise SystemExit(f'error: {len(unread)} files could not be read: {", ".join(unread[:5])}')
-
-
-def predict(
-    detector: Detector,
-    base: Path,
-    files: Sequence[Path],
-    drawings: Path | None,
-    drawn: np.ndarray,
-    kept: float | str | Path | None = None,
-) -> tuple[dict[str, Any], list[str]]:
-    """Detects objects on image files, and draws those with at least the scores `drawn`, one per class.
-
-    Returns:
-        The content of a COCO file with the detections from the thresholds `kept` on, by default all of them, and the
-        names of the files that cannot be read.
-    """
-    category_ids = detector.metadata['category_ids']
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    unread = []
-    for path in files:
-        name = path.relative_to(base)
-        try:
-            image = read_image(path)
-        except OSError:
-            unread.append(str(name))
-            continue
-        (found,) = detector([image], kept)
-        images.append(dict(id=len(images) + 1, file_name=str(name), width=image.shape[1], height=image.shape[0]))
-        for annotation in coco_annotations(found, len(images), category_ids):
-            annotations.append(annotation | dict(id=len(annotations) + 1))
-        if drawings is not None:
-            (drawings / name).parent.mkdir(parents=True, exist_ok=True)
-            picture = draw(image, found, detector.classes, drawn)
-            if not cv2.imwrite(str(drawings / name), picture[..., ::-1]):
-                raise OSError(f'{drawings / name} could not be written; is the disk full?')
-    categories = [dict(id=i, name=name) for i, name in zip(category_ids, detector.classes, strict=True)]
-    return dict(images=images, annotations=annotations, categories=categories), unread
-
-
-if __name__ == '__main__':
-    main()

@@ -14,8 +14,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.export.runtime import Detector, coco_annotations
-from tokennorm.inference.prediction import CocoDetections
+from tokennorm.export import runtime
+from tokennorm.export.runtime import Detector
+from tokennorm.inference.prediction import coco_annotations
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,10 @@ def compare(
     for image in track_iter_progress(list(truth.imgs.values())):
         file = split.image_dir / image['file_name']
         (found,) = detector([file])
-        exported += coco_annotations(found, image['id'], category_ids)
         (sample,) = inferencer([str(file)], return_datasamples=True)['predictions']
-        with_pytorch = CocoDetections(dict(classes=detector.classes, category_ids=category_ids))
-        with_pytorch.add(image['file_name'], np.empty((image['height'], image['width'], 3), np.uint8), sample)
-        pytorch += [annotation | dict(image_id=image['id']) for annotation in with_pytorch.annotations]
+        of_image = dict(image_id=image['id'])
+        exported += [one | of_image for one in runtime.coco_annotations(found, category_ids)]
+        pytorch += [one | of_image for one in coco_annotations(sample, category_ids)]
     print()
     kinds = ['bbox', 'segm'] if detector.metadata['mask_threshold'] is not None else ['bbox']
     aps = {kind: [average_precision(truth, found, kind) for found in (exported, pytorch)] for kind in kinds}

@@ -1,10 +1,8 @@
-"""Runs a trained detector on images or a video, and writes drawings and a COCO-format json."""
+"""Opens a trained detector, draws its detections, and returns them in COCO's format."""
 
-import json
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,14 @@ from mmengine.logging import MMLogger
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
+from tokennorm.checkpoints.reading import describe, describe_checkpoint, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import model_of, set_num_classes
 from tokennorm.environment import require_mmcv_ops
-from tokennorm.files import write_atomically
 from tokennorm.image_size import use_trained_size
+from tokennorm.inference.tiles import detect_in_tiles
+from tokennorm.inference.tracking import Tracker, draw_tracks
+from tokennorm.thresholds import NAME, read_thresholds
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -99,67 +99,93 @@ def _is_not_fallback(record: logging.LogRecord) -> bool:
     return 'Failed to search registry' not in record.getMessage()
 
 
-def draw_detections(
-    inferencer: DetInferencer, image: np.ndarray, sample: DetDataSample, score_thr: float
-) -> np.ndarray:
-    """Detections of at least `score_thr` on an image, (H, W, 3) uint8 BGR -> same."""
-    inferencer.visualizer.add_datasample(
-        'prediction', cv2.cvtColor(image, cv2.COLOR_BGR2RGB), sample, draw_gt=False, pred_score_thr=score_thr
-    )
-    return cv2.cvtColor(inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
+class Trained:
+    """A checkpoint with the options of `tokennorm predict`.
 
-
-@dataclass
-class CocoDetections:
-    """Detections in COCO's format: images, categories, and annotations with a `score`.
-
-    It holds every detection that the model keeps, whatever its score. Image ids count from 1; `COCO.loadRes` takes the
-    annotations.
+    Attributes:
+        classes, category_ids: Of each label.
+        lowest: The lowest score that is drawn.
+        has_thresholds: Whether the training run recommends thresholds.
     """
 
-    meta: Mapping[str, Any]  # the dataset's `classes`, and `category_ids` of data that was not COCO
-    images: list[dict[str, Any]] = field(default_factory=list)
-    annotations: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(
+        self,
+        config: str,
+        checkpoint: str,
+        device: str | None = None,
+        cfg_options: Mapping[str, Any] | None = None,
+        score_thr: float = 0.3,
+        thresholds: str | None = None,
+        tiles: int | None = None,
+        overlap: float = 0.2,
+        batch_size: int = 1,
+    ) -> None:
+        self.inferencer, _, found = open_detector(config, checkpoint, device, cfg_options)
+        print(f'Checkpoint: {describe_checkpoint(found)}', flush=True)
+        meta = self.inferencer.model.dataset_meta
+        self.classes, self.category_ids = meta['classes'], category_ids_of(meta)
+        self.has_thresholds = Path(found).with_name(NAME).is_file()
+        self.thresholds = None if thresholds is None else read_thresholds(thresholds, found, self.classes)
+        self.lowest = min(self.thresholds or [score_thr])  # all that `thresholds` keep is drawn
+        self.tiles, self.tiling = tiles, (overlap, batch_size)
+        self.tracker: Tracker | None = None
 
-    def add(self, name: str, image: np.ndarray, sample: DetDataSample) -> None:
-        """Adds an image (H, W, 3) and its detections."""
-        height, width = image.shape[:2]
-        image_id = len(self.images) + 1
-        self.images.append(dict(id=image_id, file_name=name, width=width, height=height))
-        found = sample.pred_instances.cpu()
-        masks = encode_mask_results(found.masks) if 'masks' in found else [None] * len(found)
-        category_ids = self.category_ids()
-        for box, score, label, mask in zip(
-            found.bboxes.tolist(), found.scores.tolist(), found.labels.tolist(), masks, strict=True
-        ):
-            x1, y1, x2, y2 = box
-            annotation = dict(
-                id=len(self.annotations) + 1,
-                image_id=image_id,
-                category_id=category_ids[label],
-                bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
-                area=round((x2 - x1) * (y2 - y1), 2),
-                iscrowd=0,
-                score=round(score, 5),
-            )
-            if mask is not None:
-                annotation['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
-            self.annotations.append(annotation)
-        if 'track_ids' in found and len(found):
-            for annotation, number in zip(self.annotations[-len(found) :], found.track_ids.tolist(), strict=True):
-                annotation['track_id'] = number
+    def track(self, frame_rate: float) -> None:
+        """Gives objects ids across the images."""
+        self.tracker = Tracker(frame_rate, self.lowest)
 
-    def category_ids(self) -> list[int]:
-        """The id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""
-        classes = self.meta['classes']
-        if 'category_ids' in self.meta:
-            return list(self.meta['category_ids'])
-        if len(classes) == 80 and classes[0] == 'person' and classes[-1] == 'toothbrush':
-            return [i for i in range(1, 91) if i not in _COCO_GAPS]
-        return list(range(1, len(classes) + 1))
+    def detect(self, images: list[np.ndarray]) -> list[DetDataSample | None]:
+        """Returns the detections on each image (H, W, 3) uint8 BGR; None for one too thin to resize."""
+        try:
+            if self.tiles is not None:
+                samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
+            else:
+                samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+        except cv2.error:
+            return [None] if len(images) == 1 else [self.detect([image])[0] for image in images]
+        for sample in samples:
+            if self.tracker is not None:
+                self.tracker.update(sample)
+            if self.thresholds is not None:
+                found = sample.pred_instances
+                sample.pred_instances = found[found.scores >= found.scores.new_tensor(self.thresholds)[found.labels]]
+        return samples
 
-    def write(self, path: Path) -> None:
-        """Writes the json; raises an OSError if it cannot be written."""
-        categories = [dict(id=i, name=name) for i, name in zip(self.category_ids(), self.meta['classes'], strict=True)]
-        content = dict(images=self.images, annotations=self.annotations, categories=categories)
-        write_atomically(path, json.dumps(content).encode())
+    def annotations(self, found: DetDataSample) -> list[dict[str, Any]]:
+        """Returns detections as `coco_annotations`."""
+        return coco_annotations(found, self.category_ids)
+
+    def draw(self, image: np.ndarray, found: DetDataSample) -> np.ndarray:
+        """Returns the image with the detections of at least `lowest`, and the ids of tracks."""
+        pixels = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        self.inferencer.visualizer.add_datasample('', pixels, found, draw_gt=False, pred_score_thr=self.lowest)
+        image = cv2.cvtColor(self.inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
+        return draw_tracks(image, found, self.lowest) if self.tracker is not None else image
+
+
+def coco_annotations(sample: DetDataSample, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns all detections of an image in COCO's format, without `id` and `image_id`."""
+    found = sample.pred_instances.cpu()
+    annotations = []
+    for (x1, y1, x2, y2), score, label in zip(
+        found.bboxes.tolist(), found.scores.tolist(), found.labels.tolist(), strict=True
+    ):
+        bbox = [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
+        area = round((x2 - x1) * (y2 - y1), 2)
+        one = dict(category_id=category_ids[label], bbox=bbox, area=area, iscrowd=0, score=round(score, 5))
+        annotations.append(one)
+    for one, mask in zip(annotations, encode_mask_results(found.masks) if 'masks' in found else (), strict=False):
+        one['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
+    for one, number in zip(annotations, found.track_ids.tolist() if 'track_ids' in found else (), strict=False):
+        one['track_id'] = number
+    return annotations
+
+
+def category_ids_of(meta: Mapping[str, Any]) -> list[int]:
+    """Returns the id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""
+    classes = meta['classes']
+    if 'category_ids' in meta:
+        return list(meta['category_ids'])
+    if len(classes) == 80 and classes[0] == 'person' and classes[-1] == 'toothbrush':
+        return [i for i in range(1, 91) if i not in _COCO_GAPS]
+    return list(range(1, len(classes) + 1))

@@ -26,7 +26,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-from pycocotools import mask as rle
 
 from tokennorm.datasets.synthetic.painting import Shape, paint
 
@@ -145,6 +144,8 @@ def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, 
 
 def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
     """Returns COCO's fields of one object, without ids."""
+    from pycocotools import mask as rle  # detection with an exported file does not need it
+
     segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
     bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
     segmentation['counts'] = segmentation['counts'].decode('ascii')

@@ -9,8 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from tokennorm.datasets import image_files
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, read_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
 
 USUAL_FRAME_RATE = 25.0  # where a video or a camera does not report its own
 
@@ -55,20 +54,14 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
     if is_video(sources[0]):
         return _open_video(sources[0], every)
     if first.is_dir():
-        folder, names = first, list_images(first, leave_out=out / 'vis')
-        if not names:
+        folder, drawings = first, (out / 'vis').resolve()
+        paths = [path for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
+        if not paths:
             raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:
         paths = [Path(os.path.abspath(source)) for source in sources]  # names of drawings must not have `..`
         folder = Path(os.path.commonpath([path.parent for path in paths]))
-        names = [str(path.relative_to(folder)) for path in paths]
-    return InputImages(((name, read_image(folder / name)) for name in names), len(names))
-
-
-def list_images(folder: Path, leave_out: Path) -> list[str]:
-    """Returns the names of the images in a folder and its subfolders, except `leave_out`."""
-    files = [file for file in image_files.list_images(folder) if not file.resolve().is_relative_to(leave_out.resolve())]
-    return sorted(str(file.relative_to(folder)) for file in files)
+    return InputImages(((str(path.relative_to(folder)), read_image(path)) for path in paths), len(paths))
 
 
 def _is_image(source: str) -> bool:
