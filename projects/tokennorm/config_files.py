@@ -32,10 +32,9 @@ def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
 
 
 def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Prints a warning for each new key that resembles an existing one. Other new keys are usual defaults.
+    """Prints a warning for each new key that resembles an existing one; at the top level it raises `UserError`.
 
-    Raises:
-        UserError: for such a key at the top level, where nothing would read it.
+    Other new keys are usual defaults.
     """
     for path in options or {}:
         node: Any = cfg

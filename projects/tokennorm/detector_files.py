@@ -16,9 +16,6 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
 
     The name is a work directory, whose checkpoint is its best one, a published detector (`tokennorm weights`), or a
     config, which needs a checkpoint: a file, a URL or a work directory.
-
-    Raises:
-        FileNotFoundError: for a folder without a config, and for a config without a checkpoint.
     """
     if str(name) in PUBLISHED:
         detector = PUBLISHED[str(name)]

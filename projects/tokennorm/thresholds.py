@@ -20,9 +20,6 @@ def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes:
     """Returns the lowest score of each class that counts as a detection.
 
     They are chosen by 'best' for the file next to the checkpoint, a number from 0 to 1 for all classes, or a file.
-
-    Raises:
-        ValueError: for a number out of this range, and for a file that is not found or lacks a class.
     """
     try:
         number = float(chosen)  # type: ignore[arg-type]

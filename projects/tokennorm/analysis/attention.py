@@ -13,16 +13,10 @@ from torch import Tensor
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """Returns the weights that `F.scaled_dot_product_attention` multiplies its values by; each row sums to 1.
+    """Returns the weights (M, N, Q, K) that `F.scaled_dot_product_attention` multiplies its values by.
 
-    Args:
-        query: (M, N, Q, D).
-        key: (M, N, K, D).
-        mask: Added to the logits, or bool, false for hidden keys; it broadcasts to (M, N, Q, K).
-        scale: Factor of the logits; None is 1 / sqrt(D).
-
-    Returns:
-        (M, N, Q, K).
+    Of a query (M, N, Q, D) and a key (M, N, K, D). The mask is added to the logits, or bool, false for hidden keys. A
+    `scale` of None is 1 / sqrt(D).
     """
     logits = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
@@ -33,15 +27,9 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, sc
 def attention_distance(weights: Tensor, query_places: Tensor, key_places: Tensor) -> Tensor:
     """Returns d_i of B.1 for each query: the sum over keys j of A_ij times the Euclidean distance of i and j.
 
-    Keys without a place (a class token, padding) are left out; the other weights are scaled to sum to 1.
-
-    Args:
-        weights: A, (M, N, Q, K).
-        query_places: (M, Q, 2); NaN for queries without a place.
-        key_places: (M, K, 2), likewise.
-
-    Returns:
-        Distances (M, N, Q) in tokens; NaN for queries without a place, and for queries that see no key with a place.
+    A is (M, N, Q, K), places are (M, Q, 2) and (M, K, 2), NaN for tokens without one: a class token, padding. Keys
+    without a place are left out; the other weights are scaled to sum to 1. The distances (M, N, Q) are in tokens, NaN
+    for queries without a place, and for queries that see no key with a place.
     """
     distance = (query_places[:, :, None] - key_places[:, None]).norm(dim=-1)  # (M, Q, K)
     placed = key_places.isfinite().all(dim=-1)[:, None, None]
@@ -59,10 +47,7 @@ def grid_places(height: int, width: int) -> Tensor:
 def window_places(height: int, width: int, window: int, shift: tuple[int, int] = (0, 0)) -> Tensor:
     """Returns the centers of the tokens in each window, (M, window^2, 2); NaN for padding to whole windows.
 
-    Args:
-        height, width: Size of the grid.
-        window: Side of a window, in tokens.
-        shift: Rows and columns that Swin's cyclic shift moves from the beginning of the padded grid to its end.
+    `shift` are the rows and columns that Swin's cyclic shift moves from the beginning of the padded grid to its end.
     """
     places = grid_places(height, width)
     places = F.pad(places, (0, 0, 0, -width % window, 0, -height % window), value=math.nan)

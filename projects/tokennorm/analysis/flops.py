@@ -41,13 +41,8 @@ def count_operations(forward: Callable[[Tensor], Any], size: tuple[int, int]) ->
     Nothing is computed: each operation is only asked for the shape of its result, which takes a second for an image of
     any size. Matrix products, convolutions and attention (without softmax) are counted, and 5 operations per element of
     a norm's input: (x - mean) * rsqrt(var) * weight + bias, as mmengine counts `layer_norm`. Resized maps and batch
-    norms are not counted. DTN counts as its sums along the two axes (`tokennorm.ops.dtn`), of which the custom forms
-    leave out what is too small to matter.
-
-    Args:
-        forward: A backbone, or what `forward_of` makes of a detector, with parameters of float64: DTN then has the form
-            that reads no values.
-        size: Height and width of the image.
+    norms are not counted. DTN counts as its sums along the two axes (`tokennorm.ops.dtn`). The parameters of `forward`
+    must be float64: DTN then has the form that reads no values. `size` is height and width.
     """
     aten = torch.ops.aten
     norms = (  # the operation that each normalizer calls once, in eval mode, on a tensor as large as its input

@@ -40,14 +40,7 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
 
 
 def open_backbone(cfg: Config, checkpoint: str | None) -> nn.Module:
-    """Builds the backbone of a config in eval mode, with the weights of a checkpoint.
-
-    The checkpoint may be a training run's, with any classes, or a published one. Without one the backbone is
-    initialized at random from seed 0.
-
-    Raises:
-        RuntimeError: if the checkpoint does not fit.
-    """
+    """Builds the backbone of a config in eval mode, with the weights of a checkpoint, or at random from seed 0."""
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)
     backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))

@@ -26,16 +26,9 @@ def relative_spread(values: Tensor) -> Tensor:
 
 
 def variation_coefficient(tokens: Tensor, mean: Tensor) -> Tensor:
-    """Returns the coefficient of Fig. 3b for each token: the norm of |(x - mu) / x| over its channels.
+    """Returns the coefficient of Fig. 3b for each token (..., C): the norm of |(x - mu) / x| over its channels.
 
     Channels that are zero are left out. Channels near zero dominate the norm: compare medians.
-
-    Args:
-        tokens: x, (..., C).
-        mean: mu, which broadcasts to it.
-
-    Returns:
-        (...).
     """
     return ((tokens - mean) / tokens).where(tokens != 0, 0).norm(dim=-1)
 
@@ -46,20 +39,10 @@ def relative_distance(tokens: Tensor, mean: Tensor) -> Tensor:
 
 
 def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
-    """Returns mu, the mean that a normalizer in eval mode subtracts from the tokens of one image.
+    """Returns mu, the mean that LN, IN, BN or DTN subtracts in eval mode from the tokens of one image, (H, W, C).
 
     The published form of DTN first divides each head of a token by its root mean square. Its mean is returned
     multiplied by that, so that (x - mu) / x does not change.
-
-    Args:
-        norm: LayerNorm, InstanceNorm, BatchNorm or DTN of this package.
-        tokens: x, (H, W, C), in the precision to compute in.
-
-    Returns:
-        A tensor that broadcasts to x.
-
-    Raises:
-        ValueError: for other normalizers.
     """
     if isinstance(norm, LayerNorm):
         return tokens.mean(dim=-1, keepdim=True)
@@ -82,12 +65,9 @@ def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
 
 
 def principal_components(tokens: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
-    """Returns the coordinates of tokens (T, C) in the directions along which they vary most, around their mean.
+    """Returns the coordinates (T, count) of tokens (T, C) in the directions along which they vary most.
 
-    The sign of each component makes its largest entry positive.
-
-    Returns:
-        Coordinates (T, count), and the fraction of the variance of each component, (count,).
+    The second result is the fraction of the variance of each. The largest entry of each direction is positive.
     """
     centered = tokens - tokens.mean(dim=0)
     _, sizes, directions = torch.linalg.svd(centered, full_matrices=False)
@@ -104,15 +84,9 @@ def mean_cosine(tokens: Tensor) -> float:
 
 
 def row_of_p(position: Tensor, grid: tuple[int, int] = GRID, token: tuple[int, int] = TOKEN) -> Tensor:
-    """Returns the weights that one token gives to all tokens of a grid, in float64.
+    """Returns the weights (N, H, W) that one token, (row, column), gives to all tokens of a grid, in float64.
 
-    Args:
-        position: [a1, a2, a3] of each head, (N, 3).
-        grid: Height and width in tokens; with pooling, in pooled tokens.
-        token: Row and column.
-
-    Returns:
-        (N, H, W); the weights of each head sum to 1.
+    `position` is [a1, a2, a3] of each head, (N, 3). With pooling the grid is in pooled tokens.
     """
     a1, a2, a3 = position.detach().double().unbind(dim=1)
     p_y, p_x = axis_weights(a1, a3, grid[0])[:, token[0]], axis_weights(a1, a2, grid[1])[:, token[1]]
@@ -120,11 +94,7 @@ def row_of_p(position: Tensor, grid: tuple[int, int] = GRID, token: tuple[int, i
 
 
 def patch_scales(backbone: nn.Module) -> Tensor:
-    """Returns the scales (gamma) of the norm before the projection, (ph, pw, C).
-
-    Raises:
-        ValueError: if the backbone has no `DualPatchEmbed` with such a norm.
-    """
+    """Returns the scales (gamma) of the norm before the projection of a `DualPatchEmbed`, (ph, pw, C)."""
     for module in backbone.modules():
         if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
             return module.patch_norm.weight.detach().unflatten(0, (*module.window, -1))

@@ -50,8 +50,7 @@ class Attention:
     def mean_distances(self, uniform: bool = False) -> Tensor:
         """Returns d of B.1 for each head, (N,), in tokens: the mean of `attention_distance` over the image's tokens.
 
-        Args:
-            uniform: Replaces the weights of each query by equal ones, except for keys that the mask hides.
+        With `uniform` the weights of each query are equal, except for keys that the mask hides.
         """
         query = torch.zeros_like(self.query) if uniform else self.query
         mask = self.mask
@@ -95,18 +94,7 @@ def find_blocks(backbone: nn.Module) -> dict[str, nn.Module]:
 
 @torch.no_grad()
 def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
-    """Runs a backbone in eval mode and float32 on one image, and records it.
-
-    Args:
-        backbone: PVT, PVTv2, Swin, ViT, or a third-party model with replaced norms.
-        images: (1, 3, H, W), with the image's size noted if it is padded.
-
-    Returns:
-        The blocks that ran, first to last.
-
-    Raises:
-        ValueError: for another backbone.
-    """
+    """Runs a backbone in eval mode and float32 on one image (1, 3, H, W), and returns its blocks, first to last."""
     backbone.eval()
     adapters = replaced_norms(backbone)
     blocks = {} if adapters else find_blocks(backbone)
@@ -208,16 +196,10 @@ def _layer(
 def attention_places(
     attn: nn.Module, grid: tuple[int, int], others: tuple[Any, ...], has_class_token: bool
 ) -> tuple[Tensor, Tensor]:
-    """Returns the places of the queries and the keys of an attention.
+    """Returns the places of an attention's queries (M, Q, 2) and keys (M, K, 2), in tokens.
 
-    Args:
-        attn: The attention of one of the backbones.
-        grid: Height and width in tokens.
-        others: Arguments of its forward after the tokens: Swin's shift and mask.
-        has_class_token: Whether the first token is a class token.
-
-    Returns:
-        Places (M, Q, 2) and (M, K, 2), in tokens; NaN for class tokens and for the padding of windows.
+    They are NaN for class tokens and for the padding of windows. `others` are the arguments of its forward after the
+    tokens: Swin's shift and mask.
     """
     if isinstance(attn, swin.WindowAttention):
         shift, mask = others

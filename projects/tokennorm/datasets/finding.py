@@ -13,11 +13,6 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     """The splits of a detection dataset by name. YOLO and Pascal VOC are converted to COCO json in a cache directory.
 
     The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
-
-    Raises:
-        FileNotFoundError: if a needed split is not found, with what was looked for.
-        ValueError: for annotations or images that cannot be read.
-        OSError: if the cache directory cannot be written.
     """
     root = Path(root).expanduser()
     missing_coco = f'{root} has no COCO annotation file'

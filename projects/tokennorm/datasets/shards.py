@@ -88,9 +88,7 @@ def _samples(path: Path) -> list[tuple[str, int, int, int]]:
 def read_index(folder: str | Path) -> dict[str, Any]:
     """Returns the index of a folder: `classes`, and `shards` with `bytes` and `samples` by file name.
 
-    Raises:
-        FileNotFoundError: if the folder has no index.
-        ValueError: for a shard that is missing, that has another size than in the index, or that the index lacks.
+    Shards that are missing, have another size, or are not in the index raise `ValueError`.
     """
     path = Path(folder, INDEX)
     if not path.is_file():

@@ -34,12 +34,7 @@ from tokennorm.messages import user_errors
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
-    """Builds mmengine's runner of a config after checking what breaks most often.
-
-    Raises:
-        UserError: with what to do, if mmcv has no compiled ops, a dataset does not fit the config, the initial weights
-            are not found, or the work directory cannot be written to.
-    """
+    """Builds mmengine's runner of a config. What breaks most often is checked before, and raises `UserError`."""
     with user_errors(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
@@ -90,10 +85,7 @@ def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, in
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
-    """Sets `load_from` to the latest checkpoint if none is named. Without any, training starts from the beginning.
-
-    `resume` may be 'auto' or a checkpoint, which leave out the `load_from` of the config.
-    """
+    """Sets `load_from` to the latest checkpoint, if `resume` names none. Without any, nothing is resumed."""
     if isinstance(cfg.get('resume'), str):
         cfg.load_from, cfg.resume = None if cfg.resume == 'auto' else cfg.resume, True
     if cfg.get('resume') and not cfg.get('load_from'):
@@ -104,8 +96,7 @@ def _find_checkpoint_to_resume(cfg: Config) -> None:
 def _load_from(runner: Runner, cfg: Config, training: bool) -> None:
     """Checks that the checkpoint of `load_from` fits, since mmengine silently skips tensors that do not.
 
-    To resume or to test, all tensors must fit and the classes must be the same. Unless it is resumed, a checkpoint of
-    another layout is converted. A new training run may have other heads than the checkpoint; they are reported.
+    To resume or to test, all tensors and the classes must fit. A new training run may have other heads.
     """
     if not (checkpoint := cfg.get('load_from')):
         return

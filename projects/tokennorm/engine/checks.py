@@ -38,12 +38,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
-    """Checks the annotation file of one dataset. Errors name the file.
-
-    - It must exist, unless mmengine fetches it from elsewhere.
-    - A subclass of `CocoDataset` needs a COCO file with every class of `metainfo.classes`.
-    - `CocoDataset` itself also needs these classes in the same order.
-    """
+    """Checks that an annotation file exists, unless it is elsewhere, and a COCO file's classes and their order."""
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
     kind = _class_of(dataset)
@@ -88,10 +83,7 @@ def _class_of(dataset: Mapping[str, Any]) -> type | None:
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
-    """The classes of a dataset's config, or mmdet's default for `CocoDataset`; None for other datasets without any.
-
-    The config may name a file with one class per line.
-    """
+    """The classes of a dataset's config or of a file that it names, or mmdet's default for `CocoDataset`, or None."""
     default = CocoDataset.METAINFO['classes'] if _class_of(dataset) is CocoDataset else None
     classes = (dataset.get('metainfo') or {}).get('classes', default)
     if not isinstance(classes, str):
@@ -102,11 +94,7 @@ def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:
-    """Checks that every `num_classes` in the heads of a model's config equals the dataset's.
-
-    Not checked are heads that count something else: of proposals, of semantic segmentation, and of models that read
-    class names.
-    """
+    """Checks that every `num_classes` in the heads of a model's config that count classes equals the dataset's."""
     for name, head in heads(model, 'model'):
         if head['num_classes'] != num_classes:
             raise ValueError(
@@ -128,10 +116,7 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
 
 
 def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
-    """Checks that the `in_channels` of the (first) neck are the channels of the backbone's feature maps.
-
-    Backbones without `feature_info` and necks without `in_channels` are not checked.
-    """
+    """Checks that the `in_channels` of the (first) neck are the channels in the backbone's `feature_info`."""
     first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     if not isinstance(first, Mapping) or first.get('in_channels') is None or info is None:
@@ -148,10 +133,7 @@ def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[
 
 @torch.no_grad()
 def check_strides(model: nn.Module) -> None:
-    """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass.
-
-    Backbones without `feature_info` and heads without `prior_generator` are not checked.
-    """
+    """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass."""
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     neck = getattr(model, 'neck', None)
     head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)

@@ -25,10 +25,7 @@ class CocoMetric(MMDetCocoMetric):
     `format_only`, and without `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the
     100 best detections per image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count
     `proposal_nums[-1]`.
-
-    Attributes:
-        ann_file: The annotation file.
-        detections: Detections of the last evaluation by 'bbox' or 'segm', on the main process only.
+    `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
     """
 
     def __init__(self, ann_file: str | None = None, *args: Any, **kwargs: Any) -> None:

@@ -34,11 +34,7 @@ def load_config(
 
     The arguments are those of `tokennorm.train`. `needed` are the splits that `data` must have; `fit_anchors` is passed
     to `use_data_folder`. `check` gets the config before the data is read, which may take a minute; `adjust` changes it
-    before `cfg_options` do.
-
-    Raises:
-        UserError: with what to do, if the config is not found or cannot be read, an option does not fit it, or the
-            data would break training or evaluation.
+    before `cfg_options` do. Whatever the user can fix raises `UserError`.
     """
     os.environ.setdefault('LOCAL_RANK', str(local_rank))
     cfg = read_config(config)

@@ -84,8 +84,7 @@ def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int |
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
     """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
 
-    Testing uses the test split, or val without one. A top-k accuracy that needs more classes than the data has is left
-    out. Returns the changes beyond data and number of classes, one line each.
+    Testing uses the test split, or val without one. Returns the changes to top-k accuracies, one line each.
     """
     classes = tuple(next(iter(splits.values())).counts)
     for name in SPLITS:

@@ -22,9 +22,8 @@ _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'st
 def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, options: Iterable[str] = ()) -> list[str]:
     """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
 
-    `init` is 'coco', 'imagenet', 'none', or a file, a URL or a work directory. None is the default: for own data 'coco'
-    where such a detector exists, else what the config sets. With `options`, keys of `--cfg-options`, that set another
-    norm or stem, there is no default.
+    `init` is that of `tokennorm.train`. With `options`, keys of `--cfg-options`, that set another norm or stem, there
+    is no default.
     """
     backbone = cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
@@ -65,12 +64,8 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, op
 def check_initial_weights(cfg: MutableMapping[str, Any]) -> None:
     """Reads the initial weights of a config's backbone, or warns that it is initialized at random.
 
-    If the whole detector is loaded from a checkpoint (`load_from`, also to resume), the backbone's `init_cfg` is set to
-    None. Third-party backbones keep their own loaders.
-
-    Raises:
-        CheckpointError: if the weights cannot be read, with how to train them, name others or do without.
-        ValueError: for an `init_cfg` of another form.
+    Where the whole detector is loaded (`load_from`, also to resume), its `init_cfg` becomes None. Third-party
+    backbones keep their own loaders.
     """
     backbone = cfg['model'].get('backbone') or {}
     if not str(backbone.get('type', '')).startswith('tokennorm.'):

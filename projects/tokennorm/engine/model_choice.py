@@ -18,10 +18,9 @@ def choose_config(
 ) -> tuple[str, str]:
     """Returns the name of a config for a dataset in COCO, YOLO or Pascal VOC format, and the reason in one line.
 
-    Mask R-CNN is chosen if all objects have masks. Without a `model`, a key of `MODEL_NAMES`, it is PVTv2-B2 (boxes) or
-    Swin-T (masks) on a GPU, and the trial model, EfficientNet-Lite0, on a CPU. Without the package of its weights this
-    is PVT-mini. PVT-mini has DTN unless LayerNorm is asked for: with DTN its pretrained weights gain AP
-    (docs/study/pretrain_and_detect.md). The other models have LayerNorm.
+    Mask R-CNN is chosen if all objects have masks. Without a `model` it is PVTv2-B2 (boxes) or Swin-T (masks) on a GPU;
+    on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN by default: its
+    pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
     with user_errors(FileNotFoundError, ValueError, OSError):
         masks = has_masks(split.content for split in find_splits(data, ('train',)).values())

@@ -22,12 +22,8 @@ _MERGE = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshol
 def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
     """Replaces the pipeline of the test data by `tta_pipeline`, or by test images and their mirror images without one.
 
-    Returns:
-        The model that merges the detections of an image, for `add_tta`: the config's `tta_model`, or mmdet's default.
-        It keeps at least as many detections per image as the detector. And a line that describes the views.
-
-    Raises:
-        UserError: for a classifier.
+    Returns the model that merges the detections of an image, for `add_tta`: the config's `tta_model`, or mmdet's
+    default, which keeps at least as many per image as the detector. And a line that describes the views.
     """
     if is_classifier(cfg):
         raise UserError('--tta is for detectors; this config is a classifier')
@@ -42,11 +38,7 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
 
 
 def add_tta(runner: Runner, merge: dict[str, Any]) -> None:
-    """Makes a runner merge the detections of the views of each image.
-
-    Raises:
-        UserError: for a detector of masks, which mmdet does not merge.
-    """
+    """Makes a runner merge the boxes of the views of each image; mmdet does not merge masks."""
     if getattr(unwrapped(runner.model), 'with_mask', False):
         raise UserError('--tta merges boxes only, and this detector predicts masks; leave out --tta')
     runner.register_hook(PrepareTTAHook(merge))

@@ -33,17 +33,11 @@ WEIGHT_OPTIONS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of a training run.
+    """Result of a training run."""
 
-    Attributes:
-        metrics: Those of the last validation by name, such as `coco/bbox_mAP`.
-        checkpoint: The best checkpoint; the latest one where the config selects none; None where none was written.
-        work_dir: Directory of checkpoints, logs and the report.
-    """
-
-    metrics: dict[str, float]
-    checkpoint: Path | None
-    work_dir: Path
+    metrics: dict[str, float]  #: of the last validation by name, such as `coco/bbox_mAP`
+    checkpoint: Path | None  #: the best one; the latest where the config selects none; None where none was written
+    work_dir: Path  #: directory of checkpoints, logs and the report
 
 
 def train(

@@ -49,16 +49,10 @@ def check_dense_head(head: nn.Module) -> None:
 
 
 def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Detections:
-    """Returns the detections of a one-stage head, or the proposals of an RPN, as its `predict` does.
+    """Returns the detections of a head that `check_dense_head` accepts, as its `predict` does; of an RPN the proposals.
 
-    Args:
-        head: A head that `check_dense_head` accepts.
-        maps: Feature maps of the neck, (B, channels, h, w) per level.
-        sizes: Heights and widths of the images in the batch, int (B, 2): boxes are clipped to them.
-
-    Returns:
-        Boxes (B, N, 4) in pixels of the batch, scores (B, N), highest first, and labels (B, N); of an RPN the labels
-        are levels. Empty entries have score 0, label -1 and a box of zeros.
+    From feature maps (B, channels, h, w) and the heights and widths of the images, int (B, 2). The result is that of
+    `kept_and_ranked`, boxes in pixels of the batch. The labels of an RPN are levels.
     """
     cfg = head.test_cfg
     is_rpn = isinstance(head, RPNHead)

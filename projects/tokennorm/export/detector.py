@@ -23,17 +23,13 @@ class WholeDetector(nn.Module):
     """Normalization of pixels, padding, backbone, neck, heads and non-maximum suppression of an mmdet detector.
 
     Args:
-        detector: A one-stage detector, or Mask R-CNN or Faster R-CNN.
+        detector: A one-stage detector, or Mask R-CNN or Faster R-CNN; others raise `UnsupportedError`.
         half: Compute backbone, neck and heads of a copy of it in float16. Pixels, boxes, non-maximum suppression,
             RoIAlign and the inputs and outputs stay float32, and so do DTN's statistics.
 
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
-        outputs: Names of the outputs.
         smallest_side: Fewest pixels along a side of a batch, for which `trace` makes a graph.
-
-    Raises:
-        UnsupportedError: for a detector or a head that cannot be exported, with its name.
     """
 
     def __init__(self, detector: BaseDetector, half: bool = False) -> None:
@@ -70,17 +66,10 @@ class WholeDetector(nn.Module):
         self.outputs = ('boxes', 'scores', 'labels') + ('masks',) * self.with_masks
 
     def forward(self, images: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
-        """Detects objects.
+        """Detects objects in pixels of 0 to 255, float (B, 3, H, W), with channels in the order `color`.
 
-        Args:
-            images: Pixels in 0..255, float (B, 3, H, W), channels in the order `color`.
-            sizes: Height and width of each image in the batch, int (B, 2); what lies right of and below it is padding.
-                0 is the whole side.
-
-        Returns:
-            Boxes (B, N, 4) in pixels of the input, scores (B, N), highest first, and labels (B, N). Empty entries have
-            score 0, label -1 and a box of zeros. With masks also the probability of the object within each box,
-            (B, N, h, w).
+        `sizes` are the height and width of each image without its padding, int (B, 2); 0 is the whole side. Returns the
+        result of `kept_and_ranked`, and with masks the probability of the object within each box, (B, N, h, w).
         """
         sizes = self._whole_where_0(images, sizes)
         x = self._prepare(images, sizes).to(self.dtype)

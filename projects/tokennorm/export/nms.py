@@ -12,18 +12,10 @@ from torch import Tensor
 
 @torch.library.custom_op('tokennorm::nms_keep', mutates_args=())
 def nms_keep(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_class: int) -> Tensor:
-    """Returns which candidates survive non-maximum suppression, each class on its own.
+    """Returns which candidates survive non-maximum suppression, each class on its own: bool (G, C, K).
 
-    The result is a mask, not a list of indices, so that its shape does not depend on the data.
-
-    Args:
-        boxes: Corners (x1, y1, x2, y2), (G, K, 4).
-        scores: Scores (G, C, K). Candidates with a score of 0 or less do not take part.
-        iou_threshold: Overlap above which the box with the lower score is dropped.
-        max_per_class: Survivors kept per group and class, those with the highest scores.
-
-    Returns:
-        Mask, bool (G, C, K).
+    This is not a list of indices, so that its shape does not depend on the data. Boxes (x1, y1, x2, y2) are (G, K, 4),
+    scores (G, C, K); those of 0 or less do not take part. At most `max_per_class` survive per group and class.
     """
     keep = torch.zeros_like(scores, dtype=torch.bool)
     for group in range(scores.shape[0]):
@@ -61,17 +53,8 @@ def kept_and_ranked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the best survivors of non-maximum suppression within each class.
 
-    Args:
-        boxes: Candidates of each image (B, K, 4).
-        scores: Their scores (B, K); 0 is not a candidate.
-        labels: Their classes, int (B, K).
-        num_classes: Classes C.
-        iou_threshold: Overlap above which the lower score is dropped.
-        max_per_image: Survivors per image.
-
-    Returns:
-        Boxes (B, N, 4), scores (B, N), highest first, and labels (B, N), with N = min(max_per_image, K). Entries
-        beyond the survivors have score 0, label -1 and a box of zeros.
+    Of boxes (B, K, 4), scores (B, K), 0 where there is none, and labels (B, K), the result has the N best of
+    each image, highest scores first. Entries beyond the survivors have score 0, label -1 and a box of zeros.
     """
     classes = torch.arange(num_classes, device=labels.device)
     per_class = torch.where(labels[:, None] == classes[:, None], scores[:, None], 0)  # (B, C, K)

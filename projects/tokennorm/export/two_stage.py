@@ -45,16 +45,9 @@ def check_roi_head(roi_head: nn.Module) -> None:
 
 
 def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detections, sizes: Tensor) -> Detections:
-    """Returns the detections of the box head.
+    """Returns the detections of the box head of a RoI head that `check_roi_head` accepts, as `kept_and_ranked`.
 
-    Args:
-        roi_head: A head that `check_roi_head` accepts.
-        maps: Feature maps of the neck.
-        proposals: Boxes (B, P, 4), scores (B, P), 0 for an empty entry, and labels, of the RPN.
-        sizes: Heights and widths of the images in the batch, int (B, 2).
-
-    Returns:
-        Boxes (B, N, 4), scores (B, N) and labels (B, N), as `tokennorm.export.nms.kept_and_ranked`.
+    The maps are those of the neck, the proposals boxes (B, P, 4), scores (B, P), 0 for an empty entry, and labels.
     """
     head, cfg = roi_head.bbox_head, roi_head.test_cfg
     boxes, objectness, _ = proposals

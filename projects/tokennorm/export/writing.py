@@ -123,11 +123,7 @@ def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> N
 
 
 def save_openvino(model: Any, path: Path) -> None:
-    """Writes an OpenVINO model, also over the files that it was read from.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Writes an OpenVINO model, also over the files that it was read from."""
     import openvino
 
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -33,12 +33,7 @@ _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips bet
 def open_detector(
     config: str | Path, checkpoint: str | Path, device: str | None = None, options: Mapping[str, Any] | None = None
 ) -> tuple[DetInferencer, Config, str]:
-    """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint.
-
-    Raises:
-        UserError: for a config that cannot be read, and for options that do not fit it.
-        FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
-    """
+    """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint."""
     require_mmcv_ops()
     cfg = read_config(config)
     use_options(cfg, options)
@@ -65,9 +60,6 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
 
     The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
     resized as in training.
-
-    Raises:
-        CheckpointError: if the checkpoint does not fit the config, or has no class names.
     """
     keep_mmengine_from_unpickling()
     content = read_checkpoint(checkpoint)

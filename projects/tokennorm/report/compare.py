@@ -59,11 +59,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
-    """Writes the page, and returns the difference in AP by 'bbox' or 'segm'.
-
-    Raises:
-        ValueError: if the two reports have no kind of detection in common, or a file cannot be read.
-    """
+    """Writes the page, and returns the difference in AP by 'bbox' or 'segm'."""
     shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
     if not shared:
         raise ValueError(f'{first.folder} and {second.folder} have neither boxes nor masks in common')

@@ -15,10 +15,8 @@ from tokennorm.report.page import IOU_TYPES, Source, format_points, write_report
 class ReportHook(Hook):
     """Writes `report.html` and its numbers into the work directory.
 
-    It is the report of the validation that chose the best checkpoint. If that was before a resume, or no best
-    checkpoint is kept, it is the report of the last validation.
-
-    A report that cannot be made is left out with a warning of one line: the training run has its checkpoints already.
+    It is the report of the validation that chose the best checkpoint, or of the last one where that was before a resume
+    or no best checkpoint is kept. A report that cannot be made is left out with a warning.
     """
 
     priority = 'LOWEST'

@@ -61,9 +61,7 @@ class Detections:
     ) -> 'Detections':
         """Returns the columns of what mmdet's `CocoMetric.process` collects, one dict per image.
 
-        It has `img_id`, `bboxes` (n, 4) as x1, y1, x2, y2, `scores` (n,), `labels` (n,), `masks`, n run-length
-        encodings, and perhaps `mask_scores` (n,), which then are the scores of the masks. `category_ids` has the id of
-        each label.
+        `category_ids` has the id of each label. Masks may have scores of their own, `mask_scores`.
         """
         ids = np.asarray(category_ids, np.float64)
         rows, encodings = [np.zeros((0, 7))], []

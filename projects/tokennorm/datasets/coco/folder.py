@@ -42,14 +42,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
     Examples are `annotations/instances_train2017.json`, `train.json` and `train/_annotations.coco.json`. If several
     files match a split, the file with the fewest other words in its name is used. Images are searched in every folder
-    down to the second level.
-
-    Returns:
-        Splits by name, in the order of `SPLITS`. A test file without annotations, such as COCO's own, is not a split.
-
-    Raises:
-        FileNotFoundError: if the folder, or the annotations of a needed split, are not found.
-        ValueError: for an annotation file that is not valid, or if two files match a split equally well.
+    down to the second level. A test file without annotations, such as COCO's own, is not a split.
     """
     root = Path(root)
     if not root.is_dir():
@@ -84,10 +77,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
 
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
-    """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects.
-
-    Anything else is a `ValueError` with the problem.
-    """
+    """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
     try:
         content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
     except OSError as error:

@@ -198,26 +198,11 @@ def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]
 
 
 def make_shapes_dataset(
-    out: str | Path,
-    num_train: int = 600,
-    num_val: int = 120,
-    image_size: int = 128,
-    seed: int = 0,
+    out: str | Path, num_train: int = 600, num_val: int = 120, image_size: int = 128, seed: int = 0
 ) -> Path:
     """Generates the dataset in folder `out`, unless it exists, and returns its path.
 
-    The dataset appears in one step, by a rename: an interrupted run leaves `out` unchanged.
-
-    Args:
-        out: Folder that will hold `images` and `annotations`.
-        num_train: Images of the train split.
-        num_val: Images of the val split.
-        image_size: Side of the square images, in pixels.
-        seed: The same seed gives the same dataset.
-
-    Raises:
-        ValueError: for invalid settings.
-        FileExistsError: where `out` holds something else.
+    Images are square, with a side of `image_size` pixels. The same seed gives the same dataset.
     """
     settings = Settings(num_train, num_val, image_size, seed)
     out = Path(out)

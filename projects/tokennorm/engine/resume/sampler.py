@@ -38,14 +38,8 @@ class Draw(int):
 class ResumableBatchSampler(Sampler[list[Draw]]):
     """The batches of another batch sampler, numbered.
 
-    Args:
-        sampler: Sampler of the dataset's indices.
-        batch_size: Samples per batch; samplers of several datasets have one per dataset.
-        batch_sampler: Config of the batch sampler; None for torch's `BatchSampler`.
-        drop_last: Whether torch's `BatchSampler` leaves out an incomplete last batch.
-
-    Attributes:
-        drawn: Batches since the beginning of training.
+    `batch_sampler` is its config; None for torch's `BatchSampler`. Samplers of several datasets have a `batch_size` for
+    each. `drawn` counts the batches since the beginning of training.
     """
 
     def __init__(
