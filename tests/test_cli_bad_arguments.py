@@ -94,7 +94,6 @@ CASES = [
     *[([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be at least 0 and below 1'),
     ([*ANALYZE, '--num-images', '0'], '--num-images 0 must be at least 1'),
-    (['compare', 'a', 'b', '--resamples', '-1'], '--resamples -1: expected 0 or more'),
     (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),

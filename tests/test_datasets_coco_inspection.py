@@ -112,12 +112,11 @@ def test_what_training_passes_over_is_a_warning(data, fault):
 MASKS = {
     'size': (
         lambda c: first(c).update(segmentation=dict(size=[3, 5], counts='0')),
-        r'run-length masks that do not fit their image: annotation \d+ of \d+\.jpg '
-        r'\(size=\[3, 5\], the image is \[48, 48\]\)',
+        r'run-length masks whose size or counts are not those of their image: annotation \d+ of \d+\.jpg$',
     ),
     'sum': (
         lambda c: first(c).update(segmentation=dict(size=[48, 48], counts=[9])),
-        r'run-length masks .*: annotation \d+ of \d+\.jpg \(counts that do not add up to the 2304 pixels of the image',
+        r'run-length masks whose size or counts are not those of their image: annotation \d+ of \d+\.jpg$',
     ),
     'NaN': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
@@ -126,7 +125,7 @@ MASKS = {
     'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with values that are not'),
     'far': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
-        r'polygons far outside their image: annotation \d+ of \d+\.jpg \(200\)',
+        r'polygons far outside their image: annotation \d+ of \d+\.jpg$',
     ),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
     'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
@@ -147,10 +146,9 @@ def test_faults_of_masks_do_not_concern_boxes(data, fault):
 
 def test_run_lengths_that_do_not_add_up_are_never_decoded():
     for counts in ([5, 3, 4], coco_masks.frPyObjects(dict(size=[3, 4], counts=[5, 3, 4]), 3, 4)['counts'].decode()):
-        assert mask_problem(dict(size=[3, 4], counts=counts), [3, 4]) == ('', '')
+        assert mask_problem(dict(size=[3, 4], counts=counts), [3, 4]) == ''
     for counts in ([13, -1], [11.5, 0.5], [True, 11], [5, 3, 5], '/', '5P', 'PPPPPPPP0', '11O', ''):
-        kind, _ = mask_problem(dict(size=[3, 4], counts=counts), [3, 4])
-        assert kind == 'run-length masks that do not fit their image'
+        assert 'run-length masks' in mask_problem(dict(size=[3, 4], counts=counts), [3, 4])
 
 
 def test_a_split_for_boxes_only_is_one_line(data):

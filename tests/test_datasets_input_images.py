@@ -62,5 +62,5 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
             check_sources(sources)
     with pytest.raises(ValueError, match=r'has no images'):
         open_sources([str(tmp_path)], tmp_path / 'out')
-    with pytest.raises(ValueError, match=r'notes.txt is neither a readable video nor an image'):
+    with pytest.raises(ValueError, match=r'notes.txt cannot be opened as a video, and is not an image'):
         open_sources([str(tmp_path / 'notes.txt')], tmp_path / 'out')

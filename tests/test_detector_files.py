@@ -5,8 +5,8 @@ import os
 import pytest
 
 from tokennorm.cli.predict import parse_args as predict_args
-from tokennorm.detector_files import config_of, detector_files
 from tokennorm.messages import UserError
+from tokennorm.published import config_of, detector_files
 
 CONFIG = 'retinanet_pvt-mini_fpn_shapes'
 

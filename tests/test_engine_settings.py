@@ -202,7 +202,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         'learning rate  0.001: 0.002 is for 8 images per step, this run has 2; AdamW: square root of the batch (arXiv '
         '2205.10287)',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',
-        f'log, config    {next(tmp_path.glob("2*"))}; a line every iteration',
+        f'log, config    {next(tmp_path.glob("2*"))}',
     ]
     (log,) = tmp_path.glob('2*/*.log')
     for routine in ('paramwise_options -- ', 'Config:\n', 'System environment:', 'Hooks will be executed'):

@@ -1,7 +1,6 @@
 """A work directory takes one training run at a time; the lock ends with its process."""
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -30,9 +29,8 @@ def holder(tmp_path):
     os.killpg(process.pid, 9)
 
 
-def test_second_training_names_the_process_of_the_first(holder, tmp_path, monkeypatch):
-    message = rf'{tmp_path} is in use by process {holder.pid} on {socket.gethostname()}, started 20\d\d-.*--work-dir'
-    with pytest.raises(UserError, match=message), locked_work_dir(tmp_path):
+def test_second_training_in_a_work_directory_is_refused(holder, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=f'{tmp_path} is in use by another'), locked_work_dir(tmp_path):
         pass
     monkeypatch.setenv('RANK', '1')
     with locked_work_dir(tmp_path):  # the other ranks of the first one
@@ -42,4 +40,4 @@ def test_second_training_names_the_process_of_the_first(holder, tmp_path, monkey
     holder.wait()
     for _ in range(2):
         with locked_work_dir(tmp_path):
-            assert f'process {os.getpid()} on ' in (tmp_path / LOCK).read_text()
+            assert (tmp_path / LOCK).is_file()

@@ -6,7 +6,7 @@ from timm.layers import Conv2dSame
 from torch import nn
 
 from tests.helpers.compare import assert_near
-from tokennorm.export.same_padding import with_constant_padding
+from tokennorm.export.detector import with_constant_padding
 
 
 @pytest.mark.parametrize(

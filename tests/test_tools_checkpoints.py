@@ -156,7 +156,7 @@ def test_converted_checkpoints_have_tokennorm_keys_and_sizes(tmp_path, capsys):
 
 def test_a_published_safetensors_file_gives_the_same_detections(data, trained, tmp_path, capsys):
     """In Python, and converted; training cannot resume from it."""
-    tool('publish')([str(trained), str(tmp_path / 'mini.pth'), '--safetensors'])
+    tool('publish')([str(trained), str(tmp_path / 'mini.safetensors')])
     (path,) = tmp_path.glob('mini-*.safetensors')
     capsys.readouterr()
     content, latest = read_checkpoint(path), read_checkpoint(trained)

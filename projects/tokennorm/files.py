@@ -1,4 +1,4 @@
-"""Output files and folders: tried before anything long begins, and written in one step."""
+"""Output files and folders, tried before anything long begins and written in one step; the cache directory."""
 
 import os
 import secrets
@@ -53,3 +53,15 @@ def make_output_dir(folder: str | Path) -> None:
             file.write(bytes(LEAST_SPACE))
     except OSError as error:  # such as a full disk
         raise ValueError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None
+
+
+def cache_directory() -> Path:
+    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet.
+
+    Raises:
+        RuntimeError: if none of them is set and the user has no home directory.
+    """
+    if named := os.environ.get('TOKENNORM_CACHE'):
+        return Path(named).expanduser()
+    cache = os.environ.get('XDG_CACHE_HOME', '')
+    return Path(cache if os.path.isabs(cache) else Path.home() / '.cache', 'tokennorm')

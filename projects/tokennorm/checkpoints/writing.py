@@ -56,7 +56,7 @@ def _safetensors_bytes(content: dict[str, Any]) -> bytes:
 
         metadata = {'format': 'pt', 'meta': json.dumps(content.get('meta') or {})}
     except ImportError as error:
-        raise CheckpointError('--safetensors needs the package safetensors: pip install safetensors') from error
+        raise CheckpointError('.safetensors needs the package safetensors: pip install safetensors') from error
     except TypeError as error:
         raise CheckpointError(f'{SAFETENSORS} cannot be written: the metadata is not plain data: {error}') from error
     written = save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)

@@ -5,8 +5,8 @@ from typing import Any
 
 from tokennorm.cli.command import Parser
 from tokennorm.config_paths import config as config_path
-from tokennorm.detector_files import detector_files, is_detector
 from tokennorm.messages import user_errors
+from tokennorm.published import detector_files, is_detector
 
 
 class ConfigOptions(argparse.Action):

@@ -7,7 +7,6 @@ examples:
   tokennorm compare work_dirs/baseline work_dirs/dtn --out compare.html
 """
 
-import argparse
 from pathlib import Path
 
 from tokennorm.cli.command import command, make_parser
@@ -15,33 +14,19 @@ from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+@command
+def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
     parser.add_argument('first', type=Path, help='work directory of the baseline')
     parser.add_argument('second', type=Path, help='work directory of the run to compare with it')
     parser.add_argument('--out', type=Path, default='compare.html', help='the page; default: compare.html')
-    parser.add_argument(
-        '--resamples',
-        type=int,
-        default=200,
-        metavar='N',
-        help='bootstrap samples of the images for the interval of the difference in AP; 0 for none; default: 200',
-    )
     args = parser.parse_args(argv)
-    if args.resamples < 0:
-        parser.error(f'--resamples {args.resamples}: expected 0 or more')
-    return args
-
-
-@command
-def main(argv: list[str]) -> None:
-    args = parse_args(argv)
     with user_errors(ValueError, where='--out: '):
         check_output_file(args.out)
     from tokennorm.report.compare import compare, read_run
 
     with user_errors(ImportError, OSError, ValueError):
-        differences = compare(read_run(args.first), read_run(args.second), args.out, args.resamples)
+        differences = compare(read_run(args.first), read_run(args.second), args.out)
     for iou_type, result in differences.items():
         interval = '' if result.low is None else f' (95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
         print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')

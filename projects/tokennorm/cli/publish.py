@@ -18,8 +18,7 @@ from tokennorm.messages import user_errors
 def main(argv: list[str]) -> None:
     parser = make_parser(__doc__)
     parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
-    parser.add_argument('out', type=Path, nargs='?', help='file to write; the hash is added to its name')
-    parser.add_argument('--safetensors', action='store_true', help='write .safetensors, as for OUT.safetensors')
+    parser.add_argument('out', type=Path, nargs='?', help='.pth or .safetensors; the hash is added to its name')
     parser.add_argument('--hf', type=Path, metavar='DIR', help='write a folder that can be uploaded to the Hub')
     parser.add_argument('--license', default='unknown', help="license of the weights for the card, e.g. 'apache-2.0'")
     parser.add_argument('--dataset', help='name of the training data for the card')
@@ -43,7 +42,7 @@ def main(argv: list[str]) -> None:
             files = write_hub_folder(args.hf, published, Path(source), args.license, args.dataset)
             written = files[0].stat().st_size
         else:
-            suffix = '.safetensors' if args.safetensors or args.out.suffix == '.safetensors' else '.pth'
+            suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
             file = to_bytes(published, suffix)
             files, written = [hashed_name(args.out, file, suffix)], len(file)
             write_new(files[0], file)

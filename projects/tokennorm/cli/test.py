@@ -24,7 +24,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     output.add_argument('--show', action='store_true', help='show the predictions in a window')
     output.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
-    output.add_argument('--wait-time', type=float, default=2, help='seconds that --show shows an image for')
     output.add_argument(
         '--report',
         nargs='?',
@@ -96,7 +95,7 @@ def main(argv: list[str]) -> None:
         drawing = dict(draw=True, test_out_dir=args.show_dir)
         if classifier:  # mmpretrain's hook
             drawing = dict(enable=True, out_dir=args.show_dir and str(Path(cfg.work_dir) / args.show_dir))
-        cfg.default_hooks.visualization.update(show=args.show, wait_time=args.wait_time, **drawing)
+        cfg.default_hooks.visualization.update(show=args.show, wait_time=2, **drawing)
     print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
     if args.tta:
         merge, views = use_tta(cfg)

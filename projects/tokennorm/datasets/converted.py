@@ -1,4 +1,4 @@
-"""Datasets in other formats as COCO json: converted once, into the cache directory of `tokennorm.ops.cache`."""
+"""Datasets in other formats as COCO json: converted once, into the cache directory of `tokennorm.files`."""
 
 import hashlib
 import json
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import map_files, open_image
+from tokennorm.files import cache_directory, write_atomically
 from tokennorm.messages import shorten
-from tokennorm.ops.cache import cache_directory
 from tokennorm.version import __version__
 
 
@@ -35,8 +35,6 @@ class LabelFolder(NamedTuple):
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
-    from tokennorm.files import write_atomically
-
     splits = {}
     for name, entries in folder.splits.items():
         target = _cache_dir(folder.root) / f'{name}.json'
@@ -45,14 +43,7 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
         image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
         if content is None:
             content = _convert(folder, name, entries, image_dir) | dict(info=dict(fingerprint=fingerprint))
-            try:
-                write_atomically(target, json.dumps(content).encode())
-            except OSError as error:
-                raise OSError(
-                    error.errno,
-                    f'{folder.root} ({folder.format}) is converted to COCO format in a cache directory, but {target} '
-                    f'cannot be written ({error.strerror}). Set TOKENNORM_CACHE to a directory that can be',
-                ) from error
+            write_atomically(target, json.dumps(content).encode())
         splits[name] = CocoSplit(name, target, image_dir, content)
     return splits
 

@@ -97,7 +97,7 @@ def contact_sheet(split: CocoSplit, num_images: int) -> np.ndarray:
         if image is not None:
             size = [info['height'], info['width']]
             drawable = [
-                one | dict(segmentation=None) if mask_problem(one.get('segmentation'), size)[0] else one
+                one | dict(segmentation=None) if mask_problem(one.get('segmentation'), size) else one
                 for one in annotations[info['id']]
             ]
             tiles.append(draw_annotations(image, drawable, names, colors))

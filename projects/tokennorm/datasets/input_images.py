@@ -73,13 +73,8 @@ def _open_video(source: str, every: int) -> InputImages:
     cv2.setLogLevel(0)  # the errors below say it
     capture = cv2.VideoCapture(int(source) if source.isdigit() and live else source)
     if not capture.isOpened():
-        if not live:
-            raise ValueError(f'{source} is neither a readable video nor an image ({", ".join(IMAGE_SUFFIXES)})')
-        if source.isdigit():
-            raise ValueError(
-                f'webcam {source} cannot be opened; check that it exists and that no other program uses it'
-            )
-        raise ValueError(f'stream {source} cannot be opened; check the URL and the network')
+        kind = f'video, and is not an image ({", ".join(IMAGE_SUFFIXES)})' if not live else 'webcam or stream'
+        raise ValueError(f'{source} cannot be opened as a {kind}')
     frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
     name = 'frame' if live else Path(source).stem
     rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_FRAME_RATE

@@ -76,7 +76,7 @@ class SummaryHook(Hook):
         elif runner.iter:
             yield 'begins with', f'iteration {runner.iter + 1}, resumed'
         yield 'checkpoints', _checkpoints(runner)
-        yield 'log, config', runner.log_dir + _log_interval(runner)
+        yield 'log, config', runner.log_dir
 
 
 def describe_data(dataset: Any, loader: Any) -> str:
@@ -93,15 +93,6 @@ def log_often(runner: mmengine.runner.Runner) -> None:
     for hook in runner.hooks:
         if isinstance(hook, LoggerHook):
             hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
-
-
-def _log_interval(runner: mmengine.runner.Runner) -> str:
-    hook = next((hook for hook in runner.hooks if isinstance(hook, LoggerHook)), None)
-    if hook is None:
-        return ''
-    if isinstance(runner.train_loop, EpochBasedTrainLoop) and hook.interval > len(runner.train_dataloader):
-        return '; a line every epoch'
-    return '; a line every iteration' if hook.interval == 1 else f'; a line every {hook.interval} iterations'
 
 
 def _checkpoints(runner: mmengine.runner.Runner) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from tokennorm.datasets.image_files import read_image
-from tokennorm.detector_files import detector_files
 from tokennorm.inference.prediction import open_detector
+from tokennorm.published import detector_files
 from tokennorm.thresholds import read_thresholds
 
 if TYPE_CHECKING:

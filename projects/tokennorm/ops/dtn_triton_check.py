@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tokennorm.ops.cache import cache_directory
+from tokennorm.files import cache_directory
 from tokennorm.ops.dtn_eager import eager_dtn
 
 NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report import figures
 from tokennorm.report.evaluation import select_categories
-from tokennorm.report.page import IOU_TYPES, render
+from tokennorm.report.page import IOU_TYPES, curve_figures, render
 from tokennorm.report.scalars import Curve, read_scalars
 
 CONFIDENCE = 0.95
@@ -70,6 +69,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
     }
     same_name = first.label == second.label
     runs = {f'{run.label} ({i})' if same_name else run.label: run for i, run in enumerate((first, second), 1)}
+    steps = sorted({'epoch' if run.numbers['by_epoch'] else 'iteration' for run in runs.values()})
     page = render(
         'compare.html.j2',
         runs=runs,
@@ -81,7 +81,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
             iou_type: figures.draw_tide({k: run.numbers['results'][iou_type]['tide'] for k, run in runs.items()})
             for iou_type in shared
         },
-        curves=curve_figures(runs),
+        curves=curve_figures({label: run.scalars for label, run in runs.items()}, ' or '.join(steps)),
         config_changes=config_changes(first, second),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -117,33 +117,7 @@ def class_rows(first: Run, second: Run, iou_type: str) -> list[dict[str, Any]]:
     ]
 
 
-def curve_figures(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Returns figures of AP, loss and learning rate of several runs by caption."""
-    drawn = {}
-    steps = {'epoch' if run.numbers['by_epoch'] else 'iteration' for run in runs.values()}
-    for iou_type, name in IOU_TYPES.items():
-        chosen = _curves(runs, f'{iou_type}_mAP')
-        if chosen:
-            drawn[f'{name.capitalize()} AP on the validation set'] = figures.draw_curves(
-                chosen, ' or '.join(sorted(steps)), 'AP', zero=True, dots=True
-            )
-    for name, caption in (('loss', 'Training loss'), ('lr', 'Learning rate')):
-        chosen = _curves(runs, name)
-        if chosen:
-            drawn[caption] = figures.draw_curves(chosen, 'iteration', caption.lower(), zero=True)
-    return drawn
-
-
 def config_changes(first: Run, second: Run) -> list[str]:
     """Returns the lines of a unified diff of the two configs, without its file names."""
     texts = [(run.numbers['config'] or '').splitlines() for run in (first, second)]
     return list(difflib.unified_diff(*texts, lineterm='', n=2))[2:]
-
-
-def _curves(runs: Mapping[str, Run], suffix: str) -> dict[str, Curve]:
-    return {
-        label: curve
-        for label, run in runs.items()
-        for name, curve in run.scalars.items()
-        if name == suffix or name.endswith(f'/{suffix}')
-    }

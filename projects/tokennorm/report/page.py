@@ -150,24 +150,30 @@ def to_json(
 
 def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, str]:
     """Returns figures of a training run by caption: AP, loss, learning rate and lambda."""
-    step = 'epoch' if validates_by_epoch(cfg) else 'iteration'
+    drawn = curve_figures({'': scalars}, 'epoch' if validates_by_epoch(cfg) else 'iteration')
+    lambdas = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
+    if lambdas:
+        drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
+    return drawn
+
+
+def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[str, str]:
+    """Returns figures of AP, loss and learning rate by caption, of the scalars of one run or, by label, of several."""
     precisions = {
-        f'{IOU_TYPES[iou_type]} {label}': {step: 100 * value for step, value in curve.items()}
+        f'{run} {IOU_TYPES[iou_type]} {label}'.strip(): {at: 100 * value for at, value in curve.items()}
+        for run, scalars in runs.items()
         for iou_type in IOU_TYPES
-        for suffix, label in (('mAP', 'AP'), ('mAP_50', 'AP50'))
+        for suffix, label in (('mAP', 'AP'), ('mAP_50', 'AP50'))[: 2 if len(runs) == 1 else 1]
         for name, curve in scalars.items()
         if name.endswith(f'{iou_type}_{suffix}')
     }
-    lambdas = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
     drawn = {}
     if precisions:
         drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', zero=True, dots=True)
-    if scalars.get('loss'):
-        drawn['Training loss'] = figures.draw_curves(dict(loss=scalars['loss']), 'iteration', 'loss', zero=True)
-    if scalars.get('lr'):
-        drawn['Learning rate'] = figures.draw_curves(dict(lr=scalars['lr']), 'iteration', 'learning rate', zero=True)
-    if lambdas:
-        drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
+    for name, caption in (('loss', 'Training loss'), ('lr', 'Learning rate')):
+        curves = {run or name: scalars[name] for run, scalars in runs.items() if scalars.get(name)}
+        if curves:
+            drawn[caption] = figures.draw_curves(curves, 'iteration', caption.lower(), zero=True)
     return drawn
 
 

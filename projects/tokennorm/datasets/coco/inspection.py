@@ -164,9 +164,8 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             boxes[problem].append(label)
         if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
             objects[image['id']] += 1
-        problem, detail = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
-        if problem:
-            masks[problem].append(f'{label} ({detail})' if detail else label)
+        if problem := mask_problem(annotation.get('segmentation'), [image['height'], image['width']]):
+            masks[problem].append(label)
     if split.name == 'train' and _SHORT_MASK in masks:
         boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
     found.warnings += grouped(split, boxes)
@@ -216,25 +215,17 @@ def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping
     return image is not None and x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
 
 
-def mask_problem(mask: Any, size: list[int]) -> tuple[str, str]:
-    """The problem of a segmentation of an image of `size` (height, width), and a detail; ('', '') without a problem."""
+def mask_problem(mask: Any, size: list[int]) -> str:
+    """The problem of a segmentation of an image of `size` (height, width), in words, or ''."""
     if not mask:
-        return _NO_MASK, ''
+        return _NO_MASK
     if isinstance(mask, list):
-        problems = (_polygon_problem(polygon, size) for polygon in mask)
-        return next((problem for problem in problems if problem[0]), ('', ''))
-    if not isinstance(mask, dict):
-        return 'segmentations that are neither lists nor run lengths', ''
-    counts = mask.get('counts')
-    if not isinstance(counts, list | str) or mask.get('size') is None:
-        return _SHORT_MASK, ''
-    if mask['size'] != size:
-        detail = f'size={mask["size"]!r:.40}, the image is {size}'
-    elif not _covers(counts, size[0] * size[1]):
-        detail = f'counts that do not add up to the {size[0] * size[1]} pixels of the image, or are damaged'
-    else:
-        return '', ''
-    return 'run-length masks that do not fit their image', detail
+        return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
+    counts = mask.get('counts') if isinstance(mask, dict) else None
+    if not isinstance(counts, list | str):
+        return _SHORT_MASK
+    fits = mask.get('size') == size and _covers(counts, size[0] * size[1])
+    return '' if fits else 'run-length masks whose size or counts are not those of their image'
 
 
 def _covers(counts: list[Any] | str, pixels: int) -> bool:
@@ -256,18 +247,16 @@ def _fits(counts: str, pixels: int) -> bool:
     return True
 
 
-def _polygon_problem(polygon: Any, size: list[int]) -> tuple[str, str]:
+def _polygon_problem(polygon: Any, size: list[int]) -> str:
     """As `mask_problem`, of one polygon, by built-in functions: COCO has tens of millions of values."""
-    not_numbers = 'polygons with values that are not numbers', ''
-    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float}:
-        return not_numbers
+    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float} or not math.isfinite(sum(polygon)):
+        return 'polygons with values that are not numbers'
     if len(polygon) < 6 or len(polygon) % 2:
-        return _SHORT_MASK, ''
+        return _SHORT_MASK
     for values, side in ((polygon[::2], size[1]), (polygon[1::2], size[0])):
-        low, high = min(values), max(values)
-        if low < -side or high > 2 * side:  # pycocotools walks along every edge pixel by pixel, wherever it leads
-            return 'polygons far outside their image', f'{low if low < -side else high!r:.20}'
-    return ('', '') if math.isfinite(sum(polygon)) else not_numbers  # min and max may skip NaN
+        if min(values) < -side or max(values) > 2 * side:  # pycocotools walks along every edge, wherever it leads
+            return 'polygons far outside their image'
+    return ''
 
 
 # ---- image files ----
