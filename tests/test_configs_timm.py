@@ -2,16 +2,14 @@
 
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
-from mmdet.structures import DetDataSample
-from mmdet.structures.mask import BitmapMasks
 from mmengine import DefaultScope
 from mmengine.optim import build_optim_wrapper
-from mmengine.structures import InstanceData
 
+from tests.helpers.cases import fast_first, slow
 from tests.helpers.configs import ROOT, build_model, resolve
+from tests.helpers.samples import sample_with_two_objects
 from tokennorm.config_files import use_options
 from tokennorm.norms import DTN
 
@@ -74,26 +72,14 @@ def small(cfg):
     return cfg
 
 
-def batch_of_two(with_masks):
-    """A batch of unequal images with one object each."""
-    samples, inputs = [], []
-    for height, width in [(64, 96), (60, 70)]:
-        truth = InstanceData(bboxes=torch.tensor([[10.0, 12.0, 60.0, 50.0]]), labels=torch.tensor([3]))
-        if with_masks:
-            mask = np.zeros((1, height, width), np.uint8)
-            mask[:, 12:50, 10:60] = 1
-            truth.masks = BitmapMasks(mask, height, width)
-        samples.append(DetDataSample(gt_instances=truth))
-        samples[-1].set_metainfo(dict(img_shape=(height, width), batch_input_shape=(64, 96), pad_shape=(64, 96)))
-        inputs.append(torch.randint(0, 255, (3, height, width), dtype=torch.uint8))
-    return dict(inputs=inputs, data_samples=samples)
-
-
 def check_a_step(cfg):
     """All losses and all gradients of the backbone exist, and are finite."""
     torch.manual_seed(0)
     model = build_model(cfg).train()
-    losses = model(**model.data_preprocessor(batch_of_two('mask_head' in str(cfg.model)), True), mode='loss')
+    samples = [sample_with_two_objects() for _ in range(2)]
+    samples[1].set_metainfo(dict(img_shape=(90, 122)))
+    images = [torch.randint(0, 255, (3, *sample.img_shape), dtype=torch.uint8) for sample in samples]
+    losses = model(**model.data_preprocessor(dict(inputs=images, data_samples=samples), True), mode='loss')
     loss, shown = model.parse_losses(losses)
     expected = {'loss_cls', 'loss_bbox'} | ({'loss_rpn_cls', 'loss_mask'} if cfg.model.type == 'MaskRCNN' else set())
     assert expected < set(shown)
@@ -104,19 +90,14 @@ def check_a_step(cfg):
     return model
 
 
-@pytest.mark.parametrize('name', EIGHT_GPUS)
+@pytest.mark.parametrize('name', fast_first(EIGHT_GPUS, 'retinanet_convnext-t_fpn_1x_coco'))
 def test_a_step_has_finite_losses_and_gradients_everywhere(name):
     check_a_step(small(deepcopy(config(name))))
 
 
-@pytest.mark.parametrize('name', [name for name in EIGHT_GPUS if 'dinov3' in name])
+@pytest.mark.parametrize('name', ['retinanet_dinov3-vit-s_sfp_1x_coco', slow('mask-rcnn_dinov3-vit-b_sfp_1x_coco')])
 def test_a_step_with_dtn_by_options_on_one_gpu(name):
     cfg = small(deepcopy(config(name.replace('_1x_', '_1xb2-accum8-1x_'))))  # with activation checkpointing
     use_options(cfg, DTN_OPTIONS)
     model = check_a_step(cfg)
     assert sum(isinstance(module, DTN) for module in model.backbone.modules()) == 2 * 2
-
-
-def test_the_page_has_the_options_of_dtn():
-    page = (ROOT.parent / 'docs' / 'guides' / 'timm.md').read_text()
-    assert ' '.join(f'{key}={value}' for key, value in DTN_OPTIONS.items()) in page

@@ -2,15 +2,14 @@
 
 import errno
 import os
-import shutil
+import resource
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from mmengine.runner import Runner
 
-from tests.full_disk import files_of_at_most
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.engine.training import run as train_with_messages
@@ -20,24 +19,20 @@ from tokennorm.messages import UserError
 SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
 
 
+@contextmanager
+def files_of_at_most(size):
+    """Files cannot grow beyond so many bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def names(folder):
     """Files but for mmengine's copy of the config."""
     return sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != '.py')
-
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('trained')
-    train(folder, train_cfg=EPOCHS, max_keep_ckpts=3, iteration=13)
-    return folder
-
-
-@pytest.fixture
-def three(trained, tmp_path):
-    """A folder with the checkpoints of three epochs, of which the third is the latest; it was copied."""
-    shutil.copytree(trained, tmp_path / 'copy')
-    assert newest_checkpoint(tmp_path / 'copy') == tmp_path / 'copy' / 'epoch_3.pth'
-    return tmp_path / 'copy'
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
@@ -125,38 +120,3 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
-
-
-def test_a_pointer_to_nothing_or_without_content_is_passed_over(three):
-    (three / 'last_checkpoint').write_text('')
-    assert newest_checkpoint(three) == three / 'epoch_3.pth'
-    (three / 'last_checkpoint').write_text(str(three / 'gone.pth'))
-    assert newest_checkpoint(three) == three / 'epoch_3.pth'
-
-
-@pytest.mark.parametrize('is_folder', [False, True])
-def test_files_outside_the_work_dir_are_never_removed(tmp_path, tmp_path_factory, is_folder):
-    elsewhere = tmp_path_factory.mktemp('elsewhere')
-    for name in ('best.pth', 'epoch_1.pth'):
-        (elsewhere / name).touch()
-    (tmp_path / 'notes.txt').touch()
-    settings = SETTINGS | dict(save_best='acc')
-    train(tmp_path, iteration=13, **settings)
-    content = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
-    content['message_hub']['runtime_info'] |= dict(
-        best_ckpt=str(elsewhere if is_folder else elsewhere / 'best.pth'), best_score=-1.0
-    )
-    torch.save(content, tmp_path / 'epoch_3.pth')
-    train(tmp_path, resume=True, **settings)
-    assert 'best_acc_epoch_4.pth' in names(tmp_path)
-    assert 'notes.txt' in names(tmp_path)
-    assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
-
-
-def test_last_checkpoint_file_takes_precedence_over_old_runs(three):
-    """An earlier, longer training in the same folder left epoch_24; files of weights alone are none to resume from."""
-    shutil.copy(three / 'epoch_3.pth', three / 'epoch_24.pth')
-    os.utime(three / 'epoch_24.pth', (1, 1))
-    shutil.copy(three / 'epoch_3.pth', three / 'published.pth')
-    assert newest_checkpoint(three) == three / 'epoch_3.pth'
-    assert newest_checkpoint(three / 'none') is None

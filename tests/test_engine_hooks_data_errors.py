@@ -9,10 +9,10 @@ from mmdet.registry import DATASETS
 from mmdet.utils import register_all_modules
 from torch.utils.data import DataLoader
 
-from tests.helpers.coco_files import HEIGHT, WIDTH, sound_content
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.hooks.data_errors import DataError
 
+HEIGHT, WIDTH = 24, 32
 PIPELINE = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
@@ -26,7 +26,12 @@ def folder(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     for i in range(3):
         cv2.imwrite(str(tmp_path / f'{i}.png'), pixels)
-    (tmp_path / 'train.json').write_text(json.dumps(sound_content(3)))
+    images = [dict(id=i + 1, file_name=f'{i}.png', height=HEIGHT, width=WIDTH) for i in range(3)]
+    box = dict(bbox=[2, 2, 9, 8], area=72, iscrowd=0, segmentation=[[2, 2, 11, 2, 11, 10, 2, 10]])
+    annotations = [dict(box, id=i + 1, image_id=i + 1, category_id=3) for i in range(3)]
+    categories = [dict(id=3, name='cat'), dict(id=7, name='dog')]
+    content = dict(images=images, annotations=annotations, categories=categories)
+    (tmp_path / 'train.json').write_text(json.dumps(content))
     return tmp_path
 
 

@@ -16,8 +16,7 @@ from mmengine.optim import build_optim_wrapper
 import tokennorm
 from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
-from tests.helpers.selections import few
-from tests.helpers.trained import CONFIG
+from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_paths import config as config_path
 from tokennorm.datasets import make_shapes_dataset
@@ -83,13 +82,6 @@ def test_kernels_of_local_layer_norm_train_faster():
     assert not settings.speed_up_local_norms(cfg)
 
 
-def test_detectors_of_masks_keep_the_best_by_mask_ap():
-    for detector, metric in (('mask-rcnn', 'coco/segm_mAP'), ('retinanet', 'coco/bbox_mAP')):
-        cfg = Config.fromfile(config_path(f'{detector}_pvt-mini-dtn_fpn'))
-        settings.keep_the_best(cfg)
-        assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.max_keep_ckpts) == (metric, 1)
-
-
 @pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])
 def test_training_validates_ten_times(epochs, interval):
     cfg = config()
@@ -129,19 +121,6 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
     monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(cores)))
     monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
     assert settings.default_workers() == workers
-
-
-def test_a_training_uses_half_of_the_cores(monkeypatch):
-    monkeypatch.setattr('tokennorm.engine.training.train', lambda **_: None)
-    monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(6)))
-    monkeypatch.setattr('tokennorm.cli.train.check_gpus', lambda *_: None)
-    monkeypatch.setattr('tokennorm.cli.train.train_on', lambda *_: None)
-    for own, words, expected in ((None, [], '3'), ('5', [], '5'), (None, ['--gpus', '2'], '1')):
-        monkeypatch.setenv('OMP_NUM_THREADS', own or '')
-        if own is None:
-            monkeypatch.delenv('OMP_NUM_THREADS')
-        tool('train')([CONFIG, *words])
-        assert settings.os.environ['OMP_NUM_THREADS'] == expected
 
 
 @pytest.fixture(scope='module')

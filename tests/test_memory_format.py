@@ -7,21 +7,18 @@ from mmcv.ops import roi_align
 from mmdet.models.necks import FPN
 
 from tests.helpers.compare import assert_near
-from tests.helpers.timm_models import SWIN_ARGS
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.necks import SimpleFeaturePyramid
 
 PYRAMID = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
 REDUCED = PYRAMID | dict(sr_ratios=(2, 1))
+TIMM_SWIN = dict(embed_dim=16, depths=(2, 2), num_heads=(2, 4), strict_img_size=False)
 BACKBONES = {
     'PVT': (lambda: PVT(REDUCED), [8, 16]),
     'PVTv2': (lambda: PVTv2(REDUCED), [8, 16]),
     'Swin': (lambda: Swin(PYRAMID), [8, 16]),
     'ViT': (lambda: ViT(dict(embed_dims=16, depth=1, num_heads=2, mlp_ratio=1)), [16]),
-    'timm': (
-        lambda: TimmBackbone('swin_tiny_patch4_window7_224', out_indices=(0,), timm_args=SWIN_ARGS),
-        [16],
-    ),
+    'timm': (lambda: TimmBackbone('swin_tiny_patch4_window7_224', out_indices=(0,), timm_args=TIMM_SWIN), [16]),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers.folders import NAMES, write_voc, write_yolo
-from tests.helpers.selections import few
+from tests.helpers.trained import few
 from tokennorm.cli.predict import main as predict
 from tokennorm.cli.test import main as evaluate
 from tokennorm.cli.train import main as train

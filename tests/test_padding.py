@@ -7,8 +7,8 @@ import torch
 from mmdet.structures import DetDataSample
 from torch import nn
 
+from tests.helpers.backbones import FOUR_STAGES, VIT
 from tests.helpers.compare import assert_near
-from tests.helpers.padded_models import SWIN, VIT
 from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm import padding
@@ -28,7 +28,7 @@ class NoAttention(nn.Module):
 
 
 def backbone(kind, **kwargs):
-    arch = {PVT: ARCH, PVTv2: ARCH, Swin: SWIN, ViT: VIT}[kind]
+    arch = {PVT: ARCH, PVTv2: ARCH, Swin: FOUR_STAGES, ViT: VIT}[kind]
     if kind in (Swin, ViT):
         kwargs |= dict(window_size=2)
     return randomize(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()

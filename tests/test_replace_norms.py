@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.helpers.compare import assert_same_with_gradients
-from tests.helpers.third_party import MODELS, coat, maps, t2t, vit, with_random_norms
+from tests.helpers.third_party import MODELS, maps, vit, with_random_norms
 from tests.reference import dense_dtn
 from tokennorm import replace_norms
 from tokennorm.norms import DTN
@@ -67,9 +67,7 @@ def seen_by(model, names, *args):
     return seen
 
 
-@pytest.mark.parametrize(
-    'kind', ['DTN', 'LocalLayerNorm', 'GN', 'BN', 'IN', 'SN', 'PowerNorm', 'RMSNorm', 'ScaleNorm', 'DyT', 'LN']
-)
+@pytest.mark.parametrize('kind', ['DTN', 'GN', 'BN', 'RMSNorm', 'ScaleNorm'])
 def test_prefix_tokens_use_layer_norm_and_the_grid_the_new_norm(kind):
     model = with_random_norms(vit(reg_tokens=2))
     layer_norm = model.blocks[0].norm1
@@ -182,16 +180,6 @@ def test_names_choose_and_leave_out():
     model(torch.randn(1, 3, 32, 48))
 
 
-def test_the_tokens_to_tokens_of_t2t_by_name():
-    model = with_random_norms(t2t())
-    x = torch.randn(1, 3, 32, 64)
-    expected = model(x)[0]
-    names = replace_norms(model, LAYER_NORM_START, include='tokens_to_token.*.ln?', num_heads=1)
-    assert len(names) == 4
-    assert (model(x)[0] - expected).abs().max() <= 1e-3 * expected.abs().max()
-    assert seen_by(model, names, x)[names[0]][0].shape[1:3] == (8, 16)
-
-
 def test_channels_first_layer_norms():
     block = nn.Module()
     block.norm, block.attn = timm.layers.LayerNorm2d(8), nn.MultiheadAttention(8, 2)
@@ -204,46 +192,15 @@ def test_channels_first_layer_norms():
 
 
 def test_batch_norms_of_tokens_by_name():
-    def levit(cfg=None):
-        torch.manual_seed(0)
-        widths = dict(embed_dim=(16, 24), key_dim=8, depth=(1, 1), num_heads=(2, 3), num_classes=5)
-        model = timm.create_model('levit_128s', img_size=128, **widths)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):  # those before shortcuts begin with zeros
-                nn.init.normal_(module.weight, 1, 0.3)
-        return model.train(), replace_norms(model, cfg, include='stages.*.bn', num_heads=2) if cfg else []
-
-    x = torch.randn(3, 3, 128, 128)
-    expected = levit()[0](x)
-    model, names = levit(dict(type='BN'))
-    assert not any(isinstance(module, nn.BatchNorm1d) for module in model.stages.modules())
-    torch.testing.assert_close(model(x), expected)
-    model, names = levit(dict(type='DTN'))
-    shapes = {name: seen[0].shape for name, seen in seen_by(model, names, x).items()}
-    assert shapes['stages.0.blocks.0.attn.qkv.bn'][:3] == (3, 8, 8)
-    assert shapes['stages.1.blocks.0.attn.qkv.bn'][:3] == (3, 4, 4)
-
-
-def test_attention_named_factoratt_with_a_class_token_per_stage():
-    model = with_random_norms(coat())
-    x = torch.randn(1, 3, 64, 96)
-    expected = model(x)
-    names = replace_norms(model, LAYER_NORM_START)
-    assert len(names) == 2 * 4 + 3 * 2
-    assert seen_by(model, names, x)['serial_blocks2.0.norm1'][0].shape == (1, 8, 12, 16)
-    assert (model(x) - expected).abs().max() <= 1e-3 * expected.abs().max()
-
-
-def test_norms_inside_attention_by_the_suggested_include():
-    model = with_random_norms(timm.create_model('tiny_vit_5m_224'))
-    x = torch.randn(1, 3, 64, 64)
-    expected = model(x)
-    with pytest.raises(ValueError, match=r"name them in include: include='stages\.\*\.blocks\.\*\.attn\.norm'"):
-        replace_norms(model, LAYER_NORM_START)
-    names = replace_norms(model, LAYER_NORM_START, include='stages.*.blocks.*.attn.norm')
-    assert len(names) == 10
-    assert [model.get_submodule(name).norm.num_heads for name in (names[0], names[-1])] == [4, 10]
-    assert (model(x) - expected).abs().max() <= 1e-3 * expected.abs().max()
+    widths = dict(embed_dim=(16, 24), key_dim=8, depth=(1, 1), num_heads=(2, 3), num_classes=5)
+    model = timm.create_model('levit_128s', img_size=128, **widths)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):  # those before shortcuts begin with zeros
+            nn.init.normal_(module.weight, 1, 0.3)
+    replaced, x = copy.deepcopy(model), torch.randn(3, 3, 128, 128)
+    names = replace_norms(replaced, dict(type='BN'), include='stages.*.bn', num_heads=2)
+    torch.testing.assert_close(replaced.train()(x), model.train()(x))
+    assert seen_by(replaced, names, x)['stages.1.blocks.0.attn.qkv.bn'][0].shape[:3] == (3, 4, 4)
 
 
 def test_hiera_is_refused_because_it_reorders_tokens():

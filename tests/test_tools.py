@@ -2,11 +2,7 @@
 
 import json
 import pickle
-import re
-import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
@@ -19,10 +15,8 @@ from mmdet.structures.bbox import bbox_flip
 from mmengine.config import Config
 from pycocotools.coco import COCO
 
-from tests.full_disk import files_of_at_most
-from tests.helpers.cases import slow
 from tests.helpers.commands import tool
-from tests.helpers.trained import CONFIG, ROOT, options
+from tests.helpers.trained import CONFIG, options
 from tokennorm.inference.prediction import open_detector
 
 
@@ -167,23 +161,6 @@ def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
     assert 'ERROR: val: image files' in capsys.readouterr().out
 
 
-def test_sheets_are_drawn_without_the_masks_that_cannot_be(data, tmp_path, capsys):
-    shutil.copytree(data, tmp_path / 'data')
-    file = tmp_path / 'data' / 'annotations' / 'train.json'
-    content = json.loads(file.read_text())
-    size = [64, 64]
-    bad = ['abc', dict(size=size, counts='garbage!!'), dict(size=size, counts=None), dict(size=size, counts=[-1, 4097])]
-    bad += [dict(counts=[4096]), dict(size=size, counts='\u20ac'), [['a'] * 6]]
-    for annotation, segmentation in zip(content['annotations'], bad, strict=False):
-        annotation['segmentation'] = segmentation
-    file.write_text(json.dumps(content))
-    tool('check')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets')])
-    assert 'masks' not in capsys.readouterr().out, 'not asked for'
-    tool('check')([str(tmp_path / 'data'), '--out', str(tmp_path / 'sheets'), '--masks'])
-    assert 'not usable for masks: train: ' in capsys.readouterr().out
-    assert cv2.imread(str(tmp_path / 'sheets' / 'train.jpg')) is not None
-
-
 def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch, capsys):
     """Boxes, scores and ids as COCO's API reads them, equal to what mmdet's inferencer says from another folder."""
     monkeypatch.chdir(tmp_path)
@@ -223,14 +200,6 @@ def test_predictions_on_a_video(data, trained, tmp_path):
     assert drawn.get(cv2.CAP_PROP_FRAME_COUNT) == 3
 
 
-def test_analysis_reaches_the_tools_of_mmdet(capsys, monkeypatch):
-    tools = runpy.run_path(str(ROOT / 'tools' / 'analysis.py'))['find_tools']()
-    assert {'log_plots', 'browse_dataset', 'print_config', 'confusion_matrix', 'benchmark'} <= set(tools)
-    monkeypatch.setattr(sys, 'argv', sys.argv)
-    tool('analysis')(['print_config', CONFIG, '--cfg-options', 'train_cfg.max_epochs=77'])
-    assert re.search(r'max_epochs ?= ?77', capsys.readouterr().out)
-
-
 def test_analysis_counts_operations(capsys):
     tool('analysis')(['flops', CONFIG, '--shape', '128', '128'])
     assert capsys.readouterr().out == '0.151 G multiply-adds, 2.08 M parameters\n'
@@ -251,35 +220,3 @@ def test_data_and_classes_that_do_not_fit_are_named(data, tmp_path):
     more = options(data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])
-
-
-EXPERIMENTS = [f'projects/experiments/{name}/run.py' for name in ('robustness', 'study')]
-
-
-@pytest.mark.parametrize('program', ['tools/train.py', *map(slow, ('tools/test.py', 'tools/demo.py', *EXPERIMENTS))])
-def test_help_has_no_warnings(program):
-    ended = subprocess.run([sys.executable, ROOT / program, '--help'], capture_output=True, text=True, check=True)
-    assert not ended.stderr
-    assert ended.stdout.startswith('usage:')
-
-
-def test_a_folder_that_nothing_can_be_written_to_is_named(data, tmp_path):
-    (tmp_path / 'file').write_text('no folder')
-    message = rf'error: the folder {tmp_path}/file cannot be created: .*; choose another one'
-    with pytest.raises(SystemExit, match=message):
-        tool('train')([CONFIG, '--work-dir', str(tmp_path / 'file'), '--cfg-options', *options(data)])
-    with (
-        files_of_at_most(4096),
-        pytest.raises(SystemExit, match=rf'error: cannot write to the folder {tmp_path}: File too large;'),
-    ):
-        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(data)])
-
-
-def test_a_finished_demo_is_not_trained_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'work_dirs' / 'demo').mkdir(parents=True)
-    (tmp_path / 'work_dirs' / 'demo' / 'predictions.png').touch()
-    numbers = dict(results=dict(bbox=dict(summary=dict(mAP=0.25, mAP_50=0.5))))
-    (tmp_path / 'work_dirs' / 'demo' / 'report.json').write_text(json.dumps(numbers))
-    tool('demo')([])
-    assert 'remove work_dirs/demo to train again.\n\nCOCO AP at the end: 25.0, AP50: 50.0' in capsys.readouterr().out

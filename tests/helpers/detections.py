@@ -18,16 +18,9 @@ def make_truth(num_images=30, seed=0):
         for place in rng.choice(16, 6, replace=False):
             width, height = rng.uniform(30, 60, 2).tolist()
             box = [float(place % 4 * 100 + 5), float(place // 4 * 100 + 5), width, height]
-            annotations.append(
-                dict(
-                    id=len(annotations) + 1,
-                    image_id=image['id'],
-                    category_id=int(rng.choice(list(CLASSES))),
-                    bbox=box,
-                    area=width * height,
-                    iscrowd=0,
-                )
-            )
+            label = int(rng.choice(list(CLASSES)))
+            entry = dict(image_id=image['id'], category_id=label, bbox=box, area=width * height, iscrowd=0)
+            annotations.append(dict(entry, id=len(annotations) + 1))
     return dict(images=images, annotations=annotations, categories=[dict(id=i, name=n) for i, n in CLASSES.items()])
 
 

@@ -1,4 +1,6 @@
-"""All normalizers by name."""
+"""All normalizers by name, and DTN's parameters under the names of its authors."""
+
+import torch
 
 from tokennorm import norms
 
@@ -24,3 +26,16 @@ OWN_ARGUMENTS = {'GN': dict(num_groups=4)}
 
 def cfg_of(name):
     return dict(type=name, **OWN_ARGUMENTS.get(name, {}))
+
+
+def published_dtn(state_dict):
+    """A state dict with the DTN authors' names and order of axes."""
+    renamed = {}
+    for key, value in state_dict.items():
+        if key.endswith('.position'):
+            square, dx, dy = value.unbind(-1)
+            renamed[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
+            renamed[key.replace('position', 'pos_proj.bias')] = torch.randn(len(value))
+        else:
+            renamed[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
+    return renamed

@@ -4,16 +4,9 @@ import torch
 from mmdet.models.backbones.pvt import PyramidVisionTransformerV2 as MMDetPVTv2
 from timm.models.pvt_v2 import PyramidVisionTransformerV2 as TimmPVTv2
 
+from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVTv2
-
-ARCH = dict(
-    embed_dims=[8, 16, 40, 64],
-    depths=[2, 1, 1, 1],
-    num_heads=[1, 2, 5, 8],
-    mlp_ratios=[4, 4, 2, 2],
-    sr_ratios=[8, 4, 2, 1],
-)
 
 
 def small_pvt_v2(**kwargs):

@@ -21,12 +21,6 @@ def edgenext():
     return timm.create_model('edgenext_xx_small', depths=(1,) * 4, dims=(16, 16, 32, 32), ls_init_value=1.0)
 
 
-def coat():
-    return timm.create_model(
-        'coat_tiny', img_size=(64, 96), embed_dims=(16,) * 4, serial_depths=(1,) * 4, parallel_depth=1
-    )
-
-
 def maxvit():
     widths = dict(img_size=128, embed_dim=(32, 32, 64, 64), depths=(1,) * 4, stem_width=(8, 16))
     return timm.create_model('maxvit_pico_rw_256', **widths)
@@ -57,11 +51,6 @@ def mmpretrain_swin():
     return mmpretrain_backbones.SwinTransformer(arch, img_size=64, window_size=4, out_indices=(0, 1))
 
 
-def mmpretrain_vit():
-    arch = dict(embed_dims=16, num_layers=2, num_heads=4, feedforward_channels=32)
-    return mmpretrain_backbones.VisionTransformer(arch, img_size=(32, 48), patch_size=8)
-
-
 def t2t():
     return mmpretrain_backbones.T2T_ViT(
         img_size=32,
@@ -72,15 +61,9 @@ def t2t():
     )
 
 
-def mmpretrain_tnt():
-    arch = dict(embed_dims_outer=32, embed_dims_inner=8, num_layers=2, num_heads_outer=4, num_heads_inner=2)
-    return mmpretrain_backbones.TNT(arch, img_size=32)
-
-
 MODELS = {
     # name: model, image, norms in its blocks, heads of the first and last
     'vit': (vit, (32, 48), 4, (4, 4)),
-    'vit with registers': (lambda: vit(reg_tokens=4), (32, 48), 4, (4, 4)),
     'vit, any size': (lambda: vit(dynamic_img_size=True, dynamic_img_pad=True), (37, 90), 4, (4, 4)),
     'deit': (
         lambda: timm.create_model('deit_tiny_distilled_patch16_224', img_size=(32, 80), depth=2),
@@ -89,7 +72,6 @@ MODELS = {
         (3, 3),
     ),
     'swin': (timm_swin, (64, 96), 8, (2, 4)),
-    'swin, odd': (lambda: timm_swin(strict_img_size=False), (60, 84), 8, (2, 4)),
     'pvt_v2': (lambda: timm.create_model('pvt_v2_b0', depths=(1,) * 4), (66, 100), 8, (1, 8)),
     'convit': (
         lambda: timm.create_model('convit_tiny', img_size=32, embed_dim=16, depth=3, local_up_to_layer=2),
@@ -104,9 +86,7 @@ MODELS = {
     'mmdet pvt_v2': (mmdet_pvt_v2, (70, 100), 8, (1, 1)),
     'mmdet swin': (mmdet_swin, (45, 70), 8, (2, 4)),
     'mmpretrain swin': (mmpretrain_swin, (45, 70), 8, (2, 4)),
-    'mmpretrain vit': (mmpretrain_vit, (32, 64), 4, (4, 4)),
     't2t': (t2t, (32, 64), 4, (4, 4)),
-    'mmpretrain tnt': (mmpretrain_tnt, (32, 32), 8, (2, 4)),
 }
 
 

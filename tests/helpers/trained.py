@@ -1,5 +1,6 @@
 """Trained detectors and classifiers, and their options."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def options(data, **more):
     }
     cfg |= {f'{split}_dataloader.dataset.data_root': str(data) for split in ('train', 'val', 'test')}
     return [f'{key}={value}' for key, value in (cfg | more).items()]
+
+
+def few(**more):
+    """Options that keep a run small, without those that name the data."""
+    return [
+        one for one in options('x', **more) if not re.search(r'data_root|ann_file|max_epochs|val_interval|ckpt', one)
+    ]
 
 
 @pytest.fixture

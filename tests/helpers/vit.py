@@ -4,6 +4,7 @@ import torch
 from mmpretrain.models.backbones import VisionTransformer as MMPretrainViT
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
+from tests.helpers.norms import published_dtn
 from tests.helpers.weights import randomize
 from tokennorm.backbones import ViT
 
@@ -30,15 +31,5 @@ def mmpretrains_model():
 
 def dtn_authors_layout(model):
     """A late class token's state dict under the DTN authors' names: without biases of queries, keys and values."""
-    renamed = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
-    for key, value in model.state_dict().items():
-        if key.endswith('qkv.bias'):
-            continue
-        if key.endswith('.position'):
-            square, dx, dy = value.unbind(-1)
-            renamed[key.replace('position', 'pos_proj.weight')] = torch.stack([-dx, -dy, square], dim=-1)
-            renamed[key.replace('position', 'pos_proj.bias')] = torch.randn(3)
-        else:
-            key = key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')
-            renamed[key] = value
-    return renamed
+    renamed = {key: value for key, value in model.state_dict().items() if not key.endswith('qkv.bias')}
+    return published_dtn(renamed) | {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
