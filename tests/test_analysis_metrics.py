@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.ablations import BandedDTN
 from tests.reference import relative_positions
 from tokennorm.analysis.metrics import (
     TOKEN,
@@ -21,7 +20,7 @@ from tokennorm.analysis.metrics import (
     variation_coefficient,
 )
 from tokennorm.layers import DualPatchEmbed
-from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm, RMSNorm
+from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
 
 
 def test_magnitudes_are_norms_of_each_heads_channels():
@@ -82,13 +81,6 @@ def test_published_mean_is_in_the_units_of_the_tokens():
     paper = DTN(12, 4).double()
     paper.load_state_dict(norm.state_dict())
     torch.testing.assert_close(mean_of(norm, x), mean_of(paper, x / scale) * scale)
-
-
-def test_norms_without_a_known_mean_are_refused():
-    with pytest.raises(ValueError, match='the mean of RMSNorm is not known; LN, IN'):
-        mean_of(RMSNorm(4), torch.ones(2, 2, 4))
-    with pytest.raises(ValueError, match='the mean of BandedDTN is not known'):
-        mean_of(BandedDTN(4, 2), torch.ones(2, 2, 4))
 
 
 def test_principal_components_are_those_of_numpy():

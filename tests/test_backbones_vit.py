@@ -14,7 +14,7 @@ from tests.helpers.vit import ARCH, classifier, small_vit, timms_model
 from tests.helpers.weights import randomize
 from tests.reference import attention_written_out
 from tokennorm.backbones import ViT
-from tokennorm.backbones.vit import ARCHS, Attention, WindowAttention
+from tokennorm.backbones.vit import Attention, WindowAttention
 from tokennorm.checkpoints import CheckpointError, from_published_vit, load_pretrained
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
 from tokennorm.layers.positions import resize_positions
@@ -192,11 +192,6 @@ def test_how_many_blocks_have_token_norms():
     assert plain(torch.randn(1, 3, 16, 16))[0].shape == (1, 24)
     other = classifier(token_norm_cfg=dict(type='LN', eps=1e-3), l_dtn=1, norm_cfg=dict(type='LN', eps=1e-5))
     assert [m.eps for m in other.modules() if isinstance(m, nn.LayerNorm)] == [1e-3] * 2 + [1e-5] * 7
-
-
-def test_heads_of_the_archs_are_those_of_the_papers():
-    heads = {'tiny': 3, 'small': 6, 'base': 12, 'tiny*': 4, 'small*': 9, 'base*': 16}
-    assert {arch: row['num_heads'] for arch, row in ARCHS.items()} == heads
 
 
 def test_initial_positions_and_class_token():

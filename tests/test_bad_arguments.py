@@ -77,18 +77,6 @@ def test_heads_that_do_not_divide_the_channels():
         build_norm(dict(type='DTN', form='published'), 1)
 
 
-def test_nearest_names():
-    with pytest.raises(ValueError, match=r"arch='tinny' must be one of tiny, .* \(did you mean tiny\?\)"):
-        backbones.Swin('tinny')
-    with pytest.raises(
-        ValueError, match=r"norm_cfg: DTN has no argument 'pol' \(did you mean pool\?\); it has num_feat"
-    ):
-        build_norm(dict(type='DTN', pol=2), 8)
-    pytest.importorskip('timm')
-    with pytest.raises(ValueError, match=r"model_name='pvt_v2_b00' .* \(did you mean pvt_v2_b0\?\)"):
-        backbones.TimmBackbone('pvt_v2_b00')
-
-
 def test_a_stem_is_as_the_backbone_has_it():
     with pytest.raises(ValueError, match='stem_cfg: embed_dims=7 must be 8, as the backbone has it'):
         backbones.PVT(ARCHS['PVT'], stem_cfg=dict(type='DualPatchEmbed', embed_dims=7))
@@ -103,19 +91,14 @@ def test_a_stem_is_as_the_backbone_has_it():
         (dict(type='LN', eps=-1), 'norm_cfg: eps=-1 must be a number of at least 0'),
         (dict(type='DTN', eps='a'), "eps='a' must be a number"),
         (dict(type='DTN', grid=12), 'grid=12'),
-        (dict(type='DTN', grid='row'), "'sequence'"),
         (dict(type='DTN', form='code'), "'published'"),
         (dict(type='DTN', init='warm'), "init='warm' must be 'paper', 'layer_norm' or a number between 0 and 1"),
-        (dict(type='DTN', init=1.0), 'or a number between 0 and 1'),
         (dict(type='DTN', init='layer_norm', form='published'), "needs form='paper'"),
         (dict(type='RMSNorm', eps=float('nan')), 'eps=nan must be a number'),
         (dict(type='GN', num_groups=3), 'num_groups=3 must divide num_features=8'),
-        (dict(type='GN', num_groups='a'), "num_groups='a' must divide"),
         (dict(type='BN', momentum=2), 'BatchNorm: momentum=2 must be in 0 to 1'),
-        (dict(type='SN', momentum=-1), 'SwitchableNorm: momentum=-1 must be in 0 to 1'),
         (dict(type='PowerNorm', alpha_bkw=2), 'PowerNorm: alpha_bkw=2 must be in 0 to 1'),
         (dict(type='PowerNorm', warmup_iters=0.5), 'warmup_iters=0.5 must be an integer'),
-        (dict(type='DyT', alpha_init_value='a'), "alpha_init_value='a' must be a number"),
     ],
 )
 def test_norms(cfg, message):
@@ -130,9 +113,7 @@ def test_necks(name):
             SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})
 
 
-@pytest.mark.parametrize(
-    'mistake', [dict(out_indices=[9]), dict(out_indices=3), dict(timm_args=dict(foo=1)), dict(out_indices='a')]
-)
+@pytest.mark.parametrize('mistake', [dict(out_indices=[9]), dict(out_indices=3), dict(timm_args=dict(foo=1))])
 def test_what_timm_refuses(mistake):
     pytest.importorskip('timm')
     with pytest.raises(ValueError, match=r'TimmBackbone: out_indices=.* do not fit pvt_v2_b0: '):

@@ -1,12 +1,11 @@
 """Checkpoints of the Hugging Face Hub, from a local cache and without a network."""
 
 import pytest
-import torch
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import find_checkpoint, read_state_dict
+from tokennorm.checkpoints import find_checkpoint
 from tokennorm.checkpoints.writing import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
@@ -39,23 +38,6 @@ def test_a_cached_model_fills_the_backbone(cache):
     assert_same_weights(pretrained('hf-hub:owner/name'), source)
     cache('owner/pickled', 'pytorch_model.bin', to_bytes(content), 'v1')
     assert_same_weights(pretrained('hf_hub:owner/pickled@v1'), source)
-
-
-def test_timm_names_are_those_of_the_hub_unless_a_file_has_them(cache, tmp_path, monkeypatch):
-    timm = pytest.importorskip('timm')
-    from tokennorm.backbones import TimmBackbone
-
-    theirs = timm.create_model('pvt_v2_b0')
-    cache('timm/pvt_v2_b0.in1k', 'model.safetensors', to_bytes(dict(state_dict=theirs.state_dict()), '.safetensors'))
-    model = TimmBackbone('pvt_v2_b0', init_cfg=dict(type='Pretrained', checkpoint='timm/pvt_v2_b0.in1k'))
-    model.init_weights()
-    for key, value in theirs.state_dict().items():
-        if not key.startswith('head.'):
-            assert torch.equal(model.state_dict()[f'net.model.{key}'], value), key
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'timm').mkdir()
-    torch.save({'weight': torch.ones(1)}, 'timm/pvt_v2_b0.in1k')
-    assert list(read_state_dict('timm/pvt_v2_b0.in1k')) == ['weight']
 
 
 @pytest.mark.parametrize('name', ['hf-hub:owner/none', 'timm/none.in1k'])

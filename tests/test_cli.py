@@ -15,12 +15,6 @@ from tokennorm.cli.main import COMMANDS, main
 FAST = ('train', 'test', 'predict', 'check', 'split', 'configs')
 
 
-def test_each_subcommand_has_a_module_with_main():
-    assert set(FAST) <= set(COMMANDS)
-    for name in COMMANDS:
-        assert callable(import_module(f'tokennorm.cli.{name}').main), name
-
-
 def test_help_lists_the_subcommands(capsys):
     main([])
     text = capsys.readouterr().out
@@ -93,12 +87,8 @@ def test_configs_show_what_the_metafiles_have():
     (row,) = config_rows('pvt/retinanet_pvt-t-dtn_fpn_1x_coco')
     assert row[:3] == ('pvt/retinanet_pvt-t-dtn_fpn_1x_coco', 'DTN', 'plain')
     assert row[3:] == ('23.0', '223.3', '38.0', '-')
-    (row,) = config_rows('mask-rcnn_pvt-t_fpn_1x_coco')
-    assert (row[1], row[-2]) == ('LayerNorm', '36.7 / 35.1')
     assert config_rows('trial/retinanet_pvt-mini-local_fpn')[0][1] == 'LocalLayerNorm'
-    assert config_rows('retinanet_pvt-t_fpn_1x_coco')[0][-1] == '36.6'
     assert config_rows('mask-rcnn_swin-t-p4-w7_fpn_1x_coco')[0][-1] == '46.0 / 41.6'
-    assert all('swin' in row[0] for row in config_rows('swin'))
     with pytest.raises(SystemExit, match=r"no config matches 'retinanett' \(did you mean retinanet\?\)"):
         main(['configs', 'retinanett'])
 
@@ -107,13 +97,8 @@ def test_a_missing_package_is_one_line(monkeypatch):
     def imports(name):
         return command(lambda argv: import_module(name))
 
-    for name in ('mmdet', 'yaml'):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(SystemExit, match=f'^error: {name} is not installed. Install torch, then onedl-mmcv with '):
-            imports(name)([])
-    monkeypatch.setitem(sys.modules, 'mmcv._ext', None)
-    monkeypatch.delitem(sys.modules, 'mmcv.ops', raising=False)
-    with pytest.raises(SystemExit, match=r"error: mmcv's compiled ops: mmcv was installed without them"):
-        imports('mmcv._ext')([])
+    monkeypatch.setitem(sys.modules, 'mmdet', None)
+    with pytest.raises(SystemExit, match=r'^error: mmdet is not installed. Install torch, then onedl-mmcv with '):
+        imports('mmdet')([])
     with pytest.raises(ModuleNotFoundError, match='no_such_module'):
         imports('no_such_module')([])

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -65,32 +63,21 @@ CASES = [
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
-    ([*TRAIN, '--cfg-options', 'a=1', 'b=[1,(2'], r'--cfg-options a=1 b=\[1,\(2 cannot be read: '),
     ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
     ([*EXPORT, '@/o.onnx', '--verify', 'nowhere'], '--verify: nowhere is not a folder'),
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
-    ([*EXPORT, '@/o.pt2', '--int8', '--calibrate', '.'], '--int8 writes .onnx and .xml files'),
-    ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '.', '--fp16'], 'without --fp16'),
-    *[
-        ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', f'@/{name}'], f'{name} has no images; name a folder with some')
-        for name in ('without', 'none')
-    ],
+    ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '@/without'], 'without has no images; name a folder with some'),
     # An empty path is not the working directory.
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
     ([*TRAIN, '--data', ''], 'empty argument after --data'),
-    ([*TEST, '--out', ' '], 'empty argument after --out'),
-    (['check', ''], 'empty argument; is a variable of the shell not set'),
-    (['compare', '', 'a'], 'empty argument'),
-    (['export', CONFIG, '', '@/model.onnx'], f'empty argument after {CONFIG}'),
     # Numbers.
-    *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', '-1.0', 'nan', 'inf')],
+    *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
     ([*TRAIN, '--patience', '0'], '--patience 0 must be at least 1'),
-    ([*TRAIN, '--workers', '-1'], '--workers -1 must be at least 0'),
     ([*TRAIN, '--image-size', '31'], '--image-size 31 must be at least 32 pixels'),
-    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2', '-1')],
+    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2')],
     *[([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be at least 0 and below 1'),
     ([*ANALYZE, '--num-images', '0'], '--num-images 0 must be at least 1'),
@@ -98,30 +85,20 @@ CASES = [
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),
     ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
+    ([*TRAIN, '--work-dir', '@/file/x'], 'the folder .*file.* cannot be created'),
     ([*PREDICT, '--out', '@/file/x'], '--out: the folder .* cannot be created'),
     ([*EXPORT, '@/file/x.onnx'], 'OUT: the folder .*file cannot be created'),
     ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
-    (['compare', '@', '@', '--out', '@/file/x.html'], '--out: the folder .*file cannot be created'),
     (['compare', '@', '@', '--out', '@/images'], '--out: .*images is a folder; name a file'),
-    ([*ANALYZE[:3], '--out', '@/file/x.png'], '--out: the folder .*file cannot be created'),
-    ([*ANALYZE[:3], '--out', '@/x.jpg'], 'must end in .png'),
     (['check', '@/data', '--out', '@/file/x'], '--out: the folder .* cannot be created'),
     (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'folder .*file cannot be created'),
-    (['publish', '@/model.pth', '@/file/x.pth'], 'folder .*file cannot be created'),
-    (['convert', '@/model.pth', '@/x.txt', '--config', CONFIG], 'x.txt must end in .pth or .safetensors'),
     # Configs.
     (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),
     (['check', '@/data', '--config', '@/number.py'], 'number.py has model=3, which is not a dict'),
-    ([*CONVERT, '@/empty.py'], 'empty.py has no model: it is not a whole config'),
     ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'ResNet.* (no such model|loads its checkpoints as)'),
-    (['analyze', 'lambda', '@/number.py', '--out', '@/a.png'], 'number.py has model=3'),
     ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
-    ([*PREDICT, '--cfg-options', 'model.backbone.depths=[1]'], "PVT has no argument 'depths'"),
-    ([*PREDICT, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
     ([*TRAIN, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
-    ([*TEST, '--cfg-options', 'model=3'], 'has model=3, which is not a dict'),
     (['train', '@/empty.py', '--data', '@/data'], 'empty.py has no model'),
-    (['test', '@/empty.py', '@/model.pth'], 'empty.py has no model'),
     (['predict', '@/empty.py', *PREDICT[2:]], 'empty.py has no model'),
     (['export', '@/empty.py', '@/model.pth', '@/x.onnx'], 'empty.py has no model'),
     # Files and devices that do not exist.
@@ -130,7 +107,6 @@ CASES = [
         'did you mean one of vit_small_patch16_dinov3, ',
     ),
     (['predict', TIMM, *PREDICT[2:]], 'model.pth: .*Set model_name to the model that they belong to'),
-    ([*PREDICT, '--device', 'foo'], '--device foo is not available; there are cpu'),
     ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available; there are cpu'),
     (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),
     ([*TRAIN, '--data', 'no_folder'], 'data no_folder not found; it must be a folder, or the data.yaml'),
@@ -139,7 +115,6 @@ CASES = [
     ([*TRAIN, '--model', 'pvt-t'], 'leave them out'),
     (['train', '--data', '@/data', '--model', 'pvt-tt'], 'did you mean pvt-t'),
     (['compare', 'a', 'b'], 'a has no report.json; expected a work directory'),
-    (['configs', 'retinanett'], 'did you mean retinanet'),
     (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
@@ -184,18 +159,3 @@ def test_detector_and_train_refuse_what_they_cannot_use(folder):
     detector = tokennorm.Detector(CONFIG, folder / 'model.pth', device='cpu')
     with pytest.raises(ValueError, match=r'images of sizes \(2, 3000\) cannot be resized'):
         detector(folder / 'images' / 'thin.png')
-
-
-def test_a_closed_pipe_ends_quietly():
-    """Nobody reads the output, as after `| head -1`."""
-    code = """
-import os
-from tokennorm.cli.main import main
-read, write = os.pipe()
-os.close(read)
-os.dup2(write, 1)
-main(['configs'])
-"""
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert done.stderr == ''
-    assert done.returncode in (0, 1)

@@ -60,18 +60,12 @@ ENTRIES = {
     'zero height': (lambda c: c['images'][0].update(height=0), r'images without a valid height'),
     'no name': (lambda c: c['categories'][0].pop('name'), r'categories without a valid name'),
     'same id': (lambda c: c['annotations'][1].update(id=first(c)['id']), r'annotations with the same id'),
-    'same class': (lambda c: c['categories'][1].update(name='disk'), r"categories with the same name: 'disk'"),
     'no images': (lambda c: (c['images'].clear(), c['annotations'].clear()), r'has no images or no categories'),
     'corners': (
         lambda c: [a.update(bbox=[30, 30, 40, 40], segmentation=[[1, 2, 3, 4, 5, 6]]) for a in c['annotations']],
         r'boxes reach beyond their image and would fit as \[x1, y1, x2, y2\]',
     ),
     'no objects': (lambda c: c['annotations'].clear(), r'train: no image has an object'),
-    'id beyond doubles': (lambda c: first(c).update(id=2**53), r'annotations without a valid id: id 9007199254740992'),
-    'huge side': (
-        lambda c: first(c).update(bbox=[1, 2, 1e300, 4]),
-        r'without a valid bbox: id \d+ of \d+\.jpg .*1e\+300',
-    ),
 }
 
 
@@ -85,7 +79,6 @@ def test_entries_that_would_break_training_are_errors(data, fault):
 
 BOXES = {
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
-    'no area': (lambda c: first(c).update(area=0), r'boxes without area'),
     'outside': (lambda c: first(c).update(bbox=[48, 5, 9, 9]), r'boxes outside their image, not trained on'),
     'ignore': (lambda c: first(c).update(ignore=1), r'objects marked ignore, not trained on'),
     'partly': (lambda c: first(c).update(bbox=[44, 5, 9, 9]), r'boxes partly outside their image'),
@@ -122,13 +115,11 @@ MASKS = {
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, float('nan')]]),
         r'polygons with values that are not numbers: annotation \d+ of \d+\.jpg$',
     ),
-    'no list': (lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), r'polygons with values that are not'),
     'far': (
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
         r'polygons far outside their image: annotation \d+ of \d+\.jpg$',
     ),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
-    'polygon': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), r'segmentations that are neither'),
 }
 
 
@@ -200,29 +191,14 @@ def test_image_files(data):
     assert found.warnings == []
 
 
-def replace_image(data, index, content):
-    """Another file under the name of a training image, of that name in the json and size."""
-    image = json.loads((data / 'annotations/train.json').read_text())['images'][index]
-    (data / 'images' / 'train' / image['file_name']).write_bytes(content)
-
-
 def encoded(image, kind, **more):
     file = io.BytesIO()
     image.save(file, kind, **more)
     return file.getvalue()
 
 
-def test_images_of_other_kinds(data):
-    """Grey, CMYK and transparent ones are read in color."""
-    replace_image(data, 0, encoded(Image.new('L', (48, 48)), 'JPEG'))
-    replace_image(data, 1, encoded(Image.new('CMYK', (48, 48)), 'JPEG'))
-    replace_image(data, 2, encoded(Image.new('RGBA', (48, 48)), 'PNG'))
-    found = inspect(data)
-    assert (found.errors, found.warnings) == ([], [])
-
-
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
-@pytest.mark.parametrize('orientation', [1, 3, 6, 8])
+@pytest.mark.parametrize('orientation', [1, 6])
 def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     """Formats differ in whether OpenCV turns them."""
     exif = Image.Exif()

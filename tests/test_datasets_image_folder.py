@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from mmengine import Config
 
-from tokennorm.config_tree import is_classifier
 from tokennorm.datasets.image_folder import find_image_folder
-from tokennorm.engine.data import use_image_folder, use_loader_defaults
+from tokennorm.engine.data import use_image_folder
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py'
@@ -79,14 +78,3 @@ def test_classes_must_be_those_of_every_split_and_have_images(tmp_path):
     (root / 'val' / 'emu' / '0.jpg').rename(root / 'val' / 'emu' / '0.txt')
     with pytest.raises(ValueError, match=r'a/val has 1 folders without images \(emu\)'):
         find_image_folder(root)
-
-
-def test_loaders_get_what_mmpretrain_s_tools_give_them():
-    cfg = Config.fromfile(IMAGENET)
-    assert is_classifier(cfg)
-    assert not is_classifier(Config.fromfile(CONFIGS / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'))
-    cfg.val_dataloader.persistent_workers = False
-    use_loader_defaults(cfg)
-    assert cfg.train_dataloader.persistent_workers
-    assert cfg.train_dataloader.collate_fn == dict(type='default_collate')
-    assert not cfg.val_dataloader.persistent_workers

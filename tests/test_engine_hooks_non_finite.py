@@ -1,7 +1,6 @@
 """A loss or a gradient that is not finite leaves the weights alone, is named, and stops training when it recurs."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from mmengine.structures import BaseDataElement
 from torch import nn
 
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
-from tokennorm.engine.hooks.non_finite import NonFiniteError, NonFiniteHook
+from tokennorm.engine.hooks.non_finite import NonFiniteError
 
 pytestmark = pytest.mark.usefixtures('amp_on_cpu')
 
@@ -118,13 +117,6 @@ def test_bad_step_is_skipped_with_clipping(tmp_path, scaled):
     assert of(runner) == weights_after([1.0])
 
 
-def test_large_finite_gradients_are_used(tmp_path):
-    """Their squares overflow, they do not."""
-    runner, error = run(tmp_path, [1e13], max_occurrences=1)
-    assert error is None
-    assert runner.model.w.item() == pytest.approx(0.5 - 0.1 * 1e26, rel=1e-5)
-
-
 def test_accumulated_step_with_a_bad_batch_is_skipped(tmp_path):
     wrapper = dict(optimizer=dict(type='SGD', lr=0.1), accumulative_counts=3)
     runner, error = run(tmp_path, [1.0, 1.0, 1.0, NAN, 1.0, 1.0, 2.0, 2.0, 2.0], optim_wrapper=wrapper)
@@ -141,27 +133,3 @@ def test_overflow_handled_by_the_loss_scaler(tmp_path):
     assert error is None
     assert runner.optim_wrapper.loss_scaler.get_scale() < 2.0**127
     assert of(runner)[0] < 0.5, 'it continued once the scale was right'
-
-
-@pytest.mark.parametrize('scaled', [False, True])
-def test_fused_optimizer_skips_bad_steps(tmp_path, scaled):
-    """With a scaler it leaves that to the optimizer, which is called with gradients that are not finite."""
-    scaler = dict(type='AmpOptimWrapper', loss_scale=dict(init_scale=2.0)) if scaled else dict()
-    wrapper = scaler | dict(optimizer=dict(type='AdamW', lr=0.1, fused=True))
-    expected, _ = run(tmp_path / 'without', [1.0, 1.0], optim_wrapper=wrapper)
-    runner, error = run(tmp_path / 'with', [1.0, NAN, 1.0], optim_wrapper=wrapper)
-    assert error is None
-    assert of(runner) == pytest.approx(of(expected))
-    assert of(runner)[0] < 0.4
-
-
-def test_the_loss_gives_no_warning_of_torch():
-    hook, loss = NonFiniteHook(), torch.tensor(1.0, requires_grad=True)
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('error')
-            hook.after_train_iter(None, 0, outputs=dict(loss=loss))
-    finally:
-        torch.set_warn_always(False)
-    assert hook.in_a_row == 0

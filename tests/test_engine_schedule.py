@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config_paths import config_files
-from tokennorm.engine.schedule import describe, fit_to, mismatch, scaled_lr
+from tokennorm.engine.schedule import fit_to, mismatch, scaled_lr
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -84,15 +84,6 @@ def test_a_schedule_of_the_same_length_stays_as_it_is():
     assert fit_to(ONE_X, 12 * 7330, 7330) == ONE_X
     assert fit_to(ONE_X[1:], 12 * 10, 10) == ONE_X[1:]
     assert fit_to([dict(type='ConstantLR', factor=1.0)], 100, 10) == [dict(type='ConstantLR', factor=1.0)]
-
-
-def test_a_mismatch_names_both_ends():
-    assert mismatch(ONE_X, 24 * 100, 100) == (
-        'the learning rate schedule ends at iteration 1200 (epoch 12), but training ends at iteration 2400 (epoch 24)'
-    )
-    assert describe(ONE_X, 1200, 100) == (
-        '12 epochs of 100 iterations, warm-up to iteration 500, learning rate x 0.1 at epoch 8 and 11'
-    )
 
 
 # One config of each schedule; the other configs of a folder inherit theirs.

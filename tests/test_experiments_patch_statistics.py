@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.study.patch_statistics import (
-    DualPatchEmbedWithStatistics,
-    PatchEmbedWithStatistics,
-    patch_statistics,
-)
+from experiments.study.patch_statistics import DualPatchEmbedWithStatistics, PatchEmbedWithStatistics, patch_statistics
 
 
 def test_patch_statistics_are_means_and_log_deviation() -> None:

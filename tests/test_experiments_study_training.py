@@ -9,22 +9,11 @@ import torch
 from mmengine import DefaultScope
 from mmengine.registry import MODELS
 
-from experiments.study import plan
 from experiments.study.plan import Run
 from experiments.study.results import final_values, keep_results, read_results
 from experiments.study.scoring import score_run
-from experiments.study.training import (
-    SharedInitHook,
-    copy_shared,
-    is_finished,
-    new_record,
-    read_record,
-    shared_init,
-    train_run,
-    write_record,
-)
+from experiments.study.training import SharedInitHook, copy_shared, is_finished, read_record, shared_init, train_run
 from tests.study_case import make_study
-from tokennorm.messages import UserError
 
 TOOL = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'run.py'
 
@@ -41,6 +30,7 @@ def uncut(tmp_path_factory):
     return study
 
 
+@pytest.mark.slow
 def test_interrupted_run_equals_uncut_run(uncut, monkeypatch):
     run = Run('pretrain', 'DTN+DPN', 0)
     cut = make_study(uncut.config.parent, name='cut')
@@ -70,6 +60,7 @@ def test_interrupted_run_equals_uncut_run(uncut, monkeypatch):
     assert (cut.folder(run) / 'record.json').read_text() == before, 'a finished run was repeated'
 
 
+@pytest.mark.slow
 def test_detector_uses_its_pretraining_and_is_scored(uncut, monkeypatch, tmp_path):
     run = Run('retinanet', 'DTN+DPN', 0)
     started = {}
@@ -100,30 +91,11 @@ def test_detector_uses_its_pretraining_and_is_scored(uncut, monkeypatch, tmp_pat
     assert keep_results(uncut, tmp_path) == []
 
 
-def test_run_of_another_config_is_not_continued(uncut):
-    run = Run('pretrain', 'DTN+DPN', 0)
-    study = make_study(uncut.config.parent, name='other')
-    study.folder(run).mkdir(parents=True)
-    write_record(study.folder(run), new_record(study.run_config(run), run))
-    config = study.stages['pretrain'].config
-    text = config.read_text()
-    config.write_text(text + 'optim_wrapper = dict(optimizer=dict(lr=0.5))\n')
-    plan._read_config.cache_clear()  # as in another process
-    try:
-        with pytest.raises(UserError, match='holds a run of another config'):
-            train_run(study, run)
-        write_record(study.folder(run), read_record(study.folder(run)) | dict(finished=True))
-        with pytest.raises(ValueError, match=r'pretrain\.json: pretrain DTN\+DPN seed 0 has another config'):
-            keep_results(study, config.parent / 'kept')
-    finally:
-        config.write_text(text)
-        plan._read_config.cache_clear()
-
-
-def test_arms_of_a_seed_start_alike_and_seeds_do_not(uncut):
+def test_arms_of_a_seed_start_alike_and_seeds_do_not(tmp_path):
+    study = make_study(tmp_path)
     starts = {}
     for arm, seed in (('LN', 0), ('DTN+DPN', 0), ('LN', 1)):
-        cfg = uncut.run_config(Run('pretrain', arm, seed))
+        cfg = study.run_config(Run('pretrain', arm, seed))
         with DefaultScope.overwrite_default_scope(cfg.default_scope):
             shared = shared_init(cfg, seed, with_backbone=True)
             model = MODELS.build(cfg.model)

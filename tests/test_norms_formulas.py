@@ -93,7 +93,7 @@ def test_scale_norm_survives_zeros():
     assert_near('eps', norm(torch.full((1, 16), 1e-5)), torch.full((1, 16), 4e-2))
 
 
-def test_local_layer_norm_begins_as_layer_norm_and_reads_no_padding():
+def test_local_layer_norm_starts_equal_and_reads_no_padding():
     norm = LocalLayerNorm(4)
     x = torch.randn(2, 5, 6, 4)
     assert torch.equal(norm(x), F.layer_norm(x, (4,)))

@@ -94,10 +94,7 @@ def test_parameters_may_have_the_dtype_of_the_tokens():
 
 @pytest.mark.parametrize(
     ('a1', 'grid'),
-    [
-        (0.36, (1, 10)),
-        *(slow(a1, grid) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1) for grid in ((18, 1), (1, 18))),
-    ],
+    [(0.36, (1, 10)), *(slow(a1, grid) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1) for grid in ((18, 1), (1, 18)))],
 )
 def test_every_sign_and_size_of_a1(a1, grid):
     """Where it is largest the exponents are up to 29 apart, all weight at an end; at -100 it is on the token itself."""
@@ -152,6 +149,7 @@ def test_constant_tokens_stay_finite(value):
         assert g.isfinite().all(), name
 
 
+@pytest.mark.slow
 def test_padding_has_no_weight():
     """Tokens of the image take inter-token statistics from it alone, and padding is normalized by its own."""
     compare(arguments(2, 3, 3, 4, 1), valid=torch.tensor([[3, 2], [2, 3]]))

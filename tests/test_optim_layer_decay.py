@@ -113,18 +113,13 @@ def test_mmpretrains_constructor_gives_the_same_rates(name):
 
 
 @pytest.mark.parametrize(
-    ('optimizer', 'paramwise_cfg', 'message'),
+    ('paramwise_cfg', 'message'),
     [
-        (dict(lr=1.0), None, 'decay_rate=None'),
-        (dict(lr=1.0), dict(decay_rate=0), 'decay_rate=0 must be above 0'),
-        (
-            dict(lr=1.0),
-            dict(decay_rate=0.5, num_layers=12),
-            r"has the rules \['num_layers'\], expected some of .*decay_rate",
-        ),
-        (dict(), dict(decay_rate=0.5), 'lr=None'),
+        (None, 'decay_rate=None'),
+        (dict(decay_rate=0), 'decay_rate=0 must be above 0'),
+        (dict(decay_rate=0.5, num_layers=12), r"has the rules \['num_layers'\], expected some of .*decay_rate"),
     ],
 )
-def test_rules_that_do_not_fit_are_named(optimizer, paramwise_cfg, message):
+def test_rules_that_do_not_fit_are_named(paramwise_cfg, message):
     with pytest.raises(ValueError, match=message):
-        LayerDecayOptimWrapperConstructor(dict(optimizer=dict(type='SGD', **optimizer)), paramwise_cfg)
+        LayerDecayOptimWrapperConstructor(dict(optimizer=dict(type='SGD', lr=1.0)), paramwise_cfg)

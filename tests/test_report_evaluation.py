@@ -9,14 +9,7 @@ from pycocotools import mask as run_lengths
 
 from tests.helpers.detections import CLASSES, SIDE, make_truth, noisy, perfect
 from tokennorm.datasets.coco.detections import Detections
-from tokennorm.report.evaluation import (
-    DEFAULT_THRESHOLD,
-    Evaluation,
-    best_point,
-    evaluate,
-    select_categories,
-    sweep_thresholds,
-)
+from tokennorm.report.evaluation import best_point, evaluate, select_categories, sweep_thresholds
 
 
 def test_best_threshold_by_hand():
@@ -85,15 +78,6 @@ def test_planted_faults_show_up_in_their_column(plant, column):
     assert {kind: found.count(kind) for kind in found} == errors
 
 
-def test_missed_objects_show_up_in_their_column():
-    truth = make_truth()
-    result = evaluate(truth, Detections(perfect(truth).table[20:]))
-    assert {key: count for key, count in result.error_counts.items() if count} == {'Miss': 20}
-    assert result.confusion[:-1, -1].sum() == 20
-    assert result.tide['Miss'] > 0.05
-    assert sum(errors.missed for errors in result.images) == 20
-
-
 def test_tide_is_that_of_tidecv():
     tidecv = pytest.importorskip('tidecv')
     truth = make_truth()
@@ -159,46 +143,12 @@ def test_crowds_neither_count_as_objects_nor_make_errors():
     assert result.confusion.sum() == result.confusion.trace() == len(result.kept)
 
 
-@pytest.mark.parametrize('table', [np.zeros((0, 7)), np.array([[1, 390.0, 390.0, 5.0, 5.0, 0.9, 2.0]])])
-def test_nothing_right(table):
-    truth = make_truth(num_images=3)
-    result = evaluate(truth, Detections(table))
-    assert isinstance(result, Evaluation)
-    assert (result.best, result.threshold) == (None, DEFAULT_THRESHOLD)
-    assert result.summary['mAP'] == 0
-    assert sum(errors.missed for errors in result.images) == len(truth['annotations'])
-    assert sum(errors.false for errors in result.images) == len(table)
-
-
 def test_a_class_without_objects_has_no_ap():
     truth = make_truth()
     truth['annotations'] = [a for a in truth['annotations'] if a['category_id'] != 5]
     result = evaluate(truth, perfect(truth))
     assert [(c.name, c.objects, c.ap) for c in result.classes if c.objects == 0] == [('dog', 0, None)]
     assert result.summary['mAP'] == pytest.approx(1)
-
-
-def test_masks_are_evaluated_as_masks():
-    """Masks of half the boxes: right as boxes, IoU 1/2 as masks."""
-    truth = make_truth(num_images=4)
-    masks = []
-    for annotation in truth['annotations']:
-        x, y, w, h = (math.floor(v / 2) * 2 for v in annotation['bbox'])
-        annotation.update(bbox=[x, y, w, h], area=w * h)
-        for width, target in ((w, annotation), (w // 2, None)):
-            mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
-            mask[y : y + h, x : x + width] = 1
-            encoded = run_lengths.encode(mask)
-            encoded = dict(size=list(encoded['size']), counts=encoded['counts'].decode())
-            if target is None:
-                masks.append(encoded)
-            else:
-                target['segmentation'] = encoded
-    table = perfect(truth).table
-    assert evaluate(truth, Detections(table)).summary['mAP'] == pytest.approx(1)
-    result = evaluate(truth, Detections(table, masks), 'segm')
-    assert (result.summary['mAP'], result.summary['mAP_50']) == (pytest.approx(0.1), pytest.approx(1))
-    assert result.right.all()
 
 
 def test_more_than_100_objects_count_where_asked():
@@ -222,3 +172,26 @@ def test_select_categories_drops_other_classes():
     assert [c['id'] for c in chosen['categories']] == [2, 9]
     assert {a['category_id'] for a in chosen['annotations']} == {2, 9}
     assert len(chosen['images']) == 3
+
+
+def test_masks_are_evaluated_as_masks():
+    """Masks of half the boxes: right as boxes, IoU 1/2 as masks."""
+    truth = make_truth(num_images=4)
+    masks = []
+    for annotation in truth['annotations']:
+        x, y, w, h = (math.floor(v / 2) * 2 for v in annotation['bbox'])
+        annotation.update(bbox=[x, y, w, h], area=w * h)
+        for width, target in ((w, annotation), (w // 2, None)):
+            mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
+            mask[y : y + h, x : x + width] = 1
+            encoded = run_lengths.encode(mask)
+            encoded = dict(size=list(encoded['size']), counts=encoded['counts'].decode())
+            if target is None:
+                masks.append(encoded)
+            else:
+                target['segmentation'] = encoded
+    table = perfect(truth).table
+    assert evaluate(truth, Detections(table)).summary['mAP'] == pytest.approx(1)
+    result = evaluate(truth, Detections(table, masks), 'segm')
+    assert (result.summary['mAP'], result.summary['mAP_50']) == (pytest.approx(0.1), pytest.approx(1))
+    assert result.right.all()
