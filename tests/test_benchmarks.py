@@ -1,27 +1,12 @@
-"""The benchmarks run and print their tables."""
+"""Stitched images of the benchmark of tiles, and their annotations."""
 
 import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from pycocotools import mask as coco_masks
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / 'benchmarks'
-
-
-@pytest.mark.slow
-def test_detector_step_prints_the_share_of_dtn(monkeypatch, capsys):
-    names = ['pvt/retinanet_pvt-t_fpn_1x_coco', 'pvt/retinanet_pvt-t-dtn_fpn_1x_coco']
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(sys, 'argv', ['detector_step.py', *names, '--size', '64', '64', '--rounds', '1'])
-    runpy.run_path(str(BENCHMARKS / 'detector_step.py'), run_name='__main__')
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if '/' in line]
-    assert [row[0] for row in rows] == names
-    assert rows[0][2] == '1.000'
-    shares = [float(row[-1].rstrip('%')) for row in rows]
-    assert shares[0] == 0 < shares[1] < 50
 
 
 def test_stitched_images_and_their_annotations_match(monkeypatch):

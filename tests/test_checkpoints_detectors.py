@@ -1,4 +1,4 @@
-"""mmdet's published detectors in TokenNorm's: equal boxes and scores, other classes, and files named offline."""
+"""mmdet's published detectors in TokenNorm's: equal boxes and scores, other classes, and detectors by name."""
 
 from collections import Counter
 from functools import cache

@@ -1,4 +1,4 @@
-"""Images, videos and streams that `predict` reads, and inputs that it refuses."""
+"""Images and videos that `predict` reads, and inputs that it refuses."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""No training begins from missing weights, or silently from random ones."""
+"""No training begins from missing weights."""
 
 import pytest
 import torch

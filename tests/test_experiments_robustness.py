@@ -224,13 +224,6 @@ def test_published_files_give_the_errors_of_the_same_corruptions(classifier, col
     assert files == fly
 
 
-def test_corruptions_do_not_depend_on_workers(classifier, tmp_path):
-    arguments = [*classifier, '--corruptions', 'fog', 'impulse_noise', '--severities', 5, '--images', 3]
-    for workers in (0, 1):
-        run([*arguments, '--workers', workers, '--out', tmp_path / f'{workers}.json'], tmp_path)
-    assert (tmp_path / '0.json').read_text() == (tmp_path / '1.json').read_text()
-
-
 @pytest.fixture(scope='module')
 def detector(tmp_path_factory):
     folder = tmp_path_factory.mktemp('detector')

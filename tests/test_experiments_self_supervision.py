@@ -1,4 +1,4 @@
-"""DINO: loss, teacher and grids of one step, evaluation of features, and weights for a detector."""
+"""DINO: loss and teacher of one step, evaluation of features, and weights for a detector."""
 
 import runpy
 import sys
@@ -11,7 +11,7 @@ from mmengine.logging import MessageHub
 from PIL import Image
 
 import tokennorm
-from experiments.self_supervision.dino import DINO, by_size
+from experiments.self_supervision.dino import DINO
 from experiments.self_supervision.evaluation import knn_accuracy, linear_accuracy
 from tests.helpers.compare import assert_near
 from tokennorm.backbones import ViT
@@ -72,15 +72,6 @@ def test_loss_is_the_cross_entropy_of_the_paper(at_iteration):
     assert len(terms) == 8
     assert_near('loss', actual, torch.stack(terms).mean())
     assert_near('center', model.criterion.center[0, 0], 0.9 * center[0, 0] + 0.1 * torch.cat(taught).mean(dim=0))
-
-
-def test_grids_of_two_sizes_have_separate_statistics(at_iteration):
-    model, inputs, grids = dino(), views(), []
-    model.student_backbone.blocks[0].register_forward_hook(lambda module, args, out: grids.append(out.shape))
-    model(inputs, mode='loss')
-    assert grids == [(6, 4, 4, 16), (9, 2, 2, 16)]
-    assert [len(group) for group in by_size(inputs)] == [2, 3]
-    assert type(model.student_backbone.blocks[0].norm1).__name__ == 'DTN'
 
 
 def test_teacher_is_the_moving_average_of_the_student(at_iteration):

@@ -1,4 +1,4 @@
-"""Shape classes: an ImageFolder with each class alike, one seed gives the same bytes, the shape has its surface."""
+"""Shape classes: one seed gives the same bytes, and the shape has its class and surface."""
 
 import pytest
 

@@ -19,8 +19,3 @@ def test_constant_padding_gives_equal_outputs(kernel, stride, dilation):
     assert isinstance(model[0][0], Conv2dSame)
     x = torch.randn(2, 4, 12, 16)
     assert_near('outputs', constant(x), model(x))
-
-
-def test_other_models_are_not_copied():
-    model = nn.Conv2d(3, 4, 3)
-    assert with_constant_padding(model) is model

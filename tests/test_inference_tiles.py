@@ -53,9 +53,3 @@ def test_objects_across_tiles_are_whole():
     np.testing.assert_array_equal(actual.labels.numpy()[order], expected.labels.numpy()[expected_order])
     np.testing.assert_array_equal(actual.masks.numpy()[order], expected.masks.numpy()[expected_order])
     assert (actual.scores.diff() <= 0).all()
-
-
-def test_an_image_without_objects():
-    actual = detect_in_tiles(find_values, np.zeros((50, 90, 3), np.uint8), 40).pred_instances
-    assert actual.bboxes.shape == (0, 4)
-    assert actual.masks.shape == (0, 50, 90)

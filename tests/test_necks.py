@@ -1,4 +1,4 @@
-"""The simple feature pyramid: the layers of the ViTDet paper, written out, and its place in a detector."""
+"""The simple feature pyramid: the layers of the ViTDet paper, written out."""
 
 import pytest
 import torch

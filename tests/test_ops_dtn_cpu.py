@@ -1,4 +1,4 @@
-"""DTN's CPU kernel inside torch: autograd, autocast, transforms, threads."""
+"""DTN's CPU kernel inside torch: autograd, autocast, transforms."""
 
 from functools import partial
 

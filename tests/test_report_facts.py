@@ -1,4 +1,4 @@
-"""Facts of a report: annotation files, versions, the unit of validation; and the choice of confusions."""
+"""The confusions that a report shows."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The configs of configs/segmentation: a training step with LayerNorm and DTN, and a short run with its evaluation."""
+"""The configs of configs/segmentation: a training step with LayerNorm and DTN."""
 
 from pathlib import Path
 
