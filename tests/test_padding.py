@@ -70,7 +70,9 @@ def test_a_batch_without_padding_is_left_alone():
     assert image_sizes_of(note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9), (8, 9)])) is None
     assert valid_tokens(torch.zeros(2, 3, 8, 12), 4) is None
     batch = note_image_sizes(torch.zeros(1, 3, 8, 9), [(8, 4)])
+    assert image_sizes_of(note_image_sizes(batch.half(), image_sizes_of(batch))).tolist() == [[8, 4]]
     assert image_sizes_of(note_image_sizes(batch, [(8, 9)])) is None, 'an older note'
+    assert image_sizes_of(note_image_sizes(batch.half(), image_sizes_of(batch))) is None, 'copied without padding'
     with pytest.raises(ValueError, match='1 sizes for a batch of 2 images'):
         note_image_sizes(torch.zeros(2, 3, 8, 9), [(8, 9)])
 

@@ -21,15 +21,17 @@ class _LastNote:
     warned = False
 
 
-def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor) -> Tensor:
+def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor | None) -> Tensor:
     """Notes the height and width of each image on the batch that holds them, and returns the batch.
 
     A batch without padding is marked as such.
 
     Args:
         images: Batch (B, C, H, W).
-        sizes: Height and width of each image, in pixels: pairs, or the tensor that `image_sizes_of` returns.
+        sizes: Height and width of each image, in pixels: pairs, or what `image_sizes_of` returns: a tensor, or None
+            without padding.
     """
+    sizes = [images.shape[-2:]] * len(images) if sizes is None else sizes
     sizes = sizes.tolist() if isinstance(sizes, Tensor) else sizes
     if len(sizes) != len(images):
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
