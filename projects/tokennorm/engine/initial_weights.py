@@ -22,8 +22,8 @@ _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'st
 def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, options: Iterable[str] = ()) -> list[str]:
     """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
 
-    `init` is that of `tokennorm.train`. With `options`, keys of `--cfg-options`, that set another norm or stem, there
-    is no default.
+    `init` is that of `tokennorm.train`. With `options`, keys of `--cfg-options`, that set another norm or stem, it
+    has no default.
     """
     backbone = cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
