@@ -57,13 +57,12 @@ def test_the_wheel_alone(tmp_path):
 
     assert 'pvt/retinanet_pvt-t_fpn_1x_coco' in run('-m', 'tokennorm', 'configs', 'pvt-t')
     code = """
-import torch
 from mmengine.config import Config
 from mmengine.hub import get_config
+import tokennorm
 open('mine.py', 'w').write("_base_ = 'tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco.py'")
 assert Config.fromfile('mine.py').model.backbone.type == 'tokennorm.PVT'
 assert get_config('tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco.py').model.backbone.arch == 'tiny'
-import tokennorm
 assert tokennorm.__file__.startswith({folder!r})
 from tokennorm.engine.initial_weights import initial_weights_help
 print(initial_weights_help('work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth'))

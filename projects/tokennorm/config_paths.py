@@ -1,17 +1,12 @@
 """Paths of configs: files of the user, configs of this package, and configs of other OpenMMLab packages."""
 
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 from tokennorm.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
-_MMENGINE_TABLE = 'mmengine.config.utils'
-_PACKAGES = dict(tokennorm='tokennorm', mmseg='mmseg')
 _PARTS = ('_base_',)  # folders with files that are not whole configs
 
 
@@ -53,38 +48,11 @@ def config_files(folder: Path = CONFIGS) -> list[Path]:
 def support_scope() -> None:
     """Has mmengine find the configs of this package in `_base_ = 'tokennorm::...'` and `get_config('tokennorm::...')`.
 
-    mmengine 0.10.12 has a fixed table of packages (`mmengine.config.utils.MODULE2PACKAGE`). It lacks tokennorm, and it
-    names the original mmsegmentation, not onedl-mmsegmentation. The table is extended as soon as it exists.
-
-    The installed package has an entry point with which `import torch` calls this function, before or after mmengine is
-    imported. So programs that never import tokennorm, such as mmdet's tools/train.py, find the configs.
-    TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment turns this off, and a program without torch has to import
-    tokennorm.
+    mmengine 0.10.12 has a fixed table of packages, which lacks tokennorm, and names the original mmsegmentation. It is
+    extended where mmengine has been imported before this package, and when `tokennorm.registry` imports it.
     """
-    table = getattr(sys.modules.get(_MMENGINE_TABLE), 'MODULE2PACKAGE', None)
-    if table is not None:
-        table.update(_PACKAGES)
-    elif _ExtendTable not in sys.meta_path:
-        sys.meta_path.insert(0, _ExtendTable)
-
-
-class _ExtendTable:
-    """Finder that leaves the import of mmengine's table to Python, and then extends the table."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _MMENGINE_TABLE:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_extend(module: ModuleType) -> None:
-                execute(module)
-                module.MODULE2PACKAGE.update(_PACKAGES)
-
-            spec.loader.exec_module = execute_and_extend
-        return spec
+    table = getattr(sys.modules.get('mmengine.config.utils'), 'MODULE2PACKAGE', {})
+    table.update(tokennorm='tokennorm', mmseg='mmseg')
 
 
 def _configs_of(package: str, name: str) -> Path:

@@ -11,6 +11,9 @@ try:
     from mmengine import registry as upstream
 except ModuleNotFoundError:  # `replace_norms` and `replace_stem` need torch and einops only
     from tokennorm import plain_registry as upstream
+from tokennorm.config_paths import support_scope
+
+support_scope()
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:
