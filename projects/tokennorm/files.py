@@ -10,10 +10,7 @@ LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Writes a file, or replaces one. Until all of it is on the disk a file of that name stays what it was.
-
-    An `OSError` has the operating system's number, and leaves no part of the file.
-    """
+    """Writes a file, or replaces one. Until all of it is on the disk a file of that name stays what it was."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f'{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}')  # of this call only
@@ -56,11 +53,7 @@ def make_output_dir(folder: str | Path) -> None:
 
 
 def cache_directory() -> Path:
-    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet.
-
-    Raises:
-        RuntimeError: if none of them is set and the user has no home directory.
-    """
+    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet."""
     if named := os.environ.get('TOKENNORM_CACHE'):
         return Path(named).expanduser()
     cache = os.environ.get('XDG_CACHE_HOME', '')

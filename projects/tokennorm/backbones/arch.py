@@ -13,17 +13,10 @@ Arch = Mapping[str, Any]
 def resolve_arch(
     owner: str, archs: Mapping[str, Arch], arch: str | Arch, per_stage: bool = True, **optional: Any
 ) -> dict[str, Any]:
-    """Returns the table row of a name, or the given dict with the keys of a row, checked.
+    """Returns the row of `archs` with the name `arch`, or a given dict with the keys of a row, checked.
 
-    Args:
-        owner: The backbone's name, for messages.
-        archs: Rows by the names of the variants.
-        arch: A name or a row.
-        per_stage: Each entry is a list with one number per stage; otherwise it is one number.
-        optional: Entries that a row may leave out, with their defaults. They are not checked.
-
-    Raises:
-        ValueError: for an unknown name, a row with other keys, and numbers that are out of range or do not fit.
+    With `per_stage` each entry is a list with one number per stage, otherwise one number. `optional` are entries that a
+    row may leave out, with their defaults; they are not checked. The `owner` is the backbone's name, for messages.
     """
     if isinstance(arch, str) and arch in archs:
         return optional | dict(archs[arch])

@@ -105,11 +105,7 @@ class Backbone(BaseModule):
         self.autocast_dtype = autocast_dtype
 
     def init_weights(self) -> None:
-        """Loads the checkpoint of `init_cfg`, if any. mmengine calls it before training.
-
-        Raises:
-            RuntimeError: if the checkpoint's parameters do not match this model.
-        """
+        """Loads the checkpoint of `init_cfg`, if any. mmengine calls it before training."""
         if self.init_cfg is not None:
             load_from_init_cfg(self, self.init_cfg)
 
@@ -124,15 +120,10 @@ class Backbone(BaseModule):
         return self
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Returns the depth of a parameter, for learning rates that decay towards the image (mmpretrain's interface).
+        """Returns the depth of a parameter, and the number of depths (mmpretrain's interface, for layer decay).
 
-        Args:
-            param_name: Name of the parameter in the model that contains the backbone.
-            prefix: Name of the backbone in that model, with a trailing dot.
-
-        Returns:
-            The depth, and the number of depths. Depth 0 is everything before the first block. Each block has its own
-            depth. The last depth is everything after the blocks: output norms, necks and heads.
+        Depth 0 is everything before the first block. Each block has its own depth. The last depth is everything after
+        the blocks: output norms, necks and heads. `prefix` is the backbone's name in the model, with a trailing dot.
         """
         num_layers = self._num_blocks() + 2
         depth = self._layer_depth(param_name.removeprefix(prefix)) if param_name.startswith(prefix) else None
@@ -154,11 +145,7 @@ class Backbone(BaseModule):
         raise NotImplementedError
 
     def _finish(self, parts: nn.ModuleList) -> None:
-        """Ends a constructor: initializes parameters, and freezes those after the last output.
-
-        Args:
-            parts: The stages or blocks that `out_indices` counts.
-        """
+        """Ends a constructor: initializes parameters, and freezes the stages or blocks after the last output."""
         if self.out_type == 'featmap':
             # They stay, so that checkpoints fit. They get no gradient, which distributed training would wait for.
             parts[max(self.out_indices) + 1 :].requires_grad_(False)
@@ -254,11 +241,7 @@ class Pyramid(Backbone):
         num_heads: Sequence[int],
         token_norm_stages: int,
     ) -> list[Callable[[], nn.Module]]:
-        """For each stage, a function that builds one norm of its blocks.
-
-        The first `token_norm_stages` stages have `token_norm_cfg`, with the DTN paper's pools of 4, 2, 1 and 1 (B.1)
-        unless its `pool` sets others. The other stages have `norm_cfg`.
-        """
+        """For each stage, a function that builds one norm of its blocks. `Pyramid` describes the arguments."""
         num_stages = len(self.embed_dims)
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
         check_cfg(norm_cfg, 'norm_cfg')

@@ -28,19 +28,12 @@ from tokennorm.layers.mlp import Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
 
+_MLP = dict(mlp_ratios=(4, 4, 4, 4))
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
-    'tiny': dict(
-        embed_dims=(96, 192, 384, 768), depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), mlp_ratios=(4, 4, 4, 4)
-    ),
-    'small': dict(
-        embed_dims=(96, 192, 384, 768), depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), mlp_ratios=(4, 4, 4, 4)
-    ),
-    'base': dict(
-        embed_dims=(128, 256, 512, 1024), depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), mlp_ratios=(4, 4, 4, 4)
-    ),
-    'large': dict(
-        embed_dims=(192, 384, 768, 1536), depths=(2, 2, 18, 2), num_heads=(6, 12, 24, 48), mlp_ratios=(4, 4, 4, 4)
-    ),
+    'tiny': dict(embed_dims=(96, 192, 384, 768), depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), **_MLP),
+    'small': dict(embed_dims=(96, 192, 384, 768), depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), **_MLP),
+    'base': dict(embed_dims=(128, 256, 512, 1024), depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), **_MLP),
+    'large': dict(embed_dims=(192, 384, 768, 1536), depths=(2, 2, 18, 2), num_heads=(6, 12, 24, 48), **_MLP),
 }
 
 
@@ -55,16 +48,10 @@ def relative_positions(window: int) -> Tensor:
 
 
 def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
-    """Mask that separates tokens which only the cyclic shift has brought into one window.
+    """Mask that separates tokens which only the cyclic shift has brought into one window: 0, and -inf for these.
 
-    Args:
-        grid: Height and width in tokens, multiples of `window`.
-        window: Side of a window, in tokens.
-        shift: Rows and columns that were moved from the start of the grid to its end.
-        like: A tensor with the device and dtype of the mask.
-
-    Returns:
-        0 for tokens that may attend to each other and -inf for others, (windows, window^2, window^2).
+    It is (windows, window^2, window^2), with the device and dtype of `like`. The sides of the grid, in tokens, are
+    multiples of `window`; `shift` are the rows and columns that were moved from the start of the grid to its end.
     """
     moved_y, moved_x = (torch.arange(size, device=like.device) >= size - s for size, s in zip(grid, shift, strict=True))
     region = 2 * moved_y[:, None] + moved_x
@@ -74,18 +61,11 @@ def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like:
 
 
 def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Softmax attention in the windows of a batch of images, with an additive bias.
+    """Softmax attention in the windows of a batch of images, with an additive bias, to (B * M, N, T, D).
 
-    torch's own attention has no fast kernel on a CPU for a bias that needs a gradient, so that case is written out.
-
-    Args:
-        q: Queries (B * M, N, T, D): M windows per image, N heads of D channels, T tokens per window.
-        k: Keys, of the same shape.
-        v: Values, of the same shape.
-        bias: Bias of each window and head, (M, N, T, T), or (1, N, T, T) if all windows share it.
-
-    Returns:
-        (B * M, N, T, D).
+    Queries, keys and values are (B * M, N, T, D): M windows per image, N heads of D channels, T tokens per window. The
+    bias is (M, N, T, T), or (1, N, T, T) if all windows share it. torch's own attention has no fast kernel on a CPU for
+    a bias that needs a gradient, so that case is written out.
     """
     if q.device.type == 'cpu' and bias.requires_grad:
         logits = (q * q.shape[-1] ** -0.5) @ k.mT

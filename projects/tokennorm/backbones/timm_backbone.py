@@ -22,18 +22,10 @@ from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 
 def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
-    """Depth of every parameter of a timm model, by its `group_matcher`.
+    """Depth of every parameter of a timm model by its name, by its `group_matcher`.
 
-    Args:
-        model: The model.
-        coarse: Count stages instead of blocks, and return the depths of modules as well.
-
-    Returns:
-        Names to depths: 0 is the stem, then one per stage or block. The last depth, which the name '' always has, is
-        everything after them.
-
-    Raises:
-        ValueError: if the model has no `group_matcher`.
+    0 is the stem, then one per block, or with `coarse` one per stage, of modules too. The last depth, which the name ''
+    always has, is everything after them.
     """
     from timm.models._manipulate import group_with_matcher
 
@@ -53,14 +45,10 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
 
 
 def default_out_indices(strides: Sequence[int]) -> tuple[int, ...]:
-    """The feature maps that a detector needs, of those that a model has.
+    """The feature maps that a detector needs, of those of a model with these strides, in pixels.
 
-    Args:
-        strides: The stride of each feature map, in pixels.
-
-    Returns:
-        (-1,), the last block, if all strides are equal, as in a plain ViT; else the last feature map of each of the
-        strides 4, 8, 16 and 32; all feature maps if the model lacks one of these strides.
+    (-1,), the last block, if all strides are equal, as in a plain ViT; else the last feature map of each of the strides
+    4, 8, 16 and 32; all feature maps if the model lacks one of these strides.
     """
     if len(set(strides)) == 1:
         return (-1,)
@@ -249,11 +237,7 @@ class TimmBackbone(Backbone):
 def _filtered(
     state_dict: dict[str, Tensor], filter_fn: Callable[..., dict[str, Tensor]] | None, model: nn.Module
 ) -> dict[str, Tensor]:
-    """Applies timm's filter.
-
-    Raises:
-        ValueError: if the filter does not take these weights.
-    """
+    """Applies timm's filter."""
     if filter_fn is None:
         return state_dict
     by_model = len(inspect.signature(filter_fn).parameters) > 1  # some filters take the state dict only

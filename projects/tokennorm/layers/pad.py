@@ -8,10 +8,7 @@ from torch import Tensor
 def pad_to_multiple(x: Tensor, size: int | tuple[int, int], channels_last: bool = False) -> Tensor:
     """Adds zeros at the right and the bottom until `size` divides height and width: mmdet's 'corner' padding.
 
-    Args:
-        x: Feature maps (B, C, H, W), or token grids (B, H, W, C) with `channels_last`.
-        size: Divisor of both sides, or of height and width.
-        channels_last: Layout of x.
+    x is (B, C, H, W), or (B, H, W, C) with `channels_last`. The size may be one for each side.
     """
     height, width = x.shape[1:3] if channels_last else x.shape[-2:]
     rows, columns = (size, size) if isinstance(size, int) else size

@@ -7,16 +7,10 @@ from torch import Tensor
 
 
 def resize_positions(positions: Tensor, shape: tuple[int, int], mode: str = 'bicubic') -> Tensor:
-    """Resizes position embeddings in float32, by the method of the model that they belong to.
+    """Resizes position embeddings (1, h, w, C) to a grid of another shape, (1, H, W, C), in float32.
 
-    Args:
-        positions: Embeddings of a grid, (1, h, w, C).
-        shape: Height and width H x W of the new grid.
-        mode: 'bicubic', for ViT, with antialiasing: as timm does; mmpretrain and ViTDet's authors use none.
-            'bilinear', for PVT, without antialiasing: as its authors and mmdet do.
-
-    Returns:
-        (1, H, W, C) of the same dtype; `positions` itself if the grid already has this shape.
+    'bicubic', for ViT, is with antialiasing: as timm does; mmpretrain and ViTDet's authors use none. 'bilinear', for
+    PVT, is without: as its authors and mmdet do.
     """
     # A comparison would fix the sides of an exported graph. Resizing to the same size changes nothing.
     if not torch.compiler.is_exporting() and tuple(positions.shape[1:3]) == tuple(shape):

@@ -24,11 +24,7 @@ def eager_dtn(
     form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
 ) -> Tensor:
-    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position.
-
-    Raises:
-        ValueError: for a shape, a dtype or a device that does not fit the tokens; nothing broadcasts.
-    """
+    """`dtn` in torch operations. Arguments, result and errors are those of `dtn`, the first six by position."""
     on_one_device = all(t is None or t.device == x.device for t in (*parameters, valid))
     if not (on_one_device and fits(x, *parameters, valid)):
         raise ValueError(_expected(x, *parameters, valid))

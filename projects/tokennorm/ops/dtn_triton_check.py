@@ -64,11 +64,7 @@ def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _verdict_of_child(device: torch.device, dtype: torch.dtype) -> str:
-    """`PASSED`, or what is wrong with the kernels.
-
-    Raises:
-        RuntimeError: if the comparison raised an exception, which may be due to the state of the machine.
-    """
+    """`PASSED`, or what is wrong with the kernels. An exception in the child becomes a `RuntimeError`."""
     print("TokenNorm compares DTN's Triton kernels with the eager form, once", file=sys.stderr, flush=True)
     command = [sys.executable, '-c', CHILD, str(device), str(dtype).removeprefix('torch.')]
     environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}

@@ -14,11 +14,7 @@ Model = TypeVar('Model', bound=nn.Module)
 
 
 class ChannelAffine(nn.Module):
-    """scale * x + shift for each channel, of tensors (..., C): a normalization layer without statistics.
-
-    Args:
-        scale, shift: (C,).
-    """
+    """scale * x + shift, each (C,), of tensors (..., C): a normalization layer without statistics."""
 
     is_token_norm = True
 

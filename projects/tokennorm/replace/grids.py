@@ -59,11 +59,7 @@ def _same(a: int, b: int) -> bool:
 
 
 def lengths_of(mask: Any) -> Tensor | None:
-    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one.
-
-    Raises:
-        ValueError: if padding comes before a token.
-    """
+    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one."""
     if not isinstance(mask, Tensor) or mask.ndim != 2:
         return None
     mask = mask.bool()

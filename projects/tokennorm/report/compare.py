@@ -31,10 +31,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Difference:
-    """AP of the second run minus AP of the first one, and its 95% bootstrap interval over the images.
-
-    The interval is None if it was not estimated.
-    """
+    """AP of the second run minus AP of the first one, and its 95% bootstrap interval over the images, if estimated."""
 
     value: float
     low: float | None = None

@@ -176,10 +176,7 @@ def write_split(root: Path, settings: Settings, split: str) -> None:
 
 
 def make_once(out: Path, settings: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Generates the dataset of `settings` in folder `out`, unless it exists.
-
-    It appears in one step, by a rename: an interrupted run leaves `out` unchanged. `write` fills a new folder.
-    """
+    """Generates the dataset of `settings` in `out`, unless it exists, in one step: `write` fills a new folder."""
     side = settings['image_size']
     images = f'{settings["num_train"]} + {settings["num_val"]} images of {side} x {side} px'
     note = out / 'dataset.json'
