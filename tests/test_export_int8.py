@@ -9,6 +9,8 @@ from tokennorm.export.int8 import calibration_inputs, quantize_onnx, quantize_op
 from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import save_openvino, write_openvino
 
+pytestmark = pytest.mark.slow
+
 
 def batch_of_two(inputs):
     """As the graph is fixed to: 2 images of 300 x 420 pixels."""
