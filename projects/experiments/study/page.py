@@ -292,7 +292,7 @@ def plot_summary(pages: Pages, path: Path) -> None:
     axes.axvline(0, color='black', lw=0.8)
     axes.set_yticks(range(len(rows)), [title for title, _ in rows])
     axes.invert_yaxis()
-    axes.set_xlabel('difference from LayerNorm with the plain stem, points of accuracy or AP')
+    axes.set_xlabel('difference from LayerNorm with the plain stem: accuracy or AP')
     axes.grid(alpha=0.3, axis='x')
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(handles.values(), handles.keys(), loc='best')
