@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.helpers.backbones import FOUR_STAGES, VIT
+from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
 from tests.helpers.pvt import ARCH, published_layout
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
@@ -11,7 +11,7 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.norms import DTN
 
 LN_START = dict(type='DTN', init='layer_norm')
-KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, FOUR_STAGES, 1e-5), (ViT, VIT, 1e-6)]
+KINDS = [(PVT, ARCH, 1e-6), (PVTv2, ARCH, 1e-6), (Swin, FOUR_STAGES, 1e-5), (ViT, THREE_BLOCKS, 1e-6)]
 
 
 @pytest.mark.parametrize(('kind', 'arch', 'eps'), KINDS, ids=lambda value: getattr(value, '__name__', ''))

@@ -7,7 +7,7 @@ import torch
 from mmdet.structures import DetDataSample
 from torch import nn
 
-from tests.helpers.backbones import FOUR_STAGES, VIT
+from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
 from tests.helpers.compare import assert_near
 from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
@@ -28,7 +28,7 @@ class NoAttention(nn.Module):
 
 
 def backbone(kind, **kwargs):
-    arch = {PVT: ARCH, PVTv2: ARCH, Swin: FOUR_STAGES, ViT: VIT}[kind]
+    arch = {PVT: ARCH, PVTv2: ARCH, Swin: FOUR_STAGES, ViT: THREE_BLOCKS}[kind]
     if kind in (Swin, ViT):
         kwargs |= dict(window_size=2)
     return randomize(kind(arch, token_norm_cfg=dict(type='DTN', **kwargs.pop('norm', {})), **kwargs)).eval()
@@ -133,7 +133,9 @@ def test_a_class_token_behind_dtn_sees_it_too():
     assert (model(padded)[0] - model(padded.clone())[0]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(('kind', 'arch', 'kwargs'), [(PVT, ARCH, {}), (ViT, VIT, dict(l_dtn=2))], ids=['PVT', 'ViT'])
+@pytest.mark.parametrize(
+    ('kind', 'arch', 'kwargs'), [(PVT, ARCH, {}), (ViT, THREE_BLOCKS, dict(l_dtn=2))], ids=['PVT', 'ViT']
+)
 def test_no_part_of_a_sequence_with_a_class_token_is_the_image(kind, arch, kwargs):
     """Instance norms, which stand behind the class token's joining here, see all of it."""
     norms = dict(token_norm_cfg=dict(type='LN'), norm_cfg=dict(type='IN'))

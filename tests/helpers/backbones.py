@@ -17,7 +17,7 @@ PYRAMIDS = {
 
 FOUR_STAGES = dict(embed_dims=(16, 32, 64, 128), depths=(1,) * 4, num_heads=(1, 2, 4, 8), mlp_ratios=(2,) * 4)
 
-VIT = dict(embed_dims=36, depth=3, num_heads=4, mlp_ratio=2)
+THREE_BLOCKS = dict(embed_dims=36, depth=3, num_heads=4, mlp_ratio=2)
 
 VIT_ARCH = dict(embed_dims=24, depths=4, num_heads=3, mlp_ratios=2)
 
