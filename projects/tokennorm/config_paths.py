@@ -29,7 +29,12 @@ def config(name: str | Path) -> str:
     if '::' not in name and Path(name).is_file():
         return name
     package, _, rest = name.rpartition('::')
-    folder = CONFIGS if package in ('', 'tokennorm') else _configs_of(package, name)
+    folder = CONFIGS
+    if package not in ('', 'tokennorm'):
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(f'config {name} not found: the package {package} is not installed')
+        folder = (Path(spec.origin).parent / '.mim' / 'configs').resolve()
     path = _find(folder, rest.removeprefix('configs/').removesuffix('.py'))
     if path is None:
         names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
@@ -53,13 +58,6 @@ def support_scope() -> None:
     """
     table = getattr(sys.modules.get('mmengine.config.utils'), 'MODULE2PACKAGE', {})
     table.update(tokennorm='tokennorm', mmseg='mmseg')
-
-
-def _configs_of(package: str, name: str) -> Path:
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f'config {name} not found: the package {package} is not installed')
-    return (Path(spec.origin).parent / '.mim' / 'configs').resolve()
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -3,7 +3,6 @@
 import re
 
 from einops import rearrange
-from torch import Tensor
 
 from tokennorm.checkpoints.layouts import Converted, Layout, Names, StateDict, rename
 
@@ -81,10 +80,6 @@ def _rename(state_dict: StateDict, out_type: str) -> Converted:
     converted = rename(state_dict, names, _KNOWN, _UNUSED, "the authors', timm's, mmdet's or mmpretrain's Swin")
     for key, value in converted.items():
         if of_mmdet and 'patch_embed' in key and not key.startswith('stages.0'):
-            converted[key] = _reorder_merging(value)
+            # From (..., (C, ph, pw)), the order of torch's unfold, to the published (..., (pw, ph, C)).
+            converted[key] = rearrange(value, '... (c ph pw) -> ... (pw ph c)', ph=2, pw=2)
     return converted
-
-
-def _reorder_merging(value: Tensor) -> Tensor:
-    """(..., (C, ph, pw)), the order of torch's unfold, to the published (..., (pw, ph, C))."""
-    return rearrange(value, '... (c ph pw) -> ... (pw ph c)', ph=2, pw=2)

@@ -1,6 +1,6 @@
 """Fit of a detector's anchors to the objects of a dataset at the image size of the config."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from tokennorm.image_size import test_scale as resize_scale
 MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet
 MOST_UNMATCHED = 0.05  # of the boxes, before a warning
 _PIXELS = (8, 16, 32, 64, 128, 256, 512)  # bins of object sizes
+_SCALES, _SEVERAL = (1, 1.5, 2, 3, 4, 6, 8), ([2, 4], [2, 8], [4, 8], [2, 4, 8])  # that are tried
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     images = images * factors
     name = 'octave_base_scale' if generator.get('octave_base_scale') else 'scales'
     share = unmatched(generator, xywh, images)
-    others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _candidates(name)]
+    candidates = _SCALES if name == 'octave_base_scale' else [*([value] for value in _SCALES), *_SEVERAL]
+    others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in candidates]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
     sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
     built = _build(generator)
@@ -115,10 +117,3 @@ def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
         if generator and str(generator['type']).endswith('AnchorGenerator') and not generator.get('centers'):
             return f'model.{head}.anchor_generator', dict(generator)
     return '', None
-
-
-def _candidates(name: str) -> Sequence[Any]:
-    singles = (1, 1.5, 2, 3, 4, 6, 8)
-    if name == 'octave_base_scale':
-        return singles
-    return [[value] for value in singles] + [[2, 4], [2, 8], [4, 8], [2, 4, 8]]

@@ -35,9 +35,11 @@ class LabelFolder(NamedTuple):
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
+    root = folder.root.resolve()
+    cache = cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
     splits = {}
     for name, entries in folder.splits.items():
-        target = _cache_dir(folder.root) / f'{name}.json'
+        target = cache / f'{name}.json'
         fingerprint = _fingerprint(folder, entries)
         content = _read_cached(target, fingerprint)
         image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
@@ -88,11 +90,6 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
         more['segmentation'] = [[round(value, 3) for value in polygon]]
     box = [round(value, 3) for value in box]
     return dict(category_id=category, bbox=box, area=round(area, 3), iscrowd=int(crowd)) | more
-
-
-def _cache_dir(root: Path) -> Path:
-    root = root.resolve()
-    return cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
 
 
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:

@@ -22,7 +22,6 @@ from tokennorm.engine.checks import (
     check_runner_type,
     check_strides,
 )
-from tokennorm.engine.compat import format_configs_once
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.initial_weights import check_allow_missing, check_initial_weights
@@ -38,7 +37,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with user_errors(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
-        format_configs_once()
         model_of(cfg)
         for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):

@@ -5,11 +5,8 @@ this package, so that `config_paths` has mmengine's table of packages and `check
 loaders, and `backbones.timm_backbone` has timm's. `hooks.checkpoint` extends a private method of mmengine's hook.
 """
 
-from typing import Any
-
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
-from yapf.yapflib import yapf_api
 
 
 def built_loops(runner: Runner) -> list[BaseLoop]:
@@ -48,20 +45,3 @@ def set_input_sizes(model: nn.Module, sizes: dict[str, tuple[int, int]]) -> None
     for name, module in model.named_modules():
         if name in sizes and hasattr(module, '_input_size'):
             module._input_size = tuple(sizes[name])
-
-
-def format_configs_once() -> None:
-    """Has yapf format each text of a config once per process, since every checkpoint contains it (mmengine 0.10.12).
-
-    mmengine's `pretty_text` also turns an interruption of yapf into a `SyntaxError`.
-    """
-    original = yapf_api.FormatCode
-    results: dict[str, Any] = {}
-
-    def formatted(text: str, **options: Any) -> Any:
-        if text not in results:
-            results[text] = original(text, **options)
-        return results[text]
-
-    if original.__module__ != __name__:
-        yapf_api.FormatCode = formatted

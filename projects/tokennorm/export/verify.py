@@ -58,7 +58,11 @@ def compare(
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(split.ann_file))
     detector = Detector(path)
-    category_ids = _category_ids(truth, detector.classes)
+    ids = {category['name']: category['id'] for category in truth.cats.values()}
+    missing = [name for name in detector.classes if name not in ids]
+    if missing:
+        raise ValueError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
+    category_ids = [ids[name] for name in detector.classes]
     exported: list[dict[str, Any]] = []
     pytorch: list[dict[str, Any]] = []
     for image in track_iter_progress(list(truth.imgs.values())):
@@ -87,11 +91,3 @@ def average_precision(truth: COCO, annotations: list[dict[str, Any]], kind: str)
         evaluation.accumulate()
     precision = evaluation.eval['precision'][:, :, :, 0, -1]
     return float(precision[precision > -1].mean()) if (precision > -1).any() else 0.0
-
-
-def _category_ids(truth: COCO, classes: list[str]) -> list[int]:
-    ids = {category['name']: category['id'] for category in truth.cats.values()}
-    missing = [name for name in classes if name not in ids]
-    if missing:
-        raise ValueError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
-    return [ids[name] for name in classes]

@@ -112,11 +112,8 @@ def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         onnx_file = Path(folder) / 'model.onnx'
-        try:
-            onnx_file.write_bytes(content)
-            model = openvino.convert_model(onnx_file)
-        except (OSError, RuntimeError) as error:
-            raise _not_written(path, error) from error
+        onnx_file.write_bytes(content)
+        model = openvino.convert_model(onnx_file)
     for key, value in metadata.items():
         model.set_rt_info(value, key.split('.', 1))
     save_openvino(model, path)
@@ -128,14 +125,7 @@ def save_openvino(model: Any, path: Path) -> None:
 
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / path.name
-        try:
-            openvino.save_model(model, saved, compress_to_fp16=False)
-            openvino.Core().read_model(saved)  # OpenVINO does not report that a disk was full
-        except (OSError, RuntimeError) as error:
-            raise _not_written(path, error) from error
+        openvino.save_model(model, saved, compress_to_fp16=False)
+        openvino.Core().read_model(saved)  # raises if the disk was full, which OpenVINO does not report
         saved.with_suffix('.bin').replace(path.with_suffix('.bin'))
         saved.replace(path)
-
-
-def _not_written(path: Path, error: Exception) -> OSError:
-    return OSError(f'{path} could not be written: {str(error).strip().splitlines()[-1]}')

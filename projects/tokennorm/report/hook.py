@@ -29,7 +29,7 @@ class ReportHook(Hook):
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""
         name = Path(runner.message_hub.runtime_info.get('best_ckpt') or '').name
         if name.endswith((f'epoch_{runner.epoch}.pth', f'iter_{runner.iter}.pth')):
-            self.best = name, detections_of(runner, 'val')
+            self.best = name, getattr(_metric(runner, 'val'), 'detections', {})  # none without tokennorm.CocoMetric
 
     def before_train(self, runner: Runner) -> None:
         """Notes the iteration that a resumed run begins with."""
@@ -83,11 +83,6 @@ def report_on(
         max_detections=metric.max_detections,
     )
     return write_report(source, path)
-
-
-def detections_of(runner: Runner, split: str) -> dict[str, Any]:
-    """Returns the detections of the last evaluation by 'bbox' or 'segm'; empty without `tokennorm.CocoMetric`."""
-    return getattr(_metric(runner, split), 'detections', {})
 
 
 def _metric(runner: Runner, split: str) -> Any:

@@ -288,8 +288,12 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
                 by_size[os.path.getsize(path)].append((split.name, path))
     files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
     names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
+
+    def digest_of(path: str) -> bytes:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+
     for (split_name, path), digest in zip(
-        files, map_files(_digest, [path for _, path in files], 'Images of the same size'), strict=True
+        files, map_files(digest_of, [path for _, path in files], 'Images of the same size'), strict=True
     ):
         names[digest].setdefault(split_name, Path(path).name)
     for first, second in combinations(splits, 2):
@@ -299,11 +303,6 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
         if both:
             shared = [one if one == other else f'{one} = {other}' for one, other in both]
             found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
-
-
-def _digest(path: str) -> bytes:
-    """A hash of a file's content."""
-    return hashlib.sha256(Path(path).read_bytes()).digest()
 
 
 # ---- splits ----
