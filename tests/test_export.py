@@ -27,9 +27,8 @@ from tests.helpers.exporting import (
 from tokennorm.datasets.finding import find_splits
 from tokennorm.export import verify
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.metadata import describe
 from tokennorm.export.runtime import Detections, Detector
-from tokennorm.export.writing import export_detector
+from tokennorm.export.writing import describe, export_detector
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 

@@ -4,9 +4,8 @@ import importlib
 import os
 import re
 import sys
-import warnings
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 PACKAGES = {  # what is imported: the distribution that brings it
     'torch': 'torch',
@@ -76,11 +75,3 @@ def require_mmcv_ops() -> None:
     check = check_mmcv_ops()
     if check.problem:
         raise RuntimeError(f'{check.name}: {check.problem}\nFix it with\n  {check.fix}')
-
-
-def hide_onedl_message() -> None:
-    """Hides what mmengine 0.10.12 prints when mmdet, mmpretrain or mmseg is imported: OneDL is not installed."""
-    module: Any = importlib.import_module('mmengine.logging.logger')
-    warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # mmdet when it is imported
-    hidden = [('Could not import OneDL',), ('Could not import OneDL. Skipping OneDL datasets.',)]
-    module.print = lambda *values, **kwargs: None if values in hidden else print(*values, **kwargs)

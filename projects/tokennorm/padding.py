@@ -65,14 +65,6 @@ def image_sizes_of(images: Tensor) -> Tensor | None:
     return None
 
 
-def whole_tokens(sizes: Tensor, stride: int) -> Tensor:
-    """Image sizes in whole tokens of `stride` pixels, int (B, 2), at least 1.
-
-    A token that is partly padding does not count.
-    """
-    return (sizes // stride).clamp(min=1)
-
-
 def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
     """Returns the height and width, in tokens of `stride` pixels, of what is image in each grid, int (B, 2).
 
@@ -89,4 +81,4 @@ def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
         if height % stride == 0 and width % stride == 0:
             return None
         sizes = torch.tensor([[height, width]], dtype=torch.int32, device=images.device).expand(len(images), 2)
-    return whole_tokens(sizes, stride)
+    return (sizes // stride).clamp(min=1)  # a token that is partly padding does not count

@@ -11,9 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.metadata import describe
 from tokennorm.export.runtime import Detector
-from tokennorm.export.writing import to_onnx, trace
+from tokennorm.export.writing import describe, to_onnx, trace
 from tokennorm.registry import MODELS
 
 STEM, NORM = dict(type='DualPatchEmbed'), dict(type='DTN')

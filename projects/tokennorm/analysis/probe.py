@@ -24,7 +24,7 @@ from tokennorm.analysis.attention import (
 )
 from tokennorm.backbones import pvt, pvt_v2, swin, vit
 from tokennorm.layers.block import Block
-from tokennorm.padding import image_sizes_of, whole_tokens
+from tokennorm.padding import image_sizes_of
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 _LINEAR_SIDE = 7  # PVTv2-Li's keys are a grid of 7 x 7
@@ -172,7 +172,7 @@ def _layer(
     stride = backbone.patch_size if isinstance(backbone, vit.ViT) else 4 * 2 ** int(name.split('.')[1])
     height, width = (-(-side // stride) for side in images.shape[2:])
     sizes = image_sizes_of(images)
-    inside = (height, width) if sizes is None else tuple(whole_tokens(sizes, stride)[0].tolist())
+    inside = (height, width) if sizes is None else tuple((sizes[0] // stride).clamp(min=1).tolist())
     # (1, H, W, C), or with a class token (1, 1, 1 + H * W, C)
     before, after = (
         tokens.flatten(0, 2)[-height * width :].unflatten(0, (height, width))[: inside[0], : inside[1]]

@@ -68,7 +68,7 @@ class Backbone(BaseModule):
             before one known by some of them.
 
     Raises:
-        ValueError: for arguments out of range.
+        ValueError: for arguments that are out of range or contradict each other, also of a subclass.
     """
 
     vector_type: str
@@ -192,9 +192,6 @@ class Pyramid(Backbone):
     Args:
         arch: The result of `resolve_arch`.
         kwargs: The other arguments of `Backbone`.
-
-    Raises:
-        ValueError: for arguments out of range.
     """
 
     def __init__(self, arch: Arch, **kwargs: Any) -> None:

@@ -150,9 +150,6 @@ class PVT(Pyramid):
         out_type: 'featmap' returns feature maps of strides 4, 8, 16 and 32. 'cls_token' returns the class token (B, C),
             which joins in the last stage.
         init_cfg: Loads checkpoints in the layout of PVT's authors, mmdet or TokenNorm.
-
-    Raises:
-        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'cls_token'

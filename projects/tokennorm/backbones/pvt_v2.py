@@ -123,9 +123,6 @@ class PVTv2(Pyramid):
         out_type: 'featmap' returns feature maps of strides 4, 8, 16 and 32. 'avg_featmap' returns the mean of the last
             one, (B, C).
         init_cfg: Loads checkpoints in the layout of PVTv2's authors, timm, mmdet or TokenNorm.
-
-    Raises:
-        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'avg_featmap'

@@ -196,9 +196,6 @@ class Swin(Pyramid):
         frozen_stages: As in `Backbone`. (mmdet also freezes the patch merging after the last frozen blocks.)
         init_cfg: Loads checkpoints in the layout of Swin's authors, timm, mmdet, mmpretrain or TokenNorm. Output norms,
             which a classifier does not have, keep weight 1 and bias 0. Bias tables of another window are resized.
-
-    Raises:
-        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'avg_featmap'

@@ -77,9 +77,6 @@ class ViT(Backbone):
         with_cp: Activation checkpointing: recompute blocks in the backward pass, to save memory.
         init_cfg: Loads checkpoints in the layout of DeiT, the DTN authors, timm, mmpretrain or TokenNorm. Position
             embeddings of another image size are resized.
-
-    Raises:
-        ValueError: for arguments that are out of range or contradict each other.
     """
 
     vector_type = 'cls_token'

@@ -73,8 +73,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe_checkpoint
     from tokennorm.datasets.image_files import list_images
     from tokennorm.export.detector import WholeDetector
-    from tokennorm.export.metadata import describe
-    from tokennorm.export.writing import check_packages, export_detector
+    from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.prediction import open_detector
     from tokennorm.thresholds import NAME, read_thresholds
 

@@ -1,27 +1,35 @@
-"""Writes a detector as an ONNX file, a PyTorch program (.pt2) or an OpenVINO model (.xml and .bin)."""
+"""Writes a detector and its metadata as an ONNX file, a PyTorch program (.pt2) or an OpenVINO model (.xml and .bin)."""
 
 import io
+import json
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from mmdet.utils import get_test_pipeline_cfg
+from mmengine.config import Config
 from torch.export import Dim, ExportedProgram
 
+from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.nms import nms_keep_in_onnx
+from tokennorm.export.runtime import FORMAT
 from tokennorm.export.two_stage import roi_align_in_onnx
 from tokennorm.files import write_atomically
+from tokennorm.inference.prediction import category_ids_of
+from tokennorm.registry import type_name
+from tokennorm.version import __version__
 
-SUFFIXES = ('.onnx', '.pt2', '.xml')
 OPSET = 18
 LARGEST_SIDE = 8192  # pixels
 # Sides that are not multiples of a stride and give every level of a pyramid, up to a stride of 128, several tokens:
 # torch.export would fix a graph to one token where its example has one.
 EXAMPLE = (2, 3, 300, 420)
+_NO_GEOMETRY = ('LoadImageFromFile', 'LoadImageFromNDArray', 'LoadAnnotations', 'PackDetInputs')
 
 
 def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
@@ -51,8 +59,6 @@ def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
 
 def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path) -> None:
     """Writes a detector to a file; nothing is left behind if that fails."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f'output file {path} must end in .onnx, .pt2 or .xml')
     if path.suffix == '.pt2':
         content = io.BytesIO()
         torch.export.save(trace(detector), content, extra_files=dict(metadata))
@@ -129,3 +135,52 @@ def save_openvino(model: Any, path: Path) -> None:
         openvino.Core().read_model(saved)  # raises if the disk was full, which OpenVINO does not report
         saved.with_suffix('.bin').replace(path.with_suffix('.bin'))
         saved.replace(path)
+
+
+# ---- what an exported file says about itself, so that a program without the config can prepare images for it ----
+
+
+def resize_rule(cfg: Config) -> dict[str, Any] | None:
+    """Returns how the test pipeline of a config resizes images, as `runtime.resized_shape` reads it."""
+    rule = None
+    for step in get_test_pipeline_cfg(cfg):
+        kind = type_name(step)
+        if kind == 'Resize' and step.get('scale') is not None and rule is None:
+            scale = [step['scale']] * 2 if isinstance(step['scale'], int) else list(step['scale'])
+            rule = dict(scale=scale, keep_ratio=bool(step.get('keep_ratio', False)))
+        elif kind not in _NO_GEOMETRY:
+            raise UnsupportedError(
+                f'the test pipeline has {kind}, which an exported detector cannot repeat; supported is one Resize with '
+                'a scale'
+            )
+    return rule
+
+
+def describe(
+    detector: WholeDetector,
+    cfg: Config,
+    dataset_meta: Mapping[str, Any],
+    config_name: str,
+    license_name: str,
+    thresholds: Sequence[float] | None = None,
+) -> dict[str, str]:
+    """Returns the metadata of an exported detector, each value as JSON; `thresholds` has a score per class."""
+    model = detector.detector
+    head_cfg = model.roi_head.test_cfg if detector.two_stages else model.bbox_head.test_cfg
+    content = dict(
+        format=FORMAT,
+        classes=list(dataset_meta['classes']),
+        category_ids=category_ids_of(dataset_meta),
+        color=detector.color,
+        mean=detector.pixel_mean.flatten().tolist(),
+        std=detector.pixel_std.flatten().tolist(),
+        resize=resize_rule(cfg),
+        smallest_side=detector.smallest_side,
+        score_threshold=head_cfg.get('score_thr', 0),
+        thresholds=None if thresholds is None else list(thresholds),
+        mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
+        config=config_name,
+        license=license_name,
+        versions=dict(tokennorm=__version__, torch=str(torch.__version__)),
+    )
+    return {f'tokennorm.{key}': json.dumps(value) for key, value in content.items()}
