@@ -107,7 +107,7 @@ CASES = [
         'did you mean one of vit_small_patch16_dinov3, ',
     ),
     (['predict', TIMM, *PREDICT[2:]], 'model.pth: .*Set model_name to the model that they belong to'),
-    ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available; there are cpu'),
+    ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available: '),
     (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),
     ([*TRAIN, '--data', 'no_folder'], 'data no_folder not found; it must be a folder, or the data.yaml'),
     ([*TRAIN, '--resume', 'no.pth'], '--resume: checkpoint no.pth not found'),

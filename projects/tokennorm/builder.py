@@ -51,15 +51,9 @@ def is_patch_embed(cls: type) -> bool:
 def resolve_type(
     cfg: Mapping[str, Any], role: str, suits: Callable[[type], bool] = lambda cls: True
 ) -> tuple[type[nn.Module], dict[str, Any]]:
-    """Returns the class that `cfg['type']` names, and the other entries.
+    """Returns the class that `cfg['type']` names, with or without a scope, or is, and the other entries.
 
-    Args:
-        cfg: A config dict. Its `type` is a class, a name in TokenNorm's scope, or a name with a scope as prefix.
-        role: The argument that `cfg` came from, for messages.
-        suits: Selects the classes that a message lists as choices.
-
-    Raises:
-        ValueError: if `cfg` is not a dict, or its `type` is missing or not registered.
+    `role` is the argument that `cfg` came from, and `suits` selects the classes that a message lists as choices.
     """
     check_cfg(cfg, role)
     kwargs = dict(cfg)
@@ -99,16 +93,9 @@ def build_norm(
 ) -> nn.Module:
     """Builds a normalizer of `num_features` channels for blocks of `num_heads` heads.
 
-    Args:
-        cfg: Type and arguments, e.g. `dict(type='DTN', eps=1e-5)`.
-        num_features: Channels.
-        num_heads: Heads of the attention in the same block.
-        role: The argument that `cfg` came from, for messages.
-        optional: Defaults for arguments that only some normalizers have, such as `pool`. `cfg` takes precedence.
-
-    Raises:
-        ValueError: for an unknown type, for a type that does not take token grids, such as torch's own norms, and for
-            arguments that the type does not have.
+    `cfg` has its type and arguments, e.g. `dict(type='DTN', eps=1e-5)`. `optional` are defaults for arguments that only
+    some normalizers have, such as `pool`. Types that do not take token grids, such as torch's own norms, and arguments
+    that the type does not have, raise `ValueError`.
     """
     cls, kwargs = resolve_type(cfg, role, is_token_norm)
     if not is_token_norm(cls):
@@ -131,12 +118,7 @@ def eps_of_replaced(token_norm_cfg: Any, norm_cfg: Mapping[str, Any], dims: int)
 
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
-    """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`.
-
-    Raises:
-        ValueError: for an unknown type, for a type that is not a patch embedding, and for arguments that it does not
-            have.
-    """
+    """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`."""
     cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', is_patch_embed)
     if not is_patch_embed(cls):
         raise ValueError(f'stem_cfg: {cls.__name__} is not a patch embedding: it lacks is_patch_embed = True')

@@ -24,12 +24,7 @@ class _LastNote:
 def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor | None) -> Tensor:
     """Notes the height and width of each image on the batch that holds them, and returns the batch.
 
-    A batch without padding is marked as such.
-
-    Args:
-        images: Batch (B, C, H, W).
-        sizes: Height and width of each image, in pixels: pairs, or what `image_sizes_of` returns: a tensor, or None
-            without padding.
+    The sizes are in pixels: pairs, or what `image_sizes_of` returns: a tensor, or None for a batch without padding.
     """
     sizes = [images.shape[-2:]] * len(images) if sizes is None else sizes
     sizes = sizes.tolist() if isinstance(sizes, Tensor) else sizes
@@ -70,10 +65,6 @@ def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
 
     None means that all tokens are image: the batch has no padding, and `stride` divides its sides. Where `stride` does
     not divide them, the backbone itself pads the last tokens, which then are not part of an image either.
-
-    Args:
-        images: Batch (B, C, H, W), perhaps with the sizes that `note_image_sizes` noted.
-        stride: Pixels per token.
     """
     sizes = image_sizes_of(images)
     if sizes is None:

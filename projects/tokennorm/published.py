@@ -62,14 +62,10 @@ PUBLISHED = {each.name: each for each in _ALL}
 
 
 def published_detector(config: str | Path) -> Published | None:
-    """Returns the published detector with the model of a config, or None.
+    """Returns the published detector with the model of a config, of its path or name, or None.
 
-    >>> published_detector('retinanet_pvt-t_fpn_1xb2-accum8-1x_coco').box_ap
-    36.6
-
-    Args:
-        config: Path or name of a config. The name up to the neck decides, so that the schedule may differ; configs with
-            DTN or Dual PatchNorm have other names, and no published detector.
+    The name up to the neck decides, so that the schedule may differ; configs with DTN or Dual PatchNorm have other
+    names, and no published detector.
     """
     model = _model(str(config))
     return next((each for each in _ALL if _model(each.config) == model), None)

@@ -83,15 +83,9 @@ class SpatialReductionAttention(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch embedding, position embedding and blocks.
+    """Patch embedding, position embedding of `pos_shape`, height and width in tokens, and blocks of `dims` channels.
 
-    Args:
-        patch_embed: Image or feature map (B, C', H', W') to grid (B, H, W, C).
-        blocks: Blocks of C channels.
-        pos_shape: Height and width of the position embedding, in tokens.
-        dims: Channels C.
-        cls_token: Whether a class token joins in this stage. The position embedding then begins with its row.
-        with_cp: Activation checkpointing of the blocks.
+    If a class token joins in this stage, the position embedding begins with its row.
     """
 
     pos_mode = 'bilinear'

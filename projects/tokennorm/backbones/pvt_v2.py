@@ -59,10 +59,7 @@ class LinearSpatialReductionAttention(SpatialReductionAttention):
 class ConvMlp(nn.Module):
     """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution encodes positions.
 
-    Args:
-        dims: Channels C of the input and the output.
-        mlp_ratio: Channels between the linear layers, relative to C.
-        first_act: Activation between the first linear layer and the convolution.
+    `first_act` is the activation between the first linear layer and the convolution.
     """
 
     def __init__(self, dims: int, mlp_ratio: float, first_act: nn.Module) -> None:
@@ -81,14 +78,7 @@ class ConvMlp(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch embedding, blocks and a norm. The next stage continues from the normalized feature map.
-
-    Args:
-        patch_embed: Image or feature map (B, C', H', W') to grid (B, H, W, C).
-        blocks: Blocks of C channels.
-        norm: Norm of C channels.
-        with_cp: Activation checkpointing of the blocks.
-    """
+    """Patch embedding, blocks and a norm. The next stage continues from the normalized feature map."""
 
     def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, with_cp: bool) -> None:
         super().__init__()

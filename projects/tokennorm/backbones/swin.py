@@ -132,13 +132,8 @@ class PatchMerging(nn.Module):
 class Stage(nn.Module):
     """Patch embedding or merging, and blocks. Every second block shifts its windows by half a window.
 
-    Args:
-        patch_embed: Image (B, C', H', W'), or grid (B, H', W', C') of the stage before, to grid (B, H, W, C).
-        blocks: Blocks of C channels.
-        norm: Norm of C channels for the output. The next stage continues from the grid before this norm.
-        window: Side of a window, in tokens.
-        shift_single_windows: Whether to shift along sides that are not longer than one window too.
-        with_cp: Activation checkpointing of the blocks.
+    The norm is for the output; the next stage continues from the grid before it. With `shift_single_windows` sides that
+    are not longer than one window are shifted too.
     """
 
     def __init__(

@@ -36,11 +36,8 @@ def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[i
 class Attention(nn.Module):
     """Attention of each token to all tokens.
 
-    Args:
-        dims: Channels C.
-        num_heads: Heads N; divides C.
-        rel_pos: Height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made for.
-            None turns relative positions off.
+    `rel_pos` is the height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made
+    for; None turns them off.
     """
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:

@@ -1,4 +1,9 @@
-"""State dicts published elsewhere to TokenNorm's keys (pure functions dict -> dict), and loading them with a report."""
+"""State dicts published elsewhere to TokenNorm's keys, and loading them with a report.
+
+Each `from_published_*` takes a state dict of a known layout, or TokenNorm's, which it does not change. It returns a new
+one for `load_state_dict(strict=True)`, without a classifier's linear head. A key that the layout does not have raises
+`ValueError`.
+"""
 
 from tokennorm.checkpoints.dtn import from_published_dtn
 from tokennorm.checkpoints.loading import LoadReport, check_fit, convert_detector, load_from_init_cfg, load_pretrained

@@ -15,12 +15,8 @@ def from_published_dtn(state_dict: StateDict) -> Converted:
     Their `pos_proj` is a linear layer on (dx, dy, dx^2 + dy^2). Its softmax runs over the index that Eq. 6 holds fixed,
     so dx and dy change sign. The bias of `pos_proj` is equal for all positions and cancels in the softmax.
 
-    Args:
-        state_dict: The parameters of one norm or of a model: keys may have prefixes. A DTN is recognized by its
-            `var_norm_weight`; all other entries pass unchanged.
-
-    Returns:
-        A new dict for `load_state_dict(strict=True)`. `state_dict` is not changed.
+    The keys of one norm or of a model may have prefixes. A DTN is recognized by its `var_norm_weight`; all other
+    entries pass unchanged.
     """
     converted = Converted(state_dict)
     for norm in [key.removesuffix('var_norm_weight') for key in state_dict if key.endswith('var_norm_weight')]:

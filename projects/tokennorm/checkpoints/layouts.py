@@ -47,17 +47,10 @@ class Converted(StateDict):
 
 
 def rename(state_dict: StateDict, names: Names, known: str, unused: str, model: str) -> Converted:
-    """Renames the keys of a state dict.
+    """Replaces the patterns of `names` in the keys of a state dict, one after the other.
 
-    Args:
-        state_dict: It is not changed.
-        names: Patterns and what replaces them in a key, one after the other.
-        known: Pattern of the beginnings of renamed keys.
-        unused: Pattern of the beginnings of keys that are left out.
-        model: The models with these keys, for messages.
-
-    Raises:
-        ValueError: for a key that is neither known nor unused.
+    Keys that then begin like `known` are kept, those that begin like `unused` are left out, and all others raise
+    `ValueError`. `model` names the models with these keys, for messages.
     """
     converted = Converted({})
     for key, value in state_dict.items():

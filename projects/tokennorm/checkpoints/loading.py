@@ -79,12 +79,11 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
 
     Args:
         model: A backbone of TokenNorm.
-        checkpoint: A file, a URL, or the work directory of a training run, of which the best checkpoint is loaded.
+        checkpoint: As for `find_checkpoint`.
         allow_missing: Names, with `*` as wildcard, of parameters and buffers that keep their initialization if the
             file has none of their name and shape.
 
     Raises:
-        FileNotFoundError, OSError: as `read_checkpoint`.
         CheckpointError: if other parameters of the model would stay initialized, or entries would be left over.
         ValueError: for a name in `allow_missing` that no parameter has.
     """
@@ -124,20 +123,10 @@ def convert_detector(
 ) -> tuple[StateDict, LoadReport]:
     """Converts the state dict of a whole detector, with a backbone of any known layout, to a model's keys.
 
-    The keys of the backbone are converted unless they fit; all others are those of mmdet, which TokenNorm shares.
-
-    Args:
-        model: The detector.
-        state_dict: Its parameters and buffers. It is not changed.
-        source: File or URL, for messages.
-        new_heads: Newly initialize parameters outside the backbone if the file has none of their name and shape, and
-            leave out those that the model does not have: other classes, or another detector. False is an error.
-
-    Returns:
-        A new dict for `load_state_dict`, strict unless heads are new, and a report.
-
-    Raises:
-        CheckpointError: if parameters are missing, left over or of another shape.
+    The keys of the backbone are converted unless they fit; all others are those of mmdet, which TokenNorm shares. The
+    result is for `load_state_dict`, strict unless heads are new. Parameters that are missing, left over or of another
+    shape raise `CheckpointError`. With `new_heads` those outside the backbone are newly initialized or left out: other
+    classes, or another detector.
     """
     expected, found = model.state_dict(), dict(state_dict)
     backbone = getattr(model, 'backbone', None)

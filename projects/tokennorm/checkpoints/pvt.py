@@ -48,16 +48,8 @@ _V2_KNOWN = r'stages\.\d\.(patch_embed|blocks|norm)\.'
 def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Converted:
     """Renames the parameters of the authors' or mmdet's PVT to those of `tokennorm.backbones.PVT`.
 
-    Args:
-        state_dict: The authors' state dict, mmdet's, which has no class token, or TokenNorm's. It is not changed.
-        out_type: The backbone's. 'featmap' drops the class token, its row of the last position embedding and the last
-            norm. The linear head is always dropped.
-
-    Returns:
-        A new dict for `load_state_dict(strict=True)`.
-
-    Raises:
-        ValueError: for a key that its layout does not have.
+    mmdet's has no class token. The backbone's `out_type` 'featmap' drops the class token, its row of the last position
+    embedding and the last norm.
     """
     if 'layers.0.1.0.pos_embed' in state_dict:
         return _from_mmdet(rename(state_dict, _MMDET_PVT, _KNOWN, '$', "mmdet's PVT"))
@@ -77,18 +69,7 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
 
 
 def from_published_pvt_v2(state_dict: StateDict) -> Converted:
-    """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`.
-
-    Args:
-        state_dict: One of these state dicts, recognized by the name of its first patch embedding. Any other passes
-            unchanged. It is not changed.
-
-    Returns:
-        A new dict for `load_state_dict(strict=True)`, without a classifier's linear head.
-
-    Raises:
-        ValueError: for a key that its layout does not have.
-    """
+    """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`."""
     if not _V2_STEMS & state_dict.keys():
         return Converted(state_dict)
     names = _AUTHORS | _TIMM | _MMDET

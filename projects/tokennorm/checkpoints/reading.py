@@ -31,14 +31,8 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled
     file, objects of other classes are read as dicts.
 
-    Args:
-        checkpoint: As for `find_checkpoint`.
-        map_location: torch's: where the tensors of a pickled file go. Those of a `.safetensors` file stay on the CPU.
-
-    Raises:
-        FileNotFoundError: as `find_checkpoint`.
-        ConnectionError: if the URL cannot be reached.
-        CheckpointError: for a file that is not a checkpoint.
+    `map_location` is torch's, for a pickled file only. A file that is not a checkpoint raises `CheckpointError`; a URL
+    that cannot be reached, `ConnectionError`.
     """
     found = find_checkpoint(checkpoint)
     path = download(found) if is_url(found) else Path(found)

@@ -11,19 +11,10 @@ from tokennorm.layers.positions import resize_positions
 
 
 def resize_bias_table(table: Tensor, window: int) -> Tensor:
-    """Resizes Swin's relative position biases by bicubic interpolation in float32.
+    """Resizes Swin's relative position biases, ((2w - 1)^2, heads), for a window of another side, in tokens.
 
-    Swin's authors, mmdet and timm's `resize_rel_pos_bias_table_simple` do the same.
-
-    Args:
-        table: One bias per head for each offset in a window of w x w tokens, row by row: ((2w - 1)^2, heads).
-        window: Side W of the new window, in tokens.
-
-    Returns:
-        ((2W - 1)^2, heads) of the same dtype; `table` itself if the window already has this side.
-
-    Raises:
-        ValueError: if the table does not belong to a square window.
+    By bicubic interpolation in float32, as Swin's authors, mmdet and timm's `resize_rel_pos_bias_table_simple`. A table
+    that does not belong to a square window raises `ValueError`.
     """
     side, new_side = math.isqrt(len(table)), 2 * window - 1
     if side**2 != len(table) or side % 2 == 0:
@@ -41,10 +32,7 @@ def resize_tables(state_dict: dict[str, Tensor], model: nn.Module) -> list[str]:
     """Resizes the position embeddings and bias tables of a state dict to the model's sizes, and returns their keys.
 
     A position embedding is resized if its grid is square, and if model and state dict agree on the class token's row.
-
-    Args:
-        state_dict: With TokenNorm's keys. It is changed in place.
-        model: Modules with `pos_embed` have `pos_shape` and `pos_mode`; modules with a bias table have `window`.
+    Modules with `pos_embed` have `pos_shape` and `pos_mode`; modules with a bias table have `window`.
     """
     resized = {}
     for name, module in model.named_modules():

@@ -10,8 +10,8 @@ from tokennorm.checkpoints.layouts import Converted, Names, StateDict, rename
 def from_published_slab(state_dict: StateDict) -> Converted:
     """Renames the parameters of normalization layers in SLAB's PVT, Swin and DeiT to those of `PRepBN`.
 
-    Where the authors have no LayerNorm, its weight is 1 and its bias 0, and the mixing is completed. Any other state
-    dict is copied. The result has the authors' names otherwise.
+    Where the authors have no LayerNorm, its weight is 1 and its bias 0, and the mixing is completed. The result has the
+    authors' names otherwise.
     """
     mixed = [key.removesuffix('total_step') for key in state_dict if key.endswith('.total_step')]
     found = [match[1] for key in state_dict if (match := re.fullmatch(r'(.*norm\d?\.)bn\.weight', key))]

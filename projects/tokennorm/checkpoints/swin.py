@@ -33,20 +33,11 @@ def from_published_swin(state_dict: StateDict, out_type: str = 'featmap') -> Con
     """Renames the parameters of the authors', timm's, mmdet's or mmpretrain's Swin to those of TokenNorm's `Swin`.
 
     The patch merging of mmdet and mmpretrain concatenates the channels of the four tokens in another order; its
-    parameters are reordered. Relative position indices, shift masks and a classifier's linear head are dropped.
+    parameters are reordered. Relative position indices and shift masks are dropped.
 
-    Args:
-        state_dict: One of these state dicts, recognized by the name of its first patch embedding, or one of
-            TokenNorm's, of which only the output norms change. It is not changed.
-        out_type: The backbone's. 'featmap' drops the classifier's last norm, and adds output norms with weight 1 and
-            bias 0 where they are missing, as published detectors initialize them. 'avg_featmap' keeps only the
-            classifier's norm, or a detection backbone's last.
-
-    Returns:
-        A new dict for `load_state_dict(strict=True)`.
-
-    Raises:
-        ValueError: for a key that its layout does not have.
+    The backbone's `out_type` 'featmap' drops the classifier's last norm, and adds output norms with weight 1 and bias 0
+    where they are missing, as published detectors initialize them. 'avg_featmap' keeps only the classifier's norm, or a
+    detection backbone's last.
     """
     published = bool(_STEMS & state_dict.keys())
     converted = _rename(state_dict, out_type) if published else Converted(state_dict)

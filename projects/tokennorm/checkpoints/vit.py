@@ -27,10 +27,7 @@ _HEADS = r'(head|head_dist|pre_logits)\.'
 
 
 def from_published_vit(
-    state_dict: StateDict,
-    out_type: str = 'featmap',
-    l_dtn: int = 0,
-    pos_shape: tuple[int, int] | None = None,
+    state_dict: StateDict, out_type: str = 'featmap', l_dtn: int = 0, pos_shape: tuple[int, int] | None = None
 ) -> Converted:
     """Renames the parameters of other ViTs to those of `tokennorm.backbones.ViT`, which are timm's names.
 
@@ -38,20 +35,16 @@ def from_published_vit(
     converts their norms.
 
     Args:
-        state_dict: The published state dict, or TokenNorm's. It is not changed.
+        state_dict: The published state dict, or TokenNorm's.
         out_type: The backbone's. 'featmap' drops the class token, the distillation token, their rows of the position
-            embedding and the last norm. Linear heads are always dropped.
+            embedding and the last norm.
         l_dtn: The backbone's. If the class token joins late and the position embedding has a row for it, that row is
             added to the token. If it joins at once and there is no such row, a row of zeros is added.
         pos_shape: Height and width of the backbone's grid of positions, for a position embedding whose grid is not
             square; None accepts square grids only. The embedding is not resized.
 
-    Returns:
-        A new dict for `load_state_dict(strict=True)`.
-
     Raises:
-        ValueError: for a key that none of these layouts has, and for a position embedding whose grid is ambiguous, or
-            neither square nor `pos_shape`.
+        ValueError: for a position embedding whose grid is ambiguous, or neither square nor `pos_shape`.
     """
     source = "a published ViT, of timm's or of mmpretrain's"
     converted = rename(state_dict, _MMPRETRAIN, _KNOWN, _HEADS, source)

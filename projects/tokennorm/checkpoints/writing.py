@@ -22,9 +22,6 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
 
     These are the weights, the classes and the config. With mmengine's `EMAHook`, `state_dict` already holds the
     averaged weights; the others are dropped.
-
-    Raises:
-        CheckpointError: if it has no state dict, an empty one, or values that are not finite.
     """
     state_dict = state_dict_in(content, source)
     if not state_dict:

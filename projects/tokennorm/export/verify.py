@@ -39,11 +39,8 @@ class Comparison:
     def __str__(self) -> str:
         verdict = 'equal' if self.equal else 'different'
         if self.most_lost is not None:
-            lost = 100 * (self.pytorch - self.exported)
-            bound = f'{100 * self.most_lost:.1f} AP'
-            verdict = f'INT8 loses {lost:.1f} AP, ' + (f'at most {bound}' if self.equal else f'more than {bound}')
-            if lost < 0:
-                verdict = f'INT8 gains {-lost:.1f} AP'
+            change = 100 * (self.exported - self.pytorch)
+            verdict = f'INT8 changes AP by {change:+.1f}, a loss of {100 * self.most_lost:.1f} is allowed'
         aps = f'exported {100 * self.exported:.2f}, PyTorch {100 * self.pytorch:.2f}'
         return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
 

@@ -41,18 +41,11 @@ def open_detector(
     if cfg.get('default_scope') != 'mmdet':
         raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
     found = find_checkpoint(checkpoint)
-    return build_inferencer(cfg, found, check_device(device)), cfg, found
-
-
-def check_device(device: str | None) -> str | None:
-    """Returns the name of a device that exists, or None."""
-    if device is not None:
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, RuntimeError, NotImplementedError):
-            there = [f'cuda:{i}' for i in range(torch.cuda.device_count())]
-            raise ValueError(f'--device {device} is not available; there are {", ".join(["cpu", *there])}') from None
-    return device
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(f'--device {device} is not available: {str(error).splitlines()[0]}') from None
+    return build_inferencer(cfg, found, device), cfg, found
 
 
 def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:

@@ -29,9 +29,6 @@ class Block(nn.Module):
         drop_path: Stochastic depth rate of both branches.
         norm_placement: 'pre' has norms before the attention and the MLP. 'peri' also has norms after them, before the
             residual connections: x + Norm(Module(Norm(x))) (Kim et al., "Peri-LN", 2025).
-
-    Raises:
-        ValueError: for another `norm_placement`.
     """
 
     def __init__(

@@ -9,12 +9,7 @@ def hidden_dims(dims: int, mlp_ratio: float) -> int:
 
 
 class Mlp(nn.Module):
-    """Linear, GELU, linear over the channels of each token.
-
-    Args:
-        dims: Channels C of the input and the output.
-        mlp_ratio: Channels between the two layers, relative to C.
-    """
+    """Linear, GELU, linear over the channels of each token."""
 
     def __init__(self, dims: int, mlp_ratio: float) -> None:
         super().__init__()

@@ -24,9 +24,6 @@ def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
 
     It is 0 if the windows are the patches. Larger windows are centered on the first pixel of each patch, as in PVTv2,
     and every patch has one, including the last partial patches.
-
-    Raises:
-        ValueError: for windows that are smaller than a patch or have no central pixel.
     """
     if kernel_size is None or kernel_size == patch_size:
         return 0

@@ -1,4 +1,9 @@
-"""Normalizers of token grids (B, H, W, C). They need only torch and einops."""
+"""Normalizers of token grids (B, H, W, C). They need only torch and einops.
+
+All take `num_features`, the channels C, and `eps`, which is added to the variance where nothing else is said. `weight`
+and `bias` are gamma and beta (C,). `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid
+that is image: statistics across tokens are computed over that part, and the tokens outside are normalized by them too.
+"""
 
 from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm
 from tokennorm.norms.derf import Derf

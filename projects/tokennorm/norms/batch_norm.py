@@ -19,8 +19,6 @@ class BatchNorm(nn.Module):
     `convert_sync_batchnorm`, mmengine's `revert_sync_batchnorm`) can replace it.
 
     Args:
-        num_features: Channels C.
-        eps: Added to the variance.
         momentum: Weight of a batch in the running statistics; None averages over all batches.
     """
 
@@ -35,11 +33,7 @@ class BatchNorm(nn.Module):
         self.bn = self.bn_type(num_features, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. In training the
-        statistics are computed over that part; the tokens outside are normalized by the running statistics.
-        """
+        """(B, H, W, C) -> (B, H, W, C). Tokens outside of `valid` are normalized by the running statistics."""
         check_grid(type(self).__name__, x, self.bn.num_features, valid)
         inside = tokens_inside(x, valid) if self.bn.training else None
         return in_float32(self._normalize, x, inside)

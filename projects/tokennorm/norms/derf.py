@@ -10,14 +10,12 @@ class Derf(nn.LayerNorm):
     """weight * erf(alpha * x + shift) + bias for each value of tensors (..., C), without any statistics.
 
     Args:
-        num_features: Channels C.
         eps: Unused; upstream libraries pass it to every norm.
         alpha_init_value: Initial alpha.
         shift_init_value: Initial shift.
 
     Attributes:
         alpha, shift: (1,).
-        weight, bias: gamma and beta (C,).
     """
 
     is_token_norm = True

@@ -10,13 +10,11 @@ class DynamicTanh(nn.LayerNorm):
     """weight * tanh(alpha * x) + bias for each value of tensors (..., C), without any statistics.
 
     Args:
-        num_features: Channels C.
         eps: Unused; upstream libraries pass it to every norm.
         alpha_init_value: Initial alpha.
 
     Attributes:
         alpha: (1,).
-        weight, bias: gamma and beta (C,).
     """
 
     is_token_norm = True

@@ -11,12 +11,7 @@ class GroupNorm(nn.GroupNorm):
     """Normalizes each group of channels of an image by its mean and variance over the image's tokens.
 
     Args:
-        num_features: Channels C.
-        eps: Added to the variance.
         num_groups: Groups of consecutive channels; divides C.
-
-    Raises:
-        ValueError: if `num_groups` does not divide C.
     """
 
     is_token_norm = True
@@ -27,11 +22,7 @@ class GroupNorm(nn.GroupNorm):
         super().__init__(num_groups, num_features, eps=eps)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
-        are computed over that part; the tokens outside are normalized by them too.
-        """
+        """(B, H, W, C) -> (B, H, W, C)."""
         check_grid('GroupNorm', x, self.num_channels, valid)
         return in_float32(self._normalize, x, valid)
 

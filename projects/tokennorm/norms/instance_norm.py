@@ -12,10 +12,6 @@ class InstanceNorm(nn.InstanceNorm2d):
     """Normalizes each channel of an image by its mean and variance over the image's tokens.
 
     It has weight and bias, unlike torch's default. For a grid of one token the output is the bias.
-
-    Args:
-        num_features: Channels C.
-        eps: Added to the variance.
     """
 
     is_token_norm = True
@@ -24,11 +20,7 @@ class InstanceNorm(nn.InstanceNorm2d):
         super().__init__(num_features, eps=eps, affine=True)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
-        are computed over that part; the tokens outside are normalized by them too.
-        """
+        """(B, H, W, C) -> (B, H, W, C)."""
         check_grid('InstanceNorm', x, self.num_features, valid)
         return in_float32(self._normalize, x, valid)
 

@@ -8,8 +8,6 @@ class LayerNorm(nn.LayerNorm):
     """Layer normalization over the channels of each token (Ba et al., 2016), of tensors (..., C).
 
     Args:
-        num_features: Channels C.
-        eps: Added to the variance.
         device, dtype: Of the parameters, as in `nn.LayerNorm`.
     """
 

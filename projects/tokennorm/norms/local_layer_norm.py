@@ -17,12 +17,7 @@ class LocalLayerNorm(nn.LayerNorm):
     rate than the other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={
     '.depthwise': dict(lr_mult=20.0)})` does in a config.
 
-    Args:
-        num_features: Channels C.
-        eps: Added to the variance.
-
     Attributes:
-        weight, bias: gamma and beta (C,).
         depthwise: Kernels (C, 1, 3, 3).
     """
 

@@ -56,14 +56,12 @@ class PowerNorm(nn.LayerNorm):
     the forward pass.
 
     Args:
-        num_features: Channels C.
         eps: Added to quadratic means.
         alpha_fwd: Weight of the past in the running quadratic mean.
         alpha_bkw: Weight of the past in the running statistic of the backward pass.
         warmup_iters: Training iterations with the batch's own quadratic mean.
 
     Attributes:
-        weight, bias: gamma and beta (C,).
         running_phi: psi^2, the running quadratic mean (C,).
         running_nu: nu (C,), the running mean of gradient times output.
         iters: Training iterations so far.

@@ -19,7 +19,6 @@ class PRepBN(nn.LayerNorm):
     the linear layers after it.
 
     Args:
-        num_features: Channels C.
         eps: Added to the variance of LayerNorm. Batch normalization has 1e-5, as published.
         steps: Forward passes until lambda is 0.
 

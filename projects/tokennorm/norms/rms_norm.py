@@ -10,7 +10,6 @@ class RMSNorm(nn.LayerNorm):
     """weight * x / sqrt(mean(x^2) + eps), for each token (Eq. 4), of tensors (..., C).
 
     Args:
-        num_features: Channels C.
         eps: Added to the mean of the squares.
     """
 

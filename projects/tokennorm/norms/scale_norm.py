@@ -10,7 +10,6 @@ class ScaleNorm(nn.LayerNorm):
     """``g * x / |x|`` for each token of tensors (..., C), with one learned length g for all tokens.
 
     Args:
-        num_features: Channels C.
         eps: Lower bound of the divisor ``|x|``.
 
     Attributes:

@@ -17,12 +17,9 @@ class SwitchableNorm(nn.LayerNorm):
     over some batches with frozen weights instead.) Each rank has its own moving averages.
 
     Args:
-        num_features: Channels C.
-        eps: Added to the variance.
         momentum: Weight of a batch in the moving averages.
 
     Attributes:
-        weight, bias: gamma and beta (C,).
         mean_weight, var_weight: Logits of the mixture, in the order above, (3,); initially equal.
         running_mean, running_var: Moving averages of the batches' mean and (biased) variance, (C,).
     """
@@ -51,11 +48,7 @@ class SwitchableNorm(nn.LayerNorm):
         self.running_var.fill_(1)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
-        are computed over that part; the tokens outside are normalized by them too.
-        """
+        """(B, H, W, C) -> (B, H, W, C)."""
         check_grid('SwitchableNorm', x, self.normalized_shape[0], valid)
         return in_float32(self._normalize, x, valid)
 

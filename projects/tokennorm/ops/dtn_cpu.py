@@ -56,12 +56,7 @@ def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
     """Returns whether `dtn_cpu` takes these tokens.
 
     True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
-    are normalized, and that do not span most of a grid of more than 128 x 128 windows.
-
-    Args:
-        x: Tokens (B, H, W, C).
-        position: [a1, a2, a3] of each head, (N, 3).
-        pool: Side of the windows, in tokens.
+    are normalized, and that do not span most of a grid of more than 128 x 128 windows of side `pool`.
     """
     if x.device.type != 'cpu' or x.dtype not in DTYPES or x.numel() == 0:
         return False
@@ -190,13 +185,7 @@ def _warn(problem: str) -> None:
 
 
 def build() -> Path:
-    """Compiles the kernel unless it is in the cache, and returns its path.
-
-    Raises:
-        RuntimeError: if there is no compiler or it fails.
-        ValueError: if `CXX` cannot be split into words.
-        OSError: if the cache directory cannot be written, or other users can.
-    """
+    """Compiles the kernel unless it is in the cache, and returns its path."""
     compiler = _compiler()
     version = subprocess.run([*compiler, '--version'], capture_output=True, timeout=60).stdout
     sources = [path.read_text() for path in (SOURCE, *HEADERS)]

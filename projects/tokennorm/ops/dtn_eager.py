@@ -105,16 +105,8 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor 
 
     With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool windows, offsets
     counted in pooled tokens, and repeated to full size. The last windows may be partial: they average what they have.
-
-    Args:
-        x: Tokens (B, H, W, C).
-        position: [a1, a2, a3] of each head, (N, 3).
-        pool: Side of the windows, in tokens.
-        valid: Height and width of each image's valid rectangle, (B, 2). Only tokens inside count; P of a token outside
-            runs over those inside too.
-
-    Returns:
-        Mean and variance, each (B, H, W, C).
+    With `valid`, the height and width of each image's valid rectangle (B, 2), only tokens inside count; P of a token
+    outside runs over those inside too.
     """
     inside = tokens_inside(x, valid)
     stats = _window_stats(x if inside is None else x.where(inside, 0), inside, position, pool, valid)
@@ -162,16 +154,10 @@ def _window_stats(
 
 
 def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:
-    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)).
+    """One axis of Eq. 6: softmax_j(square (j - i)^2 + linear (j - i)), (N, size, size).
 
-    Args:
-        square: a1 of each head, (N,).
-        linear: a2 (x axis) or a3 (y axis) of each head, (N,).
-        size: Length of the axis.
-        valid: Leading positions of each image that j runs over, (B,); None is all of them.
-
-    Returns:
-        Weights (N, size, size), with `valid` (B, N, size, size); every row sums to 1.
+    `square` is a1, `linear` a2 (x axis) or a3 (y axis) of each head, (N,). With `valid`, the leading positions of each
+    image that j runs over, (B,), the weights are (B, N, size, size).
     """
     index = torch.arange(size, dtype=square.dtype, device=square.device)
     offset = index[None, :] - index[:, None]

@@ -35,9 +35,6 @@ class GridNormAdapter(nn.Module):
             `record`.
         num_prefix_tokens: The numbers of prefix tokens that a sequence may begin with, the likeliest first.
         record: The grids of the forward pass.
-
-    Raises:
-        ValueError: for an invalid `grid`, and for a sequence whose grid is unknown or does not fit.
     """
 
     def __init__(

@@ -16,10 +16,7 @@ from tokennorm.padding import image_sizes_of
 class StemProjection(nn.Module):
     """A TokenNorm stem that replaces the convolution of a patch embedding. Like it, it drops pixels that fill no patch.
 
-    Args:
-        stem: The stem, from images (B, C, H, W) to grids (B, H / p, W / p, D).
-        patch_size: p, in pixels.
-        overlaps: Whether the patches overlap; the stem then pads the image itself.
+    If the patches overlap, the stem pads the image itself.
     """
 
     def __init__(self, stem: nn.Module, patch_size: int, overlaps: bool) -> None:
@@ -116,13 +113,7 @@ class GridRecord:
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
     def valid_sequence(self, num_tokens: int, num_prefix_tokens: int) -> Tensor | None:
-        """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, int (B, 2).
-
-        None without a mask.
-
-        Raises:
-            ValueError: for fewer tokens than the mask has.
-        """
+        """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, (B, 2)."""
         if self.lengths is None:
             return None
         if num_tokens < self.mask_tokens:
@@ -161,10 +152,8 @@ class GridRecord:
     def find(self, tokens: int, batch: int, num_prefix_tokens: Sequence[int]) -> tuple[int, tuple[int, int]] | None:
         """Number of prefix tokens and grid of a sequence: a recorded grid, else a square; None if it is neither.
 
-        Args:
-            tokens: Length of the sequence.
-            batch: Number of sequences. It tells the pixels of each patch, as in TNT, from the grids of the image.
-            num_prefix_tokens: The numbers of prefix tokens that it may begin with, the likeliest first.
+        The batch size tells the pixels of each patch, as in TNT, from the grids of the image. The likeliest of
+        `num_prefix_tokens` comes first.
         """
         for prefix in num_prefix_tokens:
             fitting = [grid for grid in self.grids if _same(grid[0] * grid[1], tokens - prefix)]

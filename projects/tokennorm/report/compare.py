@@ -73,7 +73,15 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
         differences=differences,
         same_data=same_data,
         resamples=resamples if can_resample else 0,
-        classes={iou_type: class_rows(first, second, iou_type) for iou_type in shared},
+        classes={
+            iou_type: [
+                dict(name=one['name'], objects=one['objects'], first=one['ap'], second=other['ap'])
+                for one in first.numbers['results'][iou_type]['classes']
+                for other in second.numbers['results'][iou_type]['classes']
+                if one['name'] == other['name']
+            ]
+            for iou_type in shared
+        },
         tide={
             iou_type: figures.draw_tide({k: run.numbers['results'][iou_type]['tide'] for k, run in runs.items()})
             for iou_type in shared
@@ -102,16 +110,6 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
     result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=CONFIDENCE)
     interval = result['ci']['AP']
     return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))
-
-
-def class_rows(first: Run, second: Run, iou_type: str) -> list[dict[str, Any]]:
-    """Returns name, objects and both AP of each class that the two runs have in common."""
-    by_name = {entry['name']: entry for entry in second.numbers['results'][iou_type]['classes']}
-    return [
-        dict(name=entry['name'], objects=entry['objects'], first=entry['ap'], second=by_name[entry['name']]['ap'])
-        for entry in first.numbers['results'][iou_type]['classes']
-        if entry['name'] in by_name
-    ]
 
 
 def config_changes(first: Run, second: Run) -> list[str]:
