@@ -18,7 +18,7 @@ def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
     assert read_thresholds('best', checkpoint, ['star', 'disk']) == [0.5, 0.25]
     assert read_thresholds(str(tmp_path / NAME), 'elsewhere.pth', ['disk']) == [0.25]
     assert read_thresholds('0.4', checkpoint, ['a', 'b']) == read_thresholds(0.4, checkpoint, 'ab') == [0.4, 0.4]
-    with pytest.raises(ValueError, match=r"thresholds.json has no score threshold of 'ring'"):
+    with pytest.raises(ValueError, match=r"thresholds.json has no score threshold of each class \(KeyError: 'ring'"):
         read_thresholds('best', checkpoint, ['disk', 'ring'])
     with pytest.raises(ValueError, match=r'none.json not found; a training run that is validated by COCO AP writes it'):
         read_thresholds(tmp_path / 'none.json', checkpoint, ['disk'])

@@ -39,7 +39,5 @@ def _read(path: Path, classes: Sequence[str]) -> list[float]:
             f'no score thresholds: {path} not found; a training run that is validated by COCO AP writes it next to its '
             'checkpoints, and `tokennorm test --report` next to its report; or give a number'
         ) from None
-    except KeyError as error:
-        raise ValueError(f'{path} has no score threshold of {error}') from None
-    except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f'{path} is not a file of score thresholds ({type(error).__name__}: {error})') from None
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise ValueError(f'{path} has no score threshold of each class ({type(error).__name__}: {error})') from None

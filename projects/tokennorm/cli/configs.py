@@ -19,6 +19,7 @@ from tokennorm.published import published_detector
 PAPER = 'Reported by the DTN paper'
 HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: COCO weights')
 _NORMS = {'efficientnet': 'BatchNorm', '-dtn': 'DTN', '-local': 'LocalLayerNorm'}  # by parts of names
+_UNITS = dict(Parameters=1e6, FLOPs=1e9)
 _METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
 
 
@@ -41,21 +42,16 @@ def main(argv: list[str]) -> None:
 
 def config_rows(pattern: str) -> list[tuple[str, ...]]:
     """Returns a row per config whose name, with its folder, matches a pattern or contains it."""
-    entries = metafile_entries()
+    import yaml
+
+    files = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob('*/metafile.yml'))]
+    entries = {model['Name']: model for file in files for model in file['Models']}
     paths = [(path, path.relative_to(CONFIGS).with_suffix('').as_posix()) for path in config_files()]
     return [
         _row(name, entries.get(path.stem, {}))
         for path, name in paths
         if fnmatch(name, pattern) or fnmatch(path.stem, pattern) or pattern in name
     ]
-
-
-def metafile_entries() -> dict[str, dict[str, Any]]:
-    """Returns the models of all metafiles by name."""
-    import yaml
-
-    files = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob('*/metafile.yml'))]
-    return {model['Name']: model for file in files for model in file['Models']}
 
 
 def aligned(rows: list[tuple[str, ...]]) -> str:
@@ -65,28 +61,15 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
 
 
 def _row(name: str, entry: dict[str, Any]) -> tuple[str, ...]:
-    metadata = entry.get('Metadata', {})
+    metadata, published = entry.get('Metadata', {}), published_detector(name)
+    results = entry.get(PAPER, {}).get('Results', [])
+    metrics = {key: value for result in results for key, value in result['Metrics'].items()}
+    of_weights = (published.box_ap, published.mask_ap) if published else ()
     return (
         name,
         next((norm for part, norm in _NORMS.items() if part in name), 'LayerNorm'),
         'DPN' if '-dpn' in name else 'plain',
-        _number(metadata.get('Parameters'), 1e6),
-        _number(metadata.get('FLOPs'), 1e9),
-        _metrics(entry.get(PAPER, {})),
-        _of_weights(name),
+        *(f'{metadata[key] / unit:.1f}' if key in metadata else '-' for key, unit in _UNITS.items()),
+        ' / '.join(f'{metrics[key]:.1f}' for key in _METRICS if key in metrics) or '-',
+        ' / '.join(f'{ap:.1f}' for ap in of_weights if ap is not None) or '-',
     )
-
-
-def _number(value: float | None, unit: float) -> str:
-    return '-' if value is None else f'{value / unit:.1f}'
-
-
-def _metrics(of: dict[str, Any]) -> str:
-    metrics = {key: value for result in of.get('Results', []) for key, value in result['Metrics'].items()}
-    return ' / '.join(f'{metrics[key]:.1f}' for key in _METRICS if key in metrics) or '-'
-
-
-def _of_weights(name: str) -> str:
-    published = published_detector(name)
-    found = (published.box_ap, published.mask_ap) if published else ()
-    return ' / '.join(f'{ap:.1f}' for ap in found if ap is not None) or '-'

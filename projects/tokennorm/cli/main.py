@@ -39,18 +39,14 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f'  {name:<12}{text}' for name, text in COMMANDS.items()]
-    return '\n'.join(
-        [
-            'usage: tokennorm SUBCOMMAND [ARGUMENTS]',
-            '',
-            'DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.',
-            '',
-            'subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):',
-            *lines,
-            '',
-            'examples:',
-            '  tokennorm train --data DIR --work-dir WORK_DIR',
-            '  tokennorm predict WORK_DIR IMAGES',
-        ]
-    )
+    lines = '\n'.join(f'  {name:<12}{text}' for name, text in COMMANDS.items())
+    return f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
+
+DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.
+
+subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):
+{lines}
+
+examples:
+  tokennorm train --data DIR --work-dir WORK_DIR
+  tokennorm predict WORK_DIR IMAGES"""
