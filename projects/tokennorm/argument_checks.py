@@ -10,15 +10,8 @@ from tokennorm.config_paths import config as config_path
 from tokennorm.messages import did_you_mean
 
 LEAST_SIZE = 32  # of an image, in pixels
-LOGGERS = dict(  # name: visualization backend of mmengine, and what pip installs
-    tensorboard=('TensorboardVisBackend', 'tensorboard'),
-    wandb=('WandbVisBackend', 'wandb'),
-    mlflow=('MLflowVisBackend', 'mlflow'),
-    clearml=('ClearMLVisBackend', 'clearml'),
-    neptune=('NeptuneVisBackend', 'neptune'),
-    dvclive=('DVCLiveVisBackend', 'dvclive'),
-    aim=('AimVisBackend', 'aim'),
-)
+_BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
+LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs
 MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
     'pvt-t': ('retinanet_pvt-t{}_fpn_1x_coco', 'mask-rcnn_pvt-t{}_fpn_1x_coco'),
     'pvt-s': ('retinanet_pvt-s{}_fpn_1x_coco', 'mask-rcnn_pvt-s{}_fpn_1x_coco'),
@@ -90,7 +83,7 @@ def check_loggers(names: Sequence[str]) -> None:
         if name not in LOGGERS:
             raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')
         if find_spec(name) is None:
-            raise ImportError(f'--log {name}: the package is not installed; run `pip install {LOGGERS[name][1]}`')
+            raise ImportError(f'--log {name}: the package is not installed; run `pip install {name}`')
 
 
 def check_data(data: str | Path | None) -> None:

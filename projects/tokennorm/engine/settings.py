@@ -120,11 +120,10 @@ def stop_early(cfg: Config, patience: int) -> None:
 def log_to(cfg: Config, names: Sequence[str]) -> None:
     """Adds visualization backends of mmengine."""
     for name in names:
-        backend, _ = LOGGERS[name]
         cfg.setdefault('visualizer', dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')]))
         backends = list(cfg.visualizer.get('vis_backends') or [])
-        if all(entry['type'] != backend for entry in backends):
-            cfg.visualizer.vis_backends = [*backends, dict(type=backend)]
+        if all(entry['type'] != LOGGERS[name] for entry in backends):
+            cfg.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
 
 
 def default_workers() -> int:
