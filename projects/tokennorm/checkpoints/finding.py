@@ -172,19 +172,15 @@ def download(url: str) -> Path:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.is_file():
-            _fetch(url, path)
+        hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+        try:
+            if not path.is_file():
+                torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
+        except (URLError, HTTPException) as error:
+            raise ConnectionError(
+                f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
+                f'elsewhere and save it as {path}'
+            ) from error
+        except RuntimeError as error:
+            raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
     return path
-
-
-def _fetch(url: str, path: Path) -> None:
-    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
-    try:
-        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
-    except (URLError, HTTPException) as error:
-        raise ConnectionError(
-            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it elsewhere '
-            f'and save it as {path}'
-        ) from error
-    except RuntimeError as error:
-        raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error

@@ -50,7 +50,13 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
-    _check_same_classes(splits)
+    first, *others = splits.values()
+    for other in others:  # labels are positions in the sorted names
+        if different := sorted(first.counts.keys() ^ other.counts.keys()):
+            raise ValueError(
+                f'--data: only one of {first.folder} and {other.folder} has the classes {shorten(different)}: every '
+                'split needs a folder of the same name for each class'
+            )
     return splits
 
 
@@ -75,17 +81,6 @@ def _count_images(folder: Path, names: list[str]) -> dict[str, int]:
             f'remove them, or put images into them ({", ".join(IMAGE_SUFFIXES)})'
         )
     return counts
-
-
-def _check_same_classes(splits: Mapping[str, ImageSplit]) -> None:
-    """Labels are positions in the sorted names, so all splits need the same classes."""
-    first, *others = splits.values()
-    for other in others:
-        if different := sorted(first.counts.keys() ^ other.counts.keys()):
-            raise ValueError(
-                f'--data: only one of {first.folder} and {other.folder} has the classes {shorten(different)}: every '
-                'split needs a folder of the same name for each class'
-            )
 
 
 def _what_is_in(folder: Path) -> str:

@@ -70,7 +70,8 @@ class WholeDetector(nn.Module):
         `sizes` are the height and width of each image without its padding, int (B, 2); 0 is the whole side. Returns the
         result of `kept_and_ranked`, and with masks the probability of the object within each box, (B, N, h, w).
         """
-        sizes = self._whole_where_0(images, sizes)
+        sides = zip(sizes.unbind(1), images.shape[2:], strict=True)
+        sizes = torch.stack([torch.where(given > 0, given, side).clamp(max=side) for given, side in sides], dim=1)
         x = self._prepare(images, sizes).to(self.dtype)
         if self.notes_sizes:
             x.image_sizes = sizes
@@ -83,13 +84,6 @@ class WholeDetector(nn.Module):
             return found
         boxes, scores, labels = found
         return boxes, scores, labels, detect_masks(self.detector.roi_head, maps, boxes, labels)
-
-    @staticmethod
-    def _whole_where_0(images: Tensor, sizes: Tensor) -> Tensor:
-        sides = []
-        for given, side in zip(sizes.unbind(1), images.shape[2:], strict=True):
-            sides.append(torch.where(given > 0, given, side).clamp(max=side))
-        return torch.stack(sides, dim=1)
 
     def _prepare(self, images: Tensor, sizes: Tensor) -> Tensor:
         """Normalized pixels, with padding to multiples of `multiple`, as mmdet's data preprocessor makes them."""

@@ -9,6 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn.modules.utils import _pair
 
 from tokennorm.padding import image_sizes_of
 
@@ -34,11 +35,6 @@ class StemProjection(nn.Module):
 
 
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
-
-
-def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    height, width = (value, value) if isinstance(value, int) else value
-    return height, width
 
 
 def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:

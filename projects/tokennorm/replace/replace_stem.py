@@ -36,7 +36,7 @@ def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None
         path: projection
         for path, module in model.named_modules()
         for projection in PROJECTIONS
-        if _is_patch_projection(getattr(module, projection, None))
+        if isinstance(conv := getattr(module, projection, None), nn.Conv2d) and max(conv.stride) > 1
     }
     name = next(iter(found), None) if name is None else name
     if name is None or name not in found:
@@ -54,10 +54,6 @@ def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None
             replacement.register_forward_hook(hook)
     setattr(patch_embed, found[name], replacement)
     return name
-
-
-def _is_patch_projection(module: nn.Module | None) -> bool:
-    return isinstance(module, nn.Conv2d) and max(module.stride) > 1
 
 
 def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.Module, bool]:

@@ -103,15 +103,16 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(_is_number, value))
-
-
 _KEYS = dict(
     images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
     categories=dict(id=_is_id, name=_is_name),
     annotations=dict(
-        id=_is_integer, image_id=_is_id, category_id=_is_id, bbox=_is_box, area=_is_number, iscrowd=(0, 1).__contains__
+        id=_is_integer,
+        image_id=_is_id,
+        category_id=_is_id,
+        bbox=lambda box: isinstance(box, list) and len(box) == 4 and all(map(_is_number, box)),
+        area=_is_number,
+        iscrowd=(0, 1).__contains__,
     ),
 )
 
