@@ -143,7 +143,9 @@ class Trained:
     def draw(self, image: np.ndarray, found: DetDataSample) -> np.ndarray:
         """Returns the image with the detections of at least `lowest`, and the ids of tracks."""
         pixels = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-        self.inferencer.visualizer.add_datasample('', pixels, found, draw_gt=False, pred_score_thr=self.lowest)
+        self.inferencer.visualizer.add_datasample(
+            'prediction', pixels, found, draw_gt=False, pred_score_thr=self.lowest
+        )
         image = cv2.cvtColor(self.inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
         return draw_tracks(image, found, self.lowest) if self.tracker is not None else image
 

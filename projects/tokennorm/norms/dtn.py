@@ -16,14 +16,11 @@ LAYER_NORM_LOGIT = 8.0
 
 
 def attention_centers(num_heads: int) -> Tensor:
-    """Eq. 7: the offset Delta = (x, y), in tokens, on which the weights P of each head are initially centered.
+    """Eq. 7: the offsets Delta = (x, y), (num_heads, 2), in tokens, on which P of each head is initially centered.
 
     With s = floor(sqrt(num_heads)), head iy + s * ix is centered on (ix, iy) - (s - 1) / 2. Together they cover the
     s x s neighborhood of the token; for even s the centers lie between tokens. Heads beyond s * s are centered on the
     token itself.
-
-    Returns:
-        Offsets (num_heads, 2).
     """
     side = math.isqrt(num_heads)
     centers = torch.zeros(num_heads, 2)

@@ -10,10 +10,8 @@ from torch import Tensor
 def tokens_inside(x: Tensor, valid: Tensor | None) -> Tensor | None:
     """Returns the mask of the tokens of x (B, H, W, C) that are image and not padding, bool (B, H, W, 1).
 
-    Args:
-        x: Tokens (B, H, W, C), for their grid and device.
-        valid: Height and width, in tokens, of the rectangle at the top left that is image, int (B, 2). Sides below 1
-            count as 1, so that every image has at least one token. None, for a batch without padding, gives None.
+    `valid` is the height and width, in tokens, of the rectangle at the top left that is image, int (B, 2). Sides below
+    1 count as 1, so that every image has at least one token. None, for a batch without padding, gives None.
     """
     if valid is None:
         return None

@@ -5,10 +5,9 @@ An image is planned before it is painted. `plan` places objects from back to fro
 objects as an occluder does. Exactly the planned objects are painted and annotated: no object lacks an annotation, and
 no annotation lacks a visible object.
 
-Pictures: 1/f color noise in regions of different statistics, unannotated clutter (strokes, irregular blobs, texture
-patches, edges), objects whose hue leans to that of their class without deciding it and whose texture is free, shadows,
-uneven illumination, blur and sensor noise. Every 20th image has no object, the others have 1 to 8. An object's size,
-the square root of its unoccluded area, is log-uniform between 20 px and 104 px (at most 0.55 of the image).
+Every 20th image has no object, the others have 1 to 8. The hue of an object leans to that of its class without deciding
+it; its texture is free. Its size, the square root of its unoccluded area, is log-uniform between 20 px and 104 px (at
+most 0.55 of the image).
 
 Segmentations are compressed RLE of the visible pixels. An occluded object may fall into several pieces or enclose
 another, which COCO's polygons cannot say exactly; with RLE `area` and `bbox` are those of the mask to the pixel.
