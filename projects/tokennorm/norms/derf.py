@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from tokennorm.ops.tensors import in_float32
+from tokennorm.norms.dynamic_tanh import DynamicTanh
 
 
-class Derf(nn.LayerNorm):
+class Derf(DynamicTanh):
     """weight * erf(alpha * x + shift) + bias for each value of tensors (..., C), without any statistics.
 
     Args:
@@ -18,37 +18,24 @@ class Derf(nn.LayerNorm):
         alpha, shift: (1,).
     """
 
-    is_token_norm = True
-
     def __init__(
         self, num_features: int, eps: float = 1e-5, alpha_init_value: float = 0.5, shift_init_value: float = 0.0
     ) -> None:
-        for name, value in dict(alpha_init_value=alpha_init_value, shift_init_value=shift_init_value).items():
-            if not isinstance(value, int | float):
-                raise ValueError(f'Derf: {name}={value!r} must be a number')
-        super().__init__(num_features, eps=eps)
-        self.alpha_init_value = alpha_init_value
+        if not isinstance(shift_init_value, int | float):
+            raise ValueError(f'Derf: shift_init_value={shift_init_value!r} must be a number')
+        super().__init__(num_features, eps, alpha_init_value)
         self.shift_init_value = shift_init_value
-        self.alpha = nn.Parameter(torch.empty(1))
         self.shift = nn.Parameter(torch.empty(1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Sets alpha and shift to their initial values, weight to 1 and bias to 0."""
         super().reset_parameters()
-        if hasattr(self, 'shift'):  # nn.LayerNorm's constructor calls this before it exists
-            nn.init.constant_(self.alpha, self.alpha_init_value)
+        if hasattr(self, 'shift'):  # the parent's constructor calls this before it exists
             nn.init.constant_(self.shift, self.shift_init_value)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid` is unused."""
-        return in_float32(self._normalize, x)
 
     def _normalize(self, x: Tensor) -> Tensor:
         return torch.erf(self.alpha * x + self.shift) * self.weight + self.bias
 
     def extra_repr(self) -> str:
-        return (
-            f'{self.normalized_shape[0]}, alpha_init_value={self.alpha_init_value}, '
-            f'shift_init_value={self.shift_init_value}'
-        )
+        return f'{super().extra_repr()}, shift_init_value={self.shift_init_value}'

@@ -21,7 +21,7 @@ class DynamicTanh(nn.LayerNorm):
 
     def __init__(self, num_features: int, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
         if not isinstance(alpha_init_value, int | float):
-            raise ValueError(f'DynamicTanh: alpha_init_value={alpha_init_value!r} must be a number')
+            raise ValueError(f'{type(self).__name__}: alpha_init_value={alpha_init_value!r} must be a number')
         super().__init__(num_features, eps=eps)
         self.alpha_init_value = alpha_init_value
         self.alpha = nn.Parameter(torch.empty(1))
