@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from mmengine.runner import Runner
 
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
@@ -120,3 +121,19 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
+
+
+def test_files_outside_the_work_dir_are_never_removed(tmp_path, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp('elsewhere')
+    for name in ('best.pth', 'epoch_1.pth'):
+        (elsewhere / name).touch()
+    (tmp_path / 'notes.txt').touch()
+    settings = SETTINGS | dict(save_best='acc')
+    train(tmp_path, iteration=13, **settings)
+    content = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
+    content['message_hub']['runtime_info'] |= dict(best_ckpt=str(elsewhere / 'best.pth'), best_score=-1.0)
+    torch.save(content, tmp_path / 'epoch_3.pth')
+    train(tmp_path, resume=True, **settings)
+    assert 'best_acc_epoch_4.pth' in names(tmp_path)
+    assert 'notes.txt' in names(tmp_path)
+    assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
