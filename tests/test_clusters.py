@@ -10,7 +10,7 @@ from mmengine import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / 'docs' / 'guides' / 'clusters.md').read_text()
-KUBERNETES, _, SKYPILOT = re.findall(r'```yaml\n(.*?)```', PAGE, re.DOTALL)
+KUBERNETES, KUBEFLOW, SKYPILOT = re.findall(r'```yaml\n(.*?)```', PAGE, re.DOTALL)
 MAX_RESTARTS = {'--nnodes=4', '--nproc_per_node=8', '--max_restarts=3', '--rdzv_backend=c10d'}
 
 
@@ -43,6 +43,16 @@ def test_the_kubernetes_job():
     words = words_of(container['command'], env)
     assert MAX_RESTARTS | {'--rdzv_endpoint=tokennorm-0.tokennorm:29500', '--resume'} < set(words)
     assert container['resources']['limits']['nvidia.com/gpu'] == 8
+    check_config(words)
+
+
+def test_the_kubeflow_train_job():
+    trainer = yaml.safe_load(KUBEFLOW)['spec']['trainer']
+    given = {'PET_NNODES': str(trainer['numNodes']), 'PET_NODE_RANK': '1', 'PET_MASTER_PORT': '29400'}
+    given['PET_MASTER_ADDR'] = 'tokennorm-node-0-0.tokennorm'
+    command = [word.replace('cd /tokennorm\n', '') for word in trainer['command']]
+    words = words_of(command, given | {entry['name']: entry['value'] for entry in trainer['env']})
+    assert MAX_RESTARTS | {'--rdzv_endpoint=tokennorm-node-0-0.tokennorm:29400', '--resume'} < set(words)
     check_config(words)
 
 
