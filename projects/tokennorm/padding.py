@@ -26,14 +26,15 @@ def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor |
 
     The sizes are in pixels: pairs, or what `image_sizes_of` returns: a tensor, or None for a batch without padding.
     """
-    sizes = [images.shape[-2:]] * len(images) if sizes is None else sizes
+    height, width = images.shape[-2:]
+    sizes = [(height, width)] * len(images) if sizes is None else sizes
     sizes = sizes.tolist() if isinstance(sizes, Tensor) else sizes
     if len(sizes) != len(images):
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
     images.image_sizes = _LastNote.batch_shape = None  # type: ignore[attr-defined]
-    if any(tuple(size) != tuple(images.shape[-2:]) for size in sizes):
+    if any(tuple(size) != (height, width) for size in sizes):
         images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)  # type: ignore[attr-defined]
-        _LastNote.batch_shape = tuple(images.shape[-2:])
+        _LastNote.batch_shape = (height, width)
     return images
 
 
