@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tokennorm import environment
+from tokennorm.cli.check_env import check_gpu
 from tokennorm.environment import Check
 
 
@@ -43,6 +44,25 @@ def test_ops_of_another_torch(imports):
     check = environment.check_mmcv_ops()
     assert 'another torch' in check.problem
     assert '--force-reinstall' in check.fix
+
+
+def test_gpu_without_code_in_torch_or_mmcv(monkeypatch):
+    ops, torch = pytest.importorskip('mmcv.ops'), pytest.importorskip('torch')
+    ones = torch.ones
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'get_device_name', lambda: 'H100')
+    monkeypatch.setattr(torch, 'ones', lambda *size, device: ones(*size))
+    assert str(check_gpu()).startswith('ok    GPU H100, CUDA ')
+
+    def fail(*args, **kwargs):
+        raise RuntimeError('no kernel image is available\nmore')
+
+    monkeypatch.setattr(ops, 'nms', fail)
+    check = check_gpu()
+    assert check.problem == 'no kernel image is available'
+    assert 'FORCE_CUDA=1' in check.fix
+    monkeypatch.setattr(torch, 'ones', fail)
+    assert 'TORCH_INDEX=' in check_gpu().fix
 
 
 def test_runs_without_any_package():

@@ -43,10 +43,14 @@ def check_gpu() -> Check:
 
     if not torch.cuda.is_available():
         return Check('GPU: torch has none, everything runs on the CPU')
+    fix = f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'  # of torch, for older GPUs
     try:
-        nms(torch.ones(1, 4, device='cuda'), torch.ones(1, device='cuda'), 0.5).cpu()
+        boxes = torch.ones(1, 4, device='cuda')
+        boxes.cpu()  # waits for the GPU
+        fix = rebuild_mmcv('FORCE_CUDA=1')
+        nms(boxes, boxes[:, 0], 0.5)[0].cpu()
     except RuntimeError as error:
-        return Check('GPU', _first_line(error), rebuild_mmcv('FORCE_CUDA=1'))
+        return Check('GPU', _first_line(error), fix)
     return Check(f'GPU {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}')
 
 
