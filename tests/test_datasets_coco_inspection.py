@@ -119,6 +119,8 @@ MASKS = {
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
         r'polygons far outside their image: annotation \d+ of \d+\.jpg$',
     ),
+    'huge': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 10**400]]), r'polygons far outside their image: '),
+    'text': (lambda c: first(c).update(segmentation='[[1, 2, 3, 4, 5, 6]]'), r'segmentations that are neither lists'),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),
 }
 

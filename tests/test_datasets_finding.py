@@ -18,6 +18,7 @@ from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.checks import check_config_data
 from tokennorm.engine.data import use_data_folder
+from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')
@@ -143,6 +144,13 @@ def test_a_conversion_is_kept_until_a_file_changes(coco, tmp_path, monkeypatch):
     assert (a['bbox'], a['area'], a['category_id']) == ([16, 24, 32, 16], 512, 4)
     before.ann_file.write_text('{"images": [')  # a damaged cache
     assert find_splits(root)['train'].content == content
+
+
+def test_a_cache_that_cannot_be_written_is_named(coco, tmp_path, monkeypatch):
+    (tmp_path / 'file').touch()
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))
+    with pytest.raises(UserError, match=r'which TOKENNORM_CACHE sets: .*Not a directory'):
+        find_splits(write_yolo(coco, tmp_path / 'yolo'))
 
 
 def test_lists_of_files_relative_paths_and_the_yaml_itself(coco, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.files import cache_directory, write_atomically
-from tokennorm.messages import shorten
+from tokennorm.messages import shorten, user_errors
 from tokennorm.version import __version__
 
 
@@ -45,7 +45,8 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
         image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
         if content is None:
             content = _convert(folder, name, entries, image_dir) | dict(info=dict(fingerprint=fingerprint))
-            write_atomically(target, json.dumps(content).encode())
+            with user_errors(OSError, where='the cache directory, which TOKENNORM_CACHE sets: '):
+                write_atomically(target, json.dumps(content).encode())
         splits[name] = CocoSplit(name, target, image_dir, content)
     return splits
 

@@ -24,6 +24,7 @@ _OTHER_SIZE = (
 )
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
+_NOT_NUMBERS = 'polygons with values that are not numbers'
 _SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
 # Packed run lengths: digits of 5 bits, as characters from '0'; from 'P' on, another one follows. pycocotools reads
 # beyond the end of other strings.
@@ -222,7 +223,9 @@ def mask_problem(mask: Any, size: list[int]) -> str:
         return _NO_MASK
     if isinstance(mask, list):
         return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
-    counts = mask.get('counts') if isinstance(mask, dict) else None
+    if not isinstance(mask, dict):
+        return 'segmentations that are neither lists nor run lengths'
+    counts = mask.get('counts')
     if not isinstance(counts, list | str):
         return _SHORT_MASK
     fits = mask.get('size') == size and _covers(counts, size[0] * size[1])
@@ -250,14 +253,14 @@ def _fits(counts: str, pixels: int) -> bool:
 
 def _polygon_problem(polygon: Any, size: list[int]) -> str:
     """As `mask_problem`, of one polygon, by built-in functions: COCO has tens of millions of values."""
-    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float} or not math.isfinite(sum(polygon)):
-        return 'polygons with values that are not numbers'
+    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float}:
+        return _NOT_NUMBERS
     if len(polygon) < 6 or len(polygon) % 2:
         return _SHORT_MASK
     for values, side in ((polygon[::2], size[1]), (polygon[1::2], size[0])):
         if min(values) < -side or max(values) > 2 * side:  # pycocotools walks along every edge, wherever it leads
             return 'polygons far outside their image'
-    return ''
+    return '' if math.isfinite(sum(polygon)) else _NOT_NUMBERS  # min and max may skip NaN
 
 
 # ---- image files ----
