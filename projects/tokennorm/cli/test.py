@@ -87,7 +87,7 @@ def main(argv: list[str]) -> None:
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
-        if not cfg.default_hooks.get('visualization'):
+        if not (cfg.get('default_hooks') or {}).get('visualization'):
             raise UserError(
                 f'--show and --show-dir: {cfg.filename} has no default_hooks.visualization; inherit it from '
                 "mmdet::_base_/default_runtime.py, or write default_hooks=dict(visualization=dict(type='...'))"
