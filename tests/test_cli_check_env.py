@@ -63,6 +63,10 @@ def test_gpu_without_code_in_torch_or_mmcv(monkeypatch):
     assert 'FORCE_CUDA=1' in check.fix
     monkeypatch.setattr(torch, 'ones', fail)
     assert 'TORCH_INDEX=' in check_gpu().fix
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)  # an old driver, or torch for CPUs
+    for program in ('/usr/bin/nvidia-smi', None):
+        monkeypatch.setattr('shutil.which', lambda name, program=program: program)
+        assert bool(check_gpu().problem) == bool(program)
 
 
 def test_runs_without_any_package():
