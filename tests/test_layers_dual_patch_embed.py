@@ -45,6 +45,21 @@ def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
             assert_near('deviation', left, s / (s**2 + eps) ** 0.5)
 
 
+def test_statistics_are_added_before_the_second_norm():
+    stem = DualPatchEmbed(3, 8, patch_size=4, statistics=True)
+    for p in stem.parameters():
+        nn.init.normal_(p, std=0.5)
+    image = torch.randn(2, 3, 8, 12)
+    p = {name: value.double() for name, value in stem.state_dict().items()}
+    patches = patches_of(image)
+    means = rearrange(patches, 'b h w (p c) -> b h w p c', c=3).mean(3)
+    deviation = patches.var(-1, unbiased=False, keepdim=True).sqrt()
+    statistics = torch.cat([means, torch.log(deviation + 0.05)], -1)
+    out = F.layer_norm(patches, (48,), p['patch_norm.weight'], p['patch_norm.bias'], 1e-6)
+    out = out @ p['proj.weight'].T + p['proj.bias'] + statistics @ p['statistics.weight'].T + p['statistics.bias']
+    assert_near('tokens', stem(image), F.layer_norm(out, (8,), p['norm.weight'], p['norm.bias'], 1e-6))
+
+
 def test_vit_normalizes_after_adding_position_embeddings():
     arch = dict(embed_dims=8, depths=1, num_heads=2, mlp_ratios=2)
     kwargs = dict(arch=arch, patch_size=4, pretrain_img_size=8, stem_cfg=dict(type='DualPatchEmbed'))

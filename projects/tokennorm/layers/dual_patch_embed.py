@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from tokennorm.layers.patch_embed import check_sizes, overlap_margin
 from tokennorm.registry import MODELS
 
 NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
+# Added to the deviation of a patch before its logarithm, in units of the data preprocessor's output.
+DEVIATION_EPS = 0.05
 
 
 @MODELS.register_module()
@@ -30,6 +33,9 @@ class DualPatchEmbed(nn.Module):
     textured ones; `dict(type='RMSNorm', eps=1.0)` keeps the mean of a patch too. These options are TokenNorm's, not the
     paper's.
 
+    `statistics=True` adds what the first norm removes: a linear layer of the patch's mean in each channel and of
+    log(its deviation + 0.05), before the second norm. It is TokenNorm's too (docs/study/dual_patchnorm.md).
+
     Args:
         in_channels: Channels of the image.
         embed_dims: Channels of a token.
@@ -43,6 +49,7 @@ class DualPatchEmbed(nn.Module):
             position embedding.
         patch_norm_cfg: The norm before the projection, which does not follow `norm_cfg`. None is LayerNorm with eps
             1e-6.
+        statistics: Whether to add the patch statistics.
 
     Raises:
         ValueError: for sizes that are not positive integers, overlapping patches that are not square, an unknown
@@ -60,6 +67,7 @@ class DualPatchEmbed(nn.Module):
         kernel_size: int | None = None,
         norms: Literal['dual', 'pre', 'post', 'post_pos_embed'] = 'dual',
         patch_norm_cfg: Mapping[str, Any] | None = None,
+        statistics: bool = False,
     ) -> None:
         super().__init__()
         check_sizes('DualPatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
@@ -88,6 +96,11 @@ class DualPatchEmbed(nn.Module):
             self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
         self.proj = nn.Linear(patch_dims, embed_dims)
         self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg or layer_norm, embed_dims)
+        self.statistics = None
+        if statistics:
+            self.statistics = nn.Linear(in_channels + 1, embed_dims)
+            nn.init.trunc_normal_(self.statistics.weight, std=0.02)
+            nn.init.zeros_(self.statistics.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch height), ceil(W / patch width), embed_dims)."""
@@ -96,4 +109,12 @@ class DualPatchEmbed(nn.Module):
         windows = x.unfold(1, self.window[0], self.stride[0]).unfold(2, self.window[1], self.stride[1])
         x = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
         x = self.proj(self.patch_norm(x))
+        if self.statistics is not None:
+            x = x + self.statistics(patch_statistics(windows))
         return x if self.norm_after_positions else self.norm(x)
+
+
+def patch_statistics(windows: Tensor) -> Tensor:
+    """Mean of each channel and log deviation of patches, (B, H, W, C, ph, pw) -> (B, H, W, C + 1)."""
+    deviation = windows.flatten(3).std(-1, keepdim=True, unbiased=False)
+    return torch.cat([windows.mean((-2, -1)), torch.log(deviation + DEVIATION_EPS)], dim=-1)
