@@ -15,7 +15,7 @@ from tokennorm import norms
 from tokennorm.builder import build_norm
 from tokennorm.norms import DTN, LayerNorm
 
-BASES = dict(IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
+BASES = dict(Derf=norms.DynamicTanh, IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'LocalLayerNorm', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
 RUNNING = ['BN', 'SyncBN', 'SN', 'PowerNorm', 'PRepBN']
 of_every_norm = pytest.mark.parametrize('name', NORMS)
