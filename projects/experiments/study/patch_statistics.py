@@ -3,30 +3,28 @@
 from typing import Any
 
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
-from tokennorm.layers.dual_patch_embed import patch_statistics
+from tokennorm.layers.dual_patch_embed import PatchStatistics
 from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.registry import MODELS
 
 
 @MODELS.register_module()
 class PatchEmbedWithStatistics(PatchEmbed):
-    """`PatchEmbed` and a linear layer of `patch_statistics`, before the norm that follows."""
+    """`PatchEmbed` and `PatchStatistics`, before the norm that follows."""
 
     def __init__(self, in_channels: int = 3, embed_dims: int = 768, **kwargs: Any) -> None:
         super().__init__(in_channels=in_channels, embed_dims=embed_dims, **kwargs)
-        self.statistics = nn.Linear(in_channels + 1, embed_dims)
-        nn.init.trunc_normal_(self.statistics.weight, std=0.02)
-        nn.init.zeros_(self.statistics.bias)
+        self.statistics = PatchStatistics(in_channels, embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
         x, p = pad_to_multiple(x, self.patch_size), self.patch_size
-        patches = rearrange(x, 'b c (h ph) (w pw) -> b h w c ph pw', ph=p, pw=p)
+        patches = rearrange(x, 'b c (h ph) (w pw) -> b h w (ph pw c)', ph=p, pw=p)
         projected = rearrange(self.proj(x), 'b c h w -> b h w c')
-        return self.norm(projected + self.statistics(patch_statistics(patches)))
+        return self.norm(projected + self.statistics(patches))
 
 
 @MODELS.register_module()

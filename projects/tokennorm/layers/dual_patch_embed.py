@@ -96,25 +96,30 @@ class DualPatchEmbed(nn.Module):
             self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
         self.proj = nn.Linear(patch_dims, embed_dims)
         self.norm = nn.Identity() if norms == 'pre' else build_norm(norm_cfg or layer_norm, embed_dims)
-        self.statistics = None
-        if statistics:
-            self.statistics = nn.Linear(in_channels + 1, embed_dims)
-            nn.init.trunc_normal_(self.statistics.weight, std=0.02)
-            nn.init.zeros_(self.statistics.bias)
+        self.statistics = PatchStatistics(in_channels, embed_dims) if statistics else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, ceil(H / patch height), ceil(W / patch width), embed_dims)."""
         x = F.pad(pad_to_multiple(x, self.stride), (self.margin,) * 4)
         x = rearrange(x, 'b c h w -> b h w c')  # first, so that exported models copy whole rows of windows
         windows = x.unfold(1, self.window[0], self.stride[0]).unfold(2, self.window[1], self.stride[1])
-        x = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
-        x = self.proj(self.patch_norm(x))
+        patches = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
+        x = self.proj(self.patch_norm(patches))
         if self.statistics is not None:
-            x = x + self.statistics(patch_statistics(windows))
+            x = x + self.statistics(patches)
         return x if self.norm_after_positions else self.norm(x)
 
 
-def patch_statistics(windows: Tensor) -> Tensor:
-    """Mean of each channel and log deviation of patches, (B, H, W, C, ph, pw) -> (B, H, W, C + 1)."""
-    deviation = windows.flatten(3).std(-1, keepdim=True, unbiased=False)
-    return torch.cat([windows.mean((-2, -1)), torch.log(deviation + DEVIATION_EPS)], dim=-1)
+class PatchStatistics(nn.Linear):
+    """A linear layer of the mean of each channel and the log deviation of a patch."""
+
+    def __init__(self, in_channels: int, embed_dims: int) -> None:
+        super().__init__(in_channels + 1, embed_dims)
+        nn.init.trunc_normal_(self.weight, std=0.02)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, H, W, ph pw C), flattened in the order (ph, pw, C) -> (B, H, W, embed_dims)."""
+        means = patches.unflatten(-1, (-1, self.in_features - 1)).mean(-2)
+        deviation = patches.std(-1, keepdim=True, unbiased=False)
+        return super().forward(torch.cat([means, torch.log(deviation + DEVIATION_EPS)], dim=-1))

@@ -199,6 +199,7 @@ def make_shapes_dataset(
     """Generates the dataset in folder `out`, unless it exists, and returns its path.
 
     Images are square, with a side of `image_size` pixels. The same seed gives the same dataset.
+    Invalid settings are a `ValueError`, and an `out` that holds something else a `FileExistsError`.
     """
     settings = Settings(num_train, num_val, image_size, seed)
     out = Path(out)
