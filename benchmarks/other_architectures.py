@@ -8,6 +8,7 @@ backbone. Nothing is computed: each operation is only asked for the shape of its
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 
 import mmpretrain.utils
@@ -17,10 +18,13 @@ from mmengine.config import DictAction
 from mmengine.registry import MODELS
 from torch import nn
 
-from tokennorm.analysis.flops import count_operations
 from tokennorm.norms import DTN
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'imagenet'
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / 'tools'))
+from flops import count_operations  # noqa: E402
+
+CONFIGS = ROOT / 'configs' / 'imagenet'
 TIMM = 'convit-small_8xb128_in1k'
 ARCHITECTURES = {  # name: config, options
     'LeViT-128S': (

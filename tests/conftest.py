@@ -22,6 +22,7 @@ if not torch.cuda.is_available():
 from tests.helpers.report import report  # noqa: F401 - a fixture
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / 'tools'))  # which Python does for a program there
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
 
 

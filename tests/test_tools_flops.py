@@ -1,13 +1,13 @@
 """FLOPs of attention, normalizers and detectors against numbers worked out by hand, and those that mmdet gives."""
 
 import pytest
+from flops import count_operations, forward_of
 from mmdet.utils import register_all_modules
 from mmengine import DefaultScope
 from mmengine.hub import get_config
 from mmengine.registry import MODELS
 
 from tests.helpers.norms import NORMS, cfg_of
-from tokennorm.analysis.flops import count_operations, forward_of
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm
 from tokennorm.norms import DTN

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import mmdet
+from flops import count
 
-from tokennorm.analysis.flops import count
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command

@@ -229,9 +229,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     results = read_results()
     if args.count:
+        from flops import count
         from mmengine import Config
-
-        from tokennorm.analysis.flops import count
 
         for folder, entries in results.items():
             for name, entry in entries.items():
