@@ -83,7 +83,7 @@ def forget_visualizers():
 @pytest.fixture(scope='session')
 def demo_data(tmp_path_factory):
     """Four images of shapes to train on, and three to validate with."""
-    from tokennorm.datasets import make_shapes_dataset
+    from experiments.shapes import make_shapes_dataset
 
     return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
 

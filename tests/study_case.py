@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from experiments.shapes import make_shapes_dataset
 from experiments.study.plan import Study, load_study
 from experiments.study.shape_classes import make_shape_classes_dataset
-from tokennorm.datasets import make_shapes_dataset
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDY = """

@@ -8,12 +8,12 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.cases import fast_first
 from tests.helpers.scalars import write_scalars
 from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
 from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
 from tokennorm.cli.analyze import main
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.padding import image_sizes_of
 
 ROOT = Path(__file__).resolve().parents[1]

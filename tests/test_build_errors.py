@@ -5,9 +5,9 @@ import re
 import pytest
 from mmdet.visualization import DetLocalVisualizer
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.datasets import make_shapes_dataset
 
 
 @pytest.fixture(scope='module')

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_masks
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits, mask_problem
 from tokennorm.datasets.image_files import open_image

@@ -8,9 +8,9 @@ import pytest
 from mmdet.registry import DATASETS
 from mmengine import Config
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits

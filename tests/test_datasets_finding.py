@@ -9,10 +9,10 @@ import pytest
 import yaml
 from mmengine.config import Config
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.configs import ROOT
 from tests.helpers.folders import NAMES, write_voc, write_yolo
 from tokennorm.cli.check import main as check
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.folders import write_voc, write_yolo
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.finding import find_splits
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from mmdet.visualization import DetLocalVisualizer
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.compare import assert_near
-from tokennorm.datasets import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'

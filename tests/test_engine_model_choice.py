@@ -10,6 +10,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.trained import few
 from tokennorm.argument_checks import MODEL_NAMES
@@ -18,7 +19,6 @@ from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import check_gpus, main
 from tokennorm.config_paths import config
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import model_choice, settings, training
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.model_choice import choose_config

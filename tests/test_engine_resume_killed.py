@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokennorm.datasets import make_shapes_dataset
+from experiments.shapes import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'

@@ -14,7 +14,7 @@ from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
 
 # The others are what mmengine imports when it builds a runner.
-multiprocessing.set_forkserver_preload([__name__, 'torchvision', 'mmdet.evaluation', 'tokennorm.datasets'])
+multiprocessing.set_forkserver_preload([__name__, 'torchvision', 'mmdet.evaluation', 'experiments.shapes'])
 
 
 def in_processes(cfg):

@@ -14,12 +14,12 @@ from mmengine.hooks import LoggerHook
 from mmengine.optim import build_optim_wrapper
 
 import tokennorm
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_paths import config as config_path
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.engine import settings
 from tokennorm.engine.summary import log_often
 from tokennorm.engine.training import keep_anchors

@@ -26,7 +26,7 @@ from experiments.robustness.mce import (
     relative_performance,
 )
 from experiments.robustness.results import CLEAN
-from tokennorm.datasets import make_shapes_dataset
+from experiments.shapes import make_shapes_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.folders import NAMES, write_voc, write_yolo
 from tests.helpers.trained import few
 from tokennorm.cli.predict import main as predict
 from tokennorm.cli.test import main as evaluate
 from tokennorm.cli.train import main as train
-from tokennorm.datasets import make_shapes_dataset
 
 CONFIG = 'retinanet_pvt-mini-dtn_fpn_bccd'
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from mmengine.config import Config
 
-from tokennorm.datasets import CLASSES
+from experiments.shapes import CLASSES
 from tokennorm.engine.config import use_report
 from tokennorm.report.hook import ReportHook
 

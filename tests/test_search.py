@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.shapes import make_shapes_dataset
 from tests.helpers.trained import CONFIG, without_report  # noqa: F401
-from tokennorm.datasets import make_shapes_dataset
 
 PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'search.md'
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from mmengine.runner import Runner
 
+from experiments.shapes import make_shapes_dataset
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import command, make_parser
 from tokennorm.config_files import read_config
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import use_report

@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tokennorm.datasets import make_shapes_dataset
+from experiments.shapes import make_shapes_dataset
 
 
 def parse_args(argv=None):

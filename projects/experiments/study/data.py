@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.shapes import make_shapes_dataset
 from experiments.study.shape_classes import make_shape_classes_dataset
-from tokennorm.datasets import make_shapes_dataset
 from tokennorm.messages import shorten
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from tokennorm.datasets.synthetic.painting import paint
-from tokennorm.datasets.synthetic.shapes import CLASSES, SPLITS, Settings, make_once, random_shape
+from experiments.shapes.dataset import CLASSES, SPLITS, Settings, make_once, random_shape
+from experiments.shapes.painting import paint
 
 SURFACES = ('plain', 'stripes', 'speckle')
 SHAPE_CLASSES = tuple(f'{outline}-{surface}' for outline in CLASSES for surface in SURFACES)

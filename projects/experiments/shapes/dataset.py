@@ -25,11 +25,11 @@ from typing import Any
 
 import cv2
 import numpy as np
+from pycocotools import mask as rle
 
-from tokennorm.datasets.synthetic.painting import Shape, paint
+from experiments.shapes.painting import Shape, paint
 
 CLASSES = ('disk', 'square', 'triangle', 'star')
-METAINFO = dict(classes=CLASSES, palette=[(230, 60, 60), (60, 170, 250), (250, 200, 40), (110, 220, 90)])
 SPLITS = ('train', 'val')
 FORMAT_VERSION = 1
 MIN_VISIBLE_FRACTION = 0.35
@@ -143,8 +143,6 @@ def make_image(settings: Settings, split: str, index: int) -> tuple[np.ndarray, 
 
 def annotation(label: int, mask: np.ndarray) -> dict[str, Any]:
     """Returns COCO's fields of one object, without ids."""
-    from pycocotools import mask as rle  # detection with an exported file does not need it
-
     segmentation = rle.encode(np.asfortranarray(mask, np.uint8))
     bbox, area = rle.toBbox(segmentation).tolist(), int(rle.area(segmentation))
     segmentation['counts'] = segmentation['counts'].decode('ascii')

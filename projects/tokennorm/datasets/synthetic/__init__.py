@@ -1,1 +1,0 @@
-"""Generated datasets of shapes, for the demo, the study and the tests."""
