@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import yaml
 from mmengine import Config
 from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
@@ -16,7 +15,6 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint, read_state_dict
-from tokennorm.report.scalars import read_scalars
 
 
 @pytest.fixture(scope='module')
@@ -179,22 +177,3 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
     assert_same(
         'backbone', {f'backbone.{k}': v for k, v in read_state_dict(out).items()}, dict(sorted(backbone.items()))
     )
-
-
-def test_a_folder_for_the_hub_has_weights_config_and_card(trained, tmp_path):
-    folder = tmp_path / 'tiny-detector'
-    tool('publish')([str(trained), '--hf', str(folder), '--license', 'apache-2.0', '--dataset', 'my shapes'])
-    assert sorted(path.name for path in folder.iterdir()) == ['README.md', 'config.py', 'model.safetensors']
-    detector = Detector(folder / 'config.py', folder / 'model.safetensors', 'cpu')
-    assert list(detector.classes) == ['disk', 'square', 'triangle', 'star']
-    _, fields, text = (folder / 'README.md').read_text().split('---\n', 2)
-    fields = yaml.safe_load(fields)
-    assert (fields['license'], fields['pipeline_tag']) == ('apache-2.0', 'object-detection')
-    (result,) = fields['model-index'][0]['results']
-    expected = read_scalars(trained)['coco/bbox_mAP'][read_checkpoint(trained)['meta']['epoch']]
-    assert result['metrics'] == [dict(type='box AP', value=expected)]
-    assert result['dataset']['name'] == 'my shapes'
-    for part in ('| Training data | my shapes |', '| License of the weights | apache-2.0 |', '4: disk, square'):
-        assert part in text
-    with pytest.raises(SystemExit, match=r'model.safetensors already exists; remove it or name another folder'):
-        tool('publish')([str(trained), '--hf', str(folder)])
