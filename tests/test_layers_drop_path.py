@@ -2,7 +2,7 @@
 
 import torch
 
-from tokennorm.layers.drop_path import DropPath
+from tokennorm.layers.block import DropPath
 
 SAMPLES = 100_000
 

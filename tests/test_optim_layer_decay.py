@@ -117,7 +117,6 @@ def test_mmpretrains_constructor_gives_the_same_rates(name):
     [
         (None, 'decay_rate=None'),
         (dict(decay_rate=0), 'decay_rate=0 must be above 0'),
-        (dict(decay_rate=0.5, num_layers=12), r"has the rules \['num_layers'\], expected some of .*decay_rate"),
     ],
 )
 def test_rules_that_do_not_fit_are_named(paramwise_cfg, message):

@@ -77,7 +77,7 @@ def check_cfg(cfg: Any, role: str) -> None:
 
 def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
     """Raises a ValueError, with the nearest name, for an argument that the constructor of `cls` does not have."""
-    accepted = inspect.signature(cls).parameters
+    accepted = _parameters(cls)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
         return
     for name in kwargs:
@@ -86,6 +86,15 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
                 f'{role}: {cls.__name__} has no argument {name!r}{did_you_mean(name, accepted)}; '
                 f'it has {", ".join(accepted)}'
             )
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """The arguments of a constructor. TokenNorm's pass `**kwargs` on to their base class."""
+    parameters = dict(inspect.signature(cls).parameters)
+    if 'kwargs' in parameters and cls.__module__.startswith('tokennorm.'):
+        del parameters['kwargs']
+        parameters |= _parameters(cls.__base__)  # type: ignore[arg-type]
+    return parameters
 
 
 def build_norm(

@@ -8,8 +8,7 @@ from torch import nn
 from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
-from tokennorm.layers.block import Block, NoNorm
-from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.block import Block, Mlp, NoNorm
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 

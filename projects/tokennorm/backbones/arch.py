@@ -1,6 +1,7 @@
 """Named or given sizes of a backbone: the `arch` argument."""
 
 from collections.abc import Mapping
+from math import inf
 from numbers import Real
 from typing import Any
 
@@ -24,33 +25,17 @@ def resolve_arch(
         meant = did_you_mean(arch, archs) if isinstance(arch, str) else ''
         raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{meant}')
     expected = set(next(iter(archs.values()))) - set(optional)
-    given = set(arch) - set(optional)
-    if given != expected:
-        raise ValueError(f'{owner}: arch has the keys {sorted(given)}, expected {sorted(expected)}')
-    if per_stage:
-        _check_lists(owner, {key: arch[key] for key in expected})
-    numbers = {key: tuple(arch[key]) if per_stage else (arch[key],) for key in arch if key in expected}
-    for key, values in numbers.items():
-        _check_numbers(owner, key, values if per_stage else values[0], values)
-    for dims, num_heads in zip(numbers['embed_dims'], numbers['num_heads'], strict=True):
+    if set(arch) - set(optional) != expected:
+        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, expected {sorted(expected)}')
+    lists = {key: arch[key] if per_stage else [arch[key]] for key in sorted(expected)}
+    kind = f'a list with as many entries as depths, 1 to {MAX_STAGES}, each ' if per_stage else ''
+    for key, values in lists.items():
+        is_ratio = key == 'mlp_ratios'  # an MLP may be a fractional number of times as wide as the tokens
+        is_list = isinstance(values, list | tuple) and len(values) == len(lists['depths']) <= MAX_STAGES
+        if not (is_list and values and all(isinstance(v, Real if is_ratio else int) and 0 < v < inf for v in values)):
+            number = 'a positive number' if is_ratio else 'an integer of at least 1'
+            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be {kind}{number}')
+    for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
         if dims % num_heads:
             raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
-    return optional | dict(arch) | {key: values if per_stage else values[0] for key, values in numbers.items()}
-
-
-def _check_lists(owner: str, lists: Mapping[str, Any]) -> None:
-    for key, values in lists.items():
-        if not isinstance(values, list | tuple):
-            raise ValueError(f'{owner}: arch: {key}={values!r} must be a list with one entry per stage')
-    lengths = {key: len(lists[key]) for key in sorted(lists)}
-    if len(set(lengths.values())) > 1 or not 1 <= lengths['depths'] <= MAX_STAGES:
-        raise ValueError(f'{owner}: arch needs one entry per stage in each list, 1 to {MAX_STAGES} stages: {lengths}')
-
-
-def _check_numbers(owner: str, key: str, given: Any, values: tuple[Any, ...]) -> None:
-    """An MLP may be a fractional number of times as wide as the tokens; the other numbers are integers."""
-    if key.startswith('mlp_ratio'):
-        if not all(isinstance(value, Real) and 0 < value < float('inf') for value in values):
-            raise ValueError(f'{owner}: arch: {key}={given} must be positive')
-    elif not all(isinstance(value, int) and value >= 1 for value in values):
-        raise ValueError(f'{owner}: arch: {key}={given} must be integers of at least 1')
+    return optional | dict(arch)

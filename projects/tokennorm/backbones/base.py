@@ -57,7 +57,7 @@ class Backbone(BaseModule):
             whose heads do not support these dtypes: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs
             loss scaling: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` adds it without autocast. None
             leaves autocast to the caller.
-        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0. Only checked here.
+        drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0. The subclass applies it.
         init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, a URL or a work directory, in one of the
             layouts of `tokennorm.checkpoints`. `allow_missing=[...]` in it lists names of parameters, with `*` as
             wildcard, that may keep their initialization. None loads nothing.

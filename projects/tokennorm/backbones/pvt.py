@@ -20,9 +20,7 @@ from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import Block, run_block
-from tokennorm.layers.drop_path import drop_path_rates
-from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
 from tokennorm.layers.positions import resize_positions
 from tokennorm.registry import MODELS
 
@@ -159,26 +157,13 @@ class PVT(Pyramid):
         norm_cfg: Mapping[str, Any] | None = None,
         norm_placement: Literal['pre', 'peri'] = 'pre',
         pretrain_img_size: int | tuple[int, int] = 224,
-        out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
         with_cp: bool = False,
-        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
-        init_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
-        super().__init__(
-            arch=arch,
-            out_indices=out_indices,
-            out_type=out_type,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            autocast_dtype=autocast_dtype,
-            drop_path_rate=drop_path_rate,
-            init_cfg=init_cfg,
-        )
+        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
         if out_type == 'cls_token' and (

@@ -7,7 +7,7 @@ ceil(side / stride) tokens per side there too. Feature maps smaller than the spa
 rejects, are padded to one key.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -21,9 +21,7 @@ from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import Block, run_block
-from tokennorm.layers.drop_path import drop_path_rates
-from tokennorm.layers.mlp import hidden_dims
+from tokennorm.layers.block import Block, drop_path_rates, hidden_dims, run_block
 from tokennorm.registry import MODELS
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
@@ -127,26 +125,13 @@ class PVTv2(Pyramid):
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
         norm_placement: Literal['pre', 'peri'] = 'pre',
-        out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
         with_cp: bool = False,
-        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
-        init_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
-        super().__init__(
-            arch=arch,
-            out_indices=out_indices,
-            out_type=out_type,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            autocast_dtype=autocast_dtype,
-            drop_path_rate=drop_path_rate,
-            init_cfg=init_cfg,
-        )
+        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages

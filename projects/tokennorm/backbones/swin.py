@@ -22,9 +22,7 @@ from tokennorm.backbones.base import Pyramid, in_autocast_dtype
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
-from tokennorm.layers.block import Block, run_block
-from tokennorm.layers.drop_path import drop_path_rates
-from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
 
@@ -206,26 +204,13 @@ class Swin(Pyramid):
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
         norm_placement: Literal['pre', 'peri'] = 'pre',
-        out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
         with_cp: bool = False,
-        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
-        init_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
-        super().__init__(
-            arch=arch,
-            out_indices=out_indices,
-            out_type=out_type,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            autocast_dtype=autocast_dtype,
-            drop_path_rate=drop_path_rate,
-            init_cfg=init_cfg,
-        )
+        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
         self._check_range('window_size', [window_size], 2)
         num_stages = len(self.embed_dims)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)

@@ -24,9 +24,7 @@ from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttentio
 from tokennorm.builder import build_norm, build_stem, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
-from tokennorm.layers.block import Block, run_block
-from tokennorm.layers.drop_path import drop_path_rates
-from tokennorm.layers.mlp import Mlp
+from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
 from tokennorm.layers.positions import resize_positions
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
@@ -99,28 +97,16 @@ class ViT(Backbone):
         rel_pos: int | tuple[int, int] | None = None,
         out_indices: Sequence[int] | None = None,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
         with_cp: bool = False,
-        autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.1,
-        init_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         if isinstance(arch, Mapping):
             arch = {dict(depth='depths', mlp_ratio='mlp_ratios').get(key, key): value for key, value in arch.items()}
         arch = resolve_arch('ViT', ARCHS, arch, per_stage=False)
         depth, dims, num_heads = arch['depths'], arch['embed_dims'], arch['num_heads']
         out_indices = [depth - 1] if out_indices is None else out_indices
-        super().__init__(
-            num_stages=depth,
-            out_indices=out_indices,
-            out_type=out_type,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            autocast_dtype=autocast_dtype,
-            drop_path_rate=drop_path_rate,
-            init_cfg=init_cfg,
-        )
+        super().__init__(depth, out_indices, out_type, drop_path_rate=drop_path_rate, **kwargs)
         if l_dtn is None:
             l_dtn = min(10, depth) if token_norm_cfg else 0
         if global_indices is None:

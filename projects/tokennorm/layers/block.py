@@ -1,12 +1,56 @@
-"""The transformer block of all backbones."""
+"""The transformer block of all backbones, its MLP and its stochastic depth (Huang et al., "Deep Networks with
+Stochastic Depth", 2016)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tokennorm.layers.drop_path import DropPath
+
+class DropPath(nn.Module):
+    """In training, sets the branch of a sample to zero with probability `rate`, and scales it by 1 / (1 - rate)
+    otherwise."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, ...) -> (B, ...)."""
+        if not self.training or self.rate == 0:
+            return x
+        # In float32: bfloat16 would round the probability, 0.9 to 0.8984.
+        keep = torch.full((x.shape[0],) + (1,) * (x.ndim - 1), 1 - self.rate, device=x.device)
+        return x * torch.bernoulli(keep).to(x.dtype) / (1 - self.rate)
+
+    def extra_repr(self) -> str:
+        return f'rate={self.rate}'
+
+
+def drop_path_rates(last: float, num_blocks: int) -> Iterator[float]:
+    """Yields the rate of each block, growing linearly from 0 to `last`."""
+    return iter(torch.linspace(0, last, num_blocks, device='cpu').tolist())
+
+
+def hidden_dims(dims: int, mlp_ratio: float) -> int:
+    """Channels between the two linear layers: `mlp_ratio` times `dims`, rounded down as in timm, at least 1."""
+    return max(int(mlp_ratio * dims), 1)
+
+
+class Mlp(nn.Module):
+    """Linear, GELU, linear over the channels of each token."""
+
+    def __init__(self, dims: int, mlp_ratio: float) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dims, hidden_dims(dims, mlp_ratio))
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(self.fc1.out_features, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) -> (..., C)."""
+        return self.fc2(self.act(self.fc1(x)))
 
 
 class NoNorm(nn.Identity):

@@ -17,10 +17,6 @@ _UNDECAYED = {
     *('position', 'mean_logit', 'var_logit'),  # of DTN
     *('mean_weight', 'var_weight'),  # of SwitchableNorm
 }
-_RULES = {
-    *('decay_rate', 'custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult'),
-    *('dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate'),
-}
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -39,7 +35,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             a parameter in `custom_keys` is the one set there.
 
     Raises:
-        ValueError: for other rules, without a `decay_rate` or an `lr`, and for a model without a TokenNorm backbone.
+        ValueError: without a `decay_rate` or an `lr`, and for a model without a TokenNorm backbone.
 
     Example:
         >>> optim_wrapper = dict(
@@ -50,10 +46,6 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        if unknown := set(self.paramwise_cfg) - _RULES:
-            raise ValueError(
-                f'paramwise_cfg has the rules {sorted(unknown)}, expected some of {", ".join(sorted(_RULES))}'
-            )
         decay_rate = self.paramwise_cfg.get('decay_rate')
         if decay_rate is None or not 0 < decay_rate <= 1:
             raise ValueError(f'paramwise_cfg: decay_rate={decay_rate} must be above 0 and at most 1')
@@ -69,15 +61,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     ) -> None:
         """Adds a group for each parameter of the module to `params`. mmengine calls it for children with a prefix."""
         super().add_params(params, module, prefix, is_dcn_module)
-        if prefix == '':
-            self._decay(params, module)
-
-    def _decay(self, params: list[dict[str, Any]], model: nn.Module) -> None:
-        """Scales the learning rates of the groups, and sets the weight decay of undecayed parameters to 0."""
-        backbones = {f'{name}.' if name else '': m for name, m in model.named_modules() if isinstance(m, Backbone)}
+        if prefix:
+            return
+        backbones = {f'{name}.' if name else '': m for name, m in module.named_modules() if isinstance(m, Backbone)}
         if not backbones:
-            raise ValueError(f'LayerDecayOptimWrapperConstructor: {type(model).__name__} has no backbone of tokennorm')
-        names = {id(p): name for name, p in model.named_parameters()}
+            raise ValueError(f'LayerDecayOptimWrapperConstructor: {type(module).__name__} has no backbone of tokennorm')
+        names = {id(p): name for name, p in module.named_parameters()}
         rates: dict[tuple[str, int], float] = {}
         for group in params:
             name = names[id(group['params'][0])]
