@@ -59,7 +59,7 @@ EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', 
 ANALYZE = ['analyze', 'magnitude', CONFIG, '--out', '@/figure.png']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
-    (['analyze'], r'required: FIGURE; `.*--help` lists the arguments'),
+    (['analyze'], r'required: FIGURE, config; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
@@ -68,19 +68,15 @@ CASES = [
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '@/without'], 'without has no images; name a folder with some'),
-    # An empty path is not the working directory.
-    ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
-    ([*PREDICT, '--out='], 'empty argument after cpu'),
-    ([*TRAIN, '--data', ''], 'empty argument after --data'),
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
     ([*TRAIN, '--patience', '0'], '--patience 0 must be at least 1'),
     ([*TRAIN, '--image-size', '31'], '--image-size 31 must be at least 32 pixels'),
-    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2')],
-    *[([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
-    ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be at least 0 and below 1'),
-    ([*ANALYZE, '--num-images', '0'], '--num-images 0 must be at least 1'),
+    *[([*PREDICT, '--score-thr', value], '--score-thr: .* must be from 0 to 1') for value in ('nan', '2')],
+    *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
+    ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
+    ([*ANALYZE, '--num-images', '0'], '--num-images: 0 must be at least 1'),
     (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),
@@ -118,8 +114,7 @@ CASES = [
     (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
-    ([*ANALYZE, '--imagez', 'x'], r'--imagez x \(did you mean --images\?\); `.* magnitude --help`'),
-    ([*TEST, '--show', '--cfg-options', 'default_hooks.visualization=None'], 'has no default_hooks.visualization; inh'),
+    ([*ANALYZE, '--imagez', 'x'], r'--imagez x \(did you mean --images\?\); `.* --help`'),
     (['analyze', 'lamda', 'x'], r'did you mean lambda\?'),
     (['trian'], "no subcommand 'trian' .did you mean train"),
 ]

@@ -3,7 +3,6 @@
 import argparse
 from typing import Any
 
-from tokennorm.cli.command import Parser
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import user_errors
 from tokennorm.published import detector_files, is_detector
@@ -64,9 +63,10 @@ def use_detector(args: argparse.Namespace, following: str = '') -> None:
         config_path(args.config)
 
 
-def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or work_dirs/NAME') -> None:
-    """Adds the arguments that mmdet's tools have in common, without the config."""
-    output, data, hardware = map(parser.group, ('output', 'data', 'hardware'))
+def add_runner_arguments(
+    data: Any, hardware: Any, output: Any, work_dir: str = 'as in the config, or work_dirs/NAME'
+) -> None:
+    """Adds the arguments that mmdet's tools have in common, without the config, to these groups of arguments."""
     output.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
     data.add_argument(
         '--data',
@@ -74,7 +74,6 @@ def add_runner_arguments(parser: Parser, work_dir: str = 'as in the config, or w
         help='folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO or Pascal VOC for a '
         'detector, train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
     )
-    add_options_argument(parser)
     hardware.add_argument(
         '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher'
     )

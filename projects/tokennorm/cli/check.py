@@ -8,7 +8,7 @@ examples:
 from pathlib import Path
 
 from tokennorm.argument_checks import check_data, check_image_size
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import command, make_parser, positive_integer
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import user_errors
 
@@ -24,7 +24,11 @@ def main(argv: list[str]) -> None:
         help='folder for the contact sheets; default: work_dirs/check_dataset',
     )
     parser.add_argument(
-        '--num-images', type=int, default=24, metavar='N', help='images drawn per split; default: %(default)s'
+        '--num-images',
+        type=positive_integer,
+        default=24,
+        metavar='N',
+        help='images drawn per split; default: %(default)s',
     )
     parser.add_argument('--config', help='compare the object sizes with the anchors of this detector config')
     parser.add_argument(
@@ -32,10 +36,8 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument('--masks', action='store_true', help='also report what would break training on masks')
     args = parser.parse_args(argv)
-    if args.num_images < 1:
-        raise SystemExit(f'error: --num-images {args.num_images} must be at least 1')
     if args.image_size is not None and args.config is None:
-        raise SystemExit('error: --image-size needs --config')
+        parser.error('--image-size needs --config')
     with user_errors(OSError, ValueError):
         check_image_size(args.image_size)
         check_data(args.data)

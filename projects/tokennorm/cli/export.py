@@ -7,24 +7,21 @@ examples:
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import command, make_parser
 from tokennorm.files import check_output_file
-from tokennorm.messages import user_errors
-
-if TYPE_CHECKING:
-    from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.messages import UserError, user_errors
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
+MOST_LOST = 0.01  # AP that a file in INT8 may lose, from 0 to 1
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help='output file; must end in .onnx, .pt2 or .xml')
-    to_file, verification = map(parser.group, ('file', 'verification'))
+    to_file, verification = map(parser.add_argument_group, ('file', 'verification'))
     to_file.add_argument(
         '--fp16', action='store_true', help='compute backbone, neck and heads in float16, which halves the file'
     )
@@ -36,20 +33,14 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     to_file.add_argument(
         '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
     )
-    verification.add_argument(
-        '--most-lost',
-        type=float,
-        default=1.0,
-        metavar='AP',
-        help='box or mask AP, from 0 to 100, that --int8 may lose in --verify; default: %(default)s',
-    )
     to_file.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
     verification.add_argument(
         '--verify',
         type=Path,
         metavar='DIR',
         help='dataset in any format of --data: evaluate the written file and PyTorch on its images; the exit status '
-        'is 1 if their APs, from 0 to 100, differ by 0.05 or more. Not for .pt2',
+        'is 1 if their APs, from 0 to 100, differ by 0.05 or more, or with --int8 if the file loses more than 1.0. Not '
+        'for .pt2',
     )
     verification.add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
@@ -62,16 +53,33 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         'default: best if the run has them',
     )
     add_options_argument(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.out.suffix not in SUFFIXES:
+        parser.error(f'OUT {args.out} must end in .onnx, .pt2 or .xml')
+    if args.int8 != (args.calibrate is not None):
+        parser.error('--int8 and --calibrate DIR need each other')
+    if args.int8 and (args.out.suffix == '.pt2' or args.fp16):
+        parser.error('--int8 writes .onnx and .xml files, without --fp16')
+    if args.verify is not None and args.out.suffix == '.pt2':
+        parser.error('--verify needs an .onnx or .xml file')
+    use_detector(args)
+    return args
 
 
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    split = _check(args)
+    with user_errors(ValueError, where='OUT: '):
+        check_output_file(args.out)
+    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.image_files import list_images
+
+    with user_errors(OSError, ValueError, where='--verify: '):
+        split = None if args.verify is None else find_splits(args.verify, needed=(args.split,))[args.split]
+    if args.int8 and not list_images(args.calibrate):
+        raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)
     from tokennorm.checkpoints.reading import describe_checkpoint
-    from tokennorm.datasets.image_files import list_images
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.prediction import open_detector
@@ -100,35 +108,7 @@ def main(argv: list[str]) -> None:
 
         print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
         with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
-            results = compare(inferencer, args.out, split, args.most_lost / 100 if args.int8 else None)
+            results = compare(inferencer, args.out, split, MOST_LOST if args.int8 else None)
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
             raise SystemExit(1)
-
-
-def _check(args: argparse.Namespace) -> 'CocoSplit | None':
-    """Returns the split for `--verify`."""
-    from tokennorm.datasets.finding import find_splits
-
-    if args.out.suffix not in SUFFIXES:
-        raise SystemExit(f'error: OUT {args.out} must end in .onnx, .pt2 or .xml')
-    if args.int8 != (args.calibrate is not None):
-        raise SystemExit('error: --int8 and --calibrate DIR need each other')
-    if args.int8:
-        from tokennorm.datasets.image_files import list_images
-
-        if args.out.suffix == '.pt2' or args.fp16:
-            raise SystemExit('error: --int8 writes .onnx and .xml files, without --fp16')
-        if not list_images(args.calibrate):
-            raise SystemExit(
-                f'error: --calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png'
-            )
-    if args.verify is not None and args.out.suffix == '.pt2':
-        raise SystemExit('error: --verify needs an .onnx or .xml file')
-    use_detector(args)
-    with user_errors(ValueError, where='OUT: '):
-        check_output_file(args.out)
-    if args.verify is None:
-        return None
-    with user_errors(OSError, ValueError, where='--verify: '):
-        return find_splits(args.verify, needed=(args.split,))[args.split]

@@ -12,17 +12,12 @@ import argparse
 import json
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import IMPORTING, command, make_parser
+from tokennorm.cli.command import IMPORTING, command, fraction, make_parser, positive_integer
 from tokennorm.files import make_output_dir, write_atomically
 from tokennorm.messages import shorten, user_errors
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tokennorm.export import runtime
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -34,13 +29,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         metavar='PATH',
         help='image files, a folder of images, a video, the index of a webcam (0) or the URL of a stream (rtsp://...)',
     )
-    output, detection, video = map(parser.group, ('output', 'detection', 'video'))
+    output, detection, video = map(parser.add_argument_group, ('output', 'detection', 'video'))
     output.add_argument(
         '--out', type=Path, default=Path('work_dirs/predict'), help='output folder; default: work_dirs/predict'
     )
     output.add_argument(
         '--score-thr',
-        type=float,
+        type=fraction,
         default=0.3,
         help='lowest score that is drawn; the json has all detections; default: 0.3',
     )
@@ -50,26 +45,36 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='keep detections, in the json too, from this score on: best for the thresholds of each class that the '
         "training run's report recommends, a number, or a thresholds.json",
     )
-    detection.add_argument('--batch-size', type=int, default=1, metavar='N', help='images per forward pass; default: 1')
-    detection.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
     output.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
     detection.add_argument(
-        '--tiles', type=int, metavar='S', help='detect on tiles of S x S pixels, for small objects in large images'
+        '--batch-size', type=positive_integer, default=1, metavar='N', help='images per forward pass; default: 1'
+    )
+    detection.add_argument('--device', help='such as cuda:0 or cpu; default: the best one available')
+    detection.add_argument(
+        '--tiles',
+        type=positive_integer,
+        metavar='S',
+        help='detect on tiles of S x S pixels, for small objects in large images',
     )
     detection.add_argument(
-        '--overlap', type=float, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
+        '--overlap', type=fraction, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
     )
     video.add_argument(
         '--track', action='store_true', help='video only: give objects ids across frames (needs the package trackers)'
     )
-    video.add_argument('--every', type=int, default=1, metavar='N', help='video only: use every Nth frame; default: 1')
+    video.add_argument(
+        '--every', type=positive_integer, default=1, metavar='N', help='video only: use every Nth frame; default: 1'
+    )
     add_options_argument(parser)
     args = parser.parse_args(argv)
     if args.config.endswith('.pt2'):
-        raise SystemExit(f'error: {args.config}: load a .pt2 file with torch.export.load; only .onnx and .xml run here')
+        parser.error(f'{args.config}: load a .pt2 file with torch.export.load; only .onnx and .xml run here')
     if not is_exported(args.config):
         use_detector(args, following='path')
-    elif args.checkpoint is not None:  # argparse takes the first of several paths for it
+        return args
+    if args.tiles or args.track or args.device or args.cfg_options:
+        parser.error(f'{args.config}: an exported file takes no --tiles, --track, --device or --cfg-options')
+    if args.checkpoint is not None:  # argparse takes the first of several paths for it
         args.path.insert(0, args.checkpoint)
     return args
 
@@ -77,11 +82,14 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    check_arguments(args)
+    from tokennorm.datasets.input_images import check_sources, is_video, open_sources
+
+    with user_errors(ValueError):
+        check_sources(args.path)
+        if (args.track or args.every != 1) and not is_video(args.path[0]):
+            raise ValueError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     with user_errors(ValueError, where='--out: '):
         make_output_dir(args.out)
-    from tokennorm.datasets.input_images import open_sources
-
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         if is_exported(args.config):
             model = Exported(args)
@@ -121,8 +129,6 @@ def main(argv: list[str]) -> None:
             print()
             if drawings is not None:
                 drawings.close()
-        if unread and not images and not interrupted:
-            raise SystemExit(f'error: none of the {len(unread)} files could be read: {shorten(unread, 5)}')
         categories = [dict(id=i, name=name) for i, name in zip(model.category_ids, model.classes, strict=True)]
         content = dict(images=images, annotations=annotations, categories=categories)
         write_atomically(args.out / 'detections.json', json.dumps(content).encode())
@@ -131,36 +137,16 @@ def main(argv: list[str]) -> None:
     print(f'{args.out}: detections.json ({len(annotations)} detections on {len(images)} images){drawn}')
     if args.thresholds is None and model.has_thresholds:
         print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
+    done = len(unread) + len(images)
     if interrupted and source.count:
-        raise SystemExit(f'error: interrupted after {len(images) + len(unread)} of {source.count} images')
+        raise SystemExit(f'error: interrupted after {done} of {source.count} images')
     if unread:
-        count = len(unread) + len(images)
-        raise SystemExit(f'error: {len(unread)} of {count} files could not be read: {shorten(unread, 5)}')
+        raise SystemExit(f'error: {len(unread)} of {done} files could not be read: {shorten(unread, 5)}')
 
 
 def is_exported(model: str) -> bool:
     """Returns whether a detector is named by its exported file."""
     return model.endswith(('.onnx', '.xml'))
-
-
-def check_arguments(args: argparse.Namespace) -> None:
-    """Raises SystemExit for arguments that cannot work, before PyTorch is imported."""
-    from tokennorm.datasets.input_images import check_sources, is_video
-
-    with user_errors(ValueError):
-        check_sources(args.path)
-    if not 0 <= args.score_thr <= 1:
-        raise SystemExit(f'error: --score-thr {args.score_thr} must be from 0 to 1')
-    for name in ('batch_size', 'every', 'tiles'):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise SystemExit(f'error: --{name.replace("_", "-")} {value} must be at least 1')
-    if not 0 <= args.overlap < 1:
-        raise SystemExit(f'error: --overlap {args.overlap} must be at least 0 and below 1')
-    if (args.track or args.every != 1) and not is_video(args.path[0]):
-        raise SystemExit(f'error: --track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
-    if is_exported(args.config) and (args.tiles or args.track or args.device or args.cfg_options):
-        raise SystemExit(f'error: {args.config}: an exported file takes no --tiles, --track, --device or --cfg-options')
 
 
 class Exported:
@@ -176,13 +162,13 @@ class Exported:
         self.classes, self.category_ids = self.detector.classes, self.detector.metadata['category_ids']
         self.lowest = min(self.detector.thresholds(args.score_thr if self.kept is None else self.kept))
 
-    def detect(self, images: 'list[np.ndarray]') -> 'list[runtime.Detections]':
+    def detect(self, images: list[Any]) -> list[Any]:
         return self.detector([image[..., ::-1] for image in images], self.kept)
 
-    def annotations(self, found: 'runtime.Detections') -> list[dict[str, Any]]:
+    def annotations(self, found: Any) -> list[dict[str, Any]]:
         return self.runtime.coco_annotations(found, self.category_ids)
 
-    def draw(self, image: 'np.ndarray', found: 'runtime.Detections') -> 'np.ndarray':
+    def draw(self, image: Any, found: Any) -> Any:
         return self.runtime.draw(image[..., ::-1], found, self.classes, self.lowest)[..., ::-1]
 
 
@@ -194,7 +180,7 @@ class Drawings:
         self.frame_rate = frame_rate
         self.writer: Any = None
 
-    def add(self, name: str, image: 'np.ndarray') -> None:
+    def add(self, name: str, image: Any) -> None:
         """Writes an image (H, W, 3) uint8 BGR; raises an OSError if it cannot be written."""
         import cv2
 
@@ -210,10 +196,7 @@ class Drawings:
             written = self.writer.isOpened()
             self.writer.write(image)
         if not written:
-            raise OSError(
-                f'{path} could not be written: the disk is full, or OpenCV has no encoder for it; --no-save-vis writes '
-                'the json only'
-            )
+            raise OSError(f'{path} could not be written; --no-save-vis writes the json only')
 
     def close(self) -> None:
         """Closes the video; before that it cannot be played."""

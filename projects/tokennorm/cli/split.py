@@ -22,8 +22,6 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
     args = parser.parse_args(argv)
-    if args.seed < 0:
-        raise SystemExit(f'error: --seed {args.seed} must be at least 0')
     with user_errors(FileNotFoundError):
         check_data(args.data)
 

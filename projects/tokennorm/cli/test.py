@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.argument_checks import check_data
-from tokennorm.cli.arguments import add_detector_arguments, add_runner_arguments, use_detector
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_runner_arguments, use_detector
 from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.files import check_output_file
-from tokennorm.messages import UserError, is_first_process, print_once, user_errors
+from tokennorm.messages import is_first_process, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__, groups=('data', 'output', 'hardware'))
+    parser = make_parser(__doc__)
     add_detector_arguments(parser)
-    add_runner_arguments(parser, work_dir='the folder test next to the checkpoint')
-    output = parser.group('output')
+    add_options_argument(parser)
+    data, output, hardware = map(parser.add_argument_group, ('data', 'output', 'hardware'))
+    add_runner_arguments(data, hardware, output, work_dir='the folder test next to the checkpoint')
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     output.add_argument('--show', action='store_true', help='show the predictions in a window')
     output.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
@@ -32,7 +33,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='write report.html into this folder of the work directory; default: test, or without --work-dir the '
         'folder test next to the checkpoint',
     )
-    parser.group('data').add_argument(
+    data.add_argument(
         '--tta',
         action='store_true',
         help='test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the '
@@ -40,7 +41,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     args = parser.parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
-        raise SystemExit(f'error: --out {args.out}: the file must end in .pkl')
+        parser.error(f'--out {args.out} must end in .pkl')
     return args
 
 
@@ -87,11 +88,6 @@ def main(argv: list[str]) -> None:
     report_dir = _choose_folders(cfg, args, is_local)
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
-        if not (cfg.get('default_hooks') or {}).get('visualization'):
-            raise UserError(
-                f'--show and --show-dir: {cfg.filename} has no default_hooks.visualization; inherit it from '
-                "mmdet::_base_/default_runtime.py, or write default_hooks=dict(visualization=dict(type='...'))"
-            )
         drawing = dict(draw=True, test_out_dir=args.show_dir)
         if classifier:  # mmpretrain's hook
             drawing = dict(enable=True, out_dir=args.show_dir and str(Path(cfg.work_dir) / args.show_dir))

@@ -9,22 +9,24 @@ import argparse
 import os
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
-from tokennorm.cli.arguments import add_runner_arguments
+from tokennorm.cli.arguments import add_options_argument, add_runner_arguments
 from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__, groups=('model', 'data', 'schedule', 'hardware', 'output'))
+    parser = make_parser(__doc__)
     parser.add_argument(
         'config',
         nargs='?',
         help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME; without it one '
         'is chosen for --data',
     )
-    add_runner_arguments(parser)
-    model, schedule, data, output, hardware = map(parser.group, ('model', 'schedule', 'data', 'output', 'hardware'))
+    add_options_argument(parser)
+    groups = ('model', 'data', 'schedule', 'hardware', 'output')
+    model, data, schedule, hardware, output = map(parser.add_argument_group, groups)
+    add_runner_arguments(data, hardware, output)
     model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )

@@ -16,18 +16,10 @@ HEADER = ('name', 'config', 'box AP', 'mask AP', 'MB', 'SHA-256', 'license', 'UR
 @command
 def main(argv: list[str]) -> None:
     make_parser(__doc__).parse_args(argv)
-    rows = [
-        (
-            each.name,
-            each.config,
-            f'{each.box_ap:.1f}',
-            '-' if each.mask_ap is None else f'{each.mask_ap:.1f}',
-            str(each.size),
-            f'{each.hash_prefix}...',
-            each.license,
-            each.url,
-        )
-        for each in PUBLISHED.values()
-    ]
+    rows = []
+    for one in PUBLISHED.values():
+        mask_ap = '-' if one.mask_ap is None else f'{one.mask_ap:.1f}'
+        file = (str(one.size), f'{one.hash_prefix}...', one.license, one.url)
+        rows.append((one.name, one.config, f'{one.box_ap:.1f}', mask_ap, *file))
     print(aligned([HEADER, *rows]))
     print('\nAP on COCO val2017 as stated by the authors of mmdet, who trained these detectors; not measured here.')
