@@ -5,26 +5,27 @@ since the detector has already suppressed duplicates within a tile.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
+from pycocotools import mask as run_lengths
 
 _SAME_OBJECT = 0.5  # overlap, as a fraction of the smaller of two detections, above which they are one object
 
 
 @dataclass
 class _Found:
-    """A detection in pixels of the whole image; `mask` is a part of its mask, which begins at `corner` (x, y)."""
+    """A detection in pixels of the whole image; `tiles` are the numbers of those that have found it."""
 
     box: np.ndarray
     score: float
     label: int
-    tile: set[int]
-    mask: np.ndarray | None = None
-    corner: tuple[int, int] = (0, 0)
+    tiles: set[int]
+    mask: dict[str, Any] | None  # run lengths
 
 
 def tile_starts(size: int, tile: int, overlap: float) -> list[int]:
@@ -45,7 +46,16 @@ def detect_in_tiles(
     samples = inferencer(tiles, batch_size, return_datasamples=True)['predictions']
     found = []
     for number, ((y, x), sample) in enumerate(zip(corners, samples, strict=True)):
-        found += _on_whole_image(sample.pred_instances.cpu(), number, y, x)
+        instances = sample.pred_instances.cpu()
+        boxes = instances.bboxes.numpy() + np.array([x, y, x, y], dtype=np.float32)
+        scores, labels = instances.scores.tolist(), instances.labels.tolist()
+        for i, (box, score, label) in enumerate(zip(boxes, scores, labels, strict=True)):
+            mask = None
+            if 'masks' in instances:
+                whole = np.zeros((height, width), np.uint8, order='F')
+                whole[y : y + tile, x : x + tile] = instances.masks[i]
+                mask = run_lengths.encode(whole)
+            found.append(_Found(box, score, label, {number}, mask))
     return _as_sample(merge_tiles(found), height, width, any('masks' in s.pred_instances for s in samples))
 
 
@@ -58,32 +68,12 @@ def merge_tiles(found: list[_Found]) -> list[_Found]:
     kept: list[_Found] = []
     for one in sorted(found, key=lambda one: -one.score):
         for other in kept:
-            if other.label == one.label and not other.tile & one.tile and _overlap(other, one) > _SAME_OBJECT:
+            if other.label == one.label and not other.tiles & one.tiles and _overlap(other, one) > _SAME_OBJECT:
                 _unite(other, one)
                 break
         else:
             kept.append(one)
     return kept
-
-
-def _on_whole_image(instances: InstanceData, tile: int, y: int, x: int) -> list[_Found]:
-    found = []
-    scores, labels = instances.scores.tolist(), instances.labels.tolist()
-    for i, (box, score, label) in enumerate(zip(instances.bboxes.numpy(), scores, labels, strict=True)):
-        one = _Found(box + np.array([x, y, x, y], dtype=np.float32), score, label, {tile})
-        if 'masks' in instances:
-            left, top, right, bottom = _pixels(box)
-            one.mask = np.asarray(instances.masks[i][top:bottom, left:right])
-            one.corner = (x + left, y + top)
-        found.append(one)
-    return found
-
-
-def _pixels(box: np.ndarray) -> tuple[int, int, int, int]:
-    """The pixels that a box touches, as the start and stop of slices (x1, y1, x2, y2)."""
-    x1, y1 = np.floor(box[:2]).astype(int)
-    x2, y2 = np.ceil(box[2:]).astype(int)
-    return max(x1, 0), max(y1, 0), max(x2, 0), max(y2, 0)
 
 
 def _overlap(a: _Found, b: _Found) -> float:
@@ -95,45 +85,25 @@ def _overlap(a: _Found, b: _Found) -> float:
     if a.mask is None or b.mask is None:
         smaller = min(np.prod(a.box[2:] - a.box[:2]), np.prod(b.box[2:] - b.box[:2]))
         return float((right - left) * (bottom - top) / smaller)
-    window = _pixels(np.array([left, top, right, bottom]))
-    common = _mask_in(a, window) & _mask_in(b, window)
-    return float(common.sum() / max(min(a.mask.sum(), b.mask.sum()), 1))
-
-
-def _mask_in(one: _Found, window: tuple[int, int, int, int]) -> np.ndarray:
-    """The mask of a detection in a window of the image, bool (y2 - y1, x2 - x1)."""
-    x1, y1, x2, y2 = window
-    place = np.zeros((y2 - y1, x2 - x1), dtype=bool)
-    left, top = one.corner
-    bottom, right = top + one.mask.shape[0], left + one.mask.shape[1]
-    inner = slice(max(y1, top), min(y2, bottom)), slice(max(x1, left), min(x2, right))
-    if inner[0].start < inner[0].stop and inner[1].start < inner[1].stop:
-        place[inner[0].start - y1 : inner[0].stop - y1, inner[1].start - x1 : inner[1].stop - x1] = one.mask[
-            inner[0].start - top : inner[0].stop - top, inner[1].start - left : inner[1].stop - left
-        ]
-    return place
+    common = run_lengths.area(run_lengths.merge([a.mask, b.mask], intersect=True))
+    return float(common / max(min(run_lengths.area(a.mask), run_lengths.area(b.mask)), 1))
 
 
 def _unite(kept: _Found, other: _Found) -> None:
     """Extends a detection by another one of the same object."""
-    box = np.concatenate([np.minimum(kept.box[:2], other.box[:2]), np.maximum(kept.box[2:], other.box[2:])])
+    kept.box = np.concatenate([np.minimum(kept.box[:2], other.box[:2]), np.maximum(kept.box[2:], other.box[2:])])
     if kept.mask is not None and other.mask is not None:
-        window = _pixels(box)
-        kept.mask = _mask_in(kept, window) | _mask_in(other, window)
-        kept.corner = window[:2]
-    kept.box = box
-    kept.tile |= other.tile
+        kept.mask = run_lengths.merge([kept.mask, other.mask])
+    kept.tiles |= other.tiles
 
 
 def _as_sample(found: list[_Found], height: int, width: int, with_masks: bool) -> DetDataSample:
-    found = sorted(found, key=lambda one: -one.score)
     instances = InstanceData(
         bboxes=torch.from_numpy(np.array([one.box for one in found], dtype=np.float32).reshape(-1, 4)),
         scores=torch.tensor([one.score for one in found], dtype=torch.float32),
         labels=torch.tensor([one.label for one in found], dtype=torch.long),
     )
     if with_masks:
-        whole = (0, 0, width, height)
-        masks = [_mask_in(one, whole) for one in found]
+        masks = [run_lengths.decode(one.mask) for one in found]
         instances.masks = torch.from_numpy(np.array(masks, dtype=bool).reshape(-1, height, width))
     return DetDataSample(pred_instances=instances, metainfo=dict(img_shape=(height, width), ori_shape=(height, width)))
