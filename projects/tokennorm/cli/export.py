@@ -96,12 +96,7 @@ def main(argv: list[str]) -> None:
         if args.thresholds is not None or Path(checkpoint).with_name(NAME).is_file():
             thresholds = read_thresholds(args.thresholds or 'best', checkpoint, meta['classes'])
         metadata = describe(detector, cfg, meta, Path(args.config).name, args.license, thresholds)
-        export_detector(detector, metadata, args.out)
-        if args.int8:
-            from tokennorm.export.int8 import quantize
-
-            print(f'Quantizing with images of {args.calibrate}', flush=True)
-            quantize(args.out, list_images(args.calibrate))
+        export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
         from tokennorm.export.verify import compare

@@ -1,16 +1,13 @@
-"""Static INT8 quantization of exported files, with the tools of onnxruntime or OpenVINO and images for calibration."""
+"""Static INT8 quantization of a detector's ONNX graph by onnxruntime, with images for calibration."""
 
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tokennorm.export.runtime import Detector
-from tokennorm.export.writing import save_openvino
-from tokennorm.files import write_atomically
 
 QUANTIZED = ('Conv', 'MatMul', 'Gemm')
 MOST_IMAGES = 100
@@ -23,46 +20,13 @@ def calibration_inputs(path: Path, images: Sequence[Path]) -> Iterator[dict[str,
         yield detector.inputs_of([images[i]])
 
 
-def quantize(path: Path, images: Sequence[Path]) -> None:
-    """Replaces a float32 file of `tokennorm export` by one with convolutions and linear layers in INT8.
+def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
+    """Returns the content of an ONNX file of `tokennorm export` with convolutions and linear layers in INT8.
 
     Weights have one scale per output channel, activations one per tensor, from the ranges of their values in the
-    calibration images. Products of two activations, as in attention and DTN, and everything after the heads stay
+    calibration inputs. Products of two activations, as in attention and DTN, and everything after the heads stay
     float32.
     """
-    inputs = calibration_inputs(path, images)
-    if path.suffix == '.xml':
-        save_openvino(quantize_openvino(path, inputs), path)
-    else:
-        write_atomically(path, quantize_onnx(path, inputs))
-
-
-def quantize_openvino(path: Path, inputs: Iterable[dict[str, np.ndarray]]) -> Any:
-    """Returns the quantized model of an `.xml` file; `quantize` describes it."""
-    import nncf
-    import openvino
-
-    nncf.set_log_level(logging.ERROR)
-    model = openvino.Core().read_model(path)
-    fixed: set[str] = set()  # nodes that do not depend on the inputs
-    products = []
-    for node in model.get_ordered_ops():
-        sources = [entry.get_source_output().get_node().get_friendly_name() for entry in node.inputs()]
-        if node.get_type_name() != 'Parameter' and fixed.issuperset(sources):
-            fixed.add(node.get_friendly_name())
-        elif node.get_type_name() == 'MatMul' and fixed.isdisjoint(sources):
-            products.append(node.get_friendly_name())
-    return nncf.quantize(
-        model,
-        nncf.Dataset(list(inputs)),
-        subset_size=MOST_IMAGES,
-        model_type=nncf.ModelType.TRANSFORMER,
-        ignored_scope=nncf.IgnoredScope(names=products),
-    )
-
-
-def quantize_onnx(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
-    """Returns the content of the quantized ONNX file; `quantize` describes it."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
+from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
 from tokennorm.export.runtime import FORMAT
 from tokennorm.export.two_stage import roi_align_in_onnx
@@ -57,15 +58,24 @@ def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
     return program
 
 
-def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: Path) -> None:
-    """Writes a detector to a file; nothing is left behind if that fails."""
+def export_detector(
+    detector: WholeDetector, metadata: Mapping[str, str], path: Path, calibration: Sequence[Path] = ()
+) -> None:
+    """Writes a detector to a file, in INT8 if there are image files for calibration.
+
+    Nothing is left behind if that fails.
+    """
     if path.suffix == '.pt2':
         content = io.BytesIO()
         torch.export.save(trace(detector), content, extra_files=dict(metadata))
         write_atomically(path, content.getvalue())
         return
-    check_packages(path.suffix)
     content = to_onnx(trace(detector), detector.outputs, metadata)
+    if calibration:
+        with tempfile.TemporaryDirectory() as folder:
+            exact = Path(folder) / 'float32.onnx'
+            exact.write_bytes(content)
+            content = quantize(exact, calibration_inputs(exact, calibration))
     if path.suffix == '.onnx':
         write_atomically(path, content)
     else:
@@ -75,8 +85,7 @@ def export_detector(detector: WholeDetector, metadata: Mapping[str, str], path: 
 def check_packages(suffix: str, int8: bool = False) -> None:
     """Raises an ImportError with the pip line if the packages for a format are not installed."""
     needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
-    quantizer = ['nncf' if suffix == '.xml' else 'onnxruntime'] if int8 else []
-    missing = [name for name in needed + quantizer if find_spec(name) is None]
+    missing = [name for name in needed + ['onnxruntime'] * int8 if find_spec(name) is None]
     if missing:
         raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
@@ -117,20 +126,11 @@ def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> N
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        onnx_file = Path(folder) / 'model.onnx'
+        onnx_file, saved = Path(folder) / 'model.onnx', Path(folder) / path.name
         onnx_file.write_bytes(content)
         model = openvino.convert_model(onnx_file)
-    for key, value in metadata.items():
-        model.set_rt_info(value, key.split('.', 1))
-    save_openvino(model, path)
-
-
-def save_openvino(model: Any, path: Path) -> None:
-    """Writes an OpenVINO model, also over the files that it was read from."""
-    import openvino
-
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        saved = Path(folder) / path.name
+        for key, value in metadata.items():
+            model.set_rt_info(value, key.split('.', 1))
         openvino.save_model(model, saved, compress_to_fp16=False)
         openvino.Core().read_model(saved)  # raises if the disk was full, which OpenVINO does not report
         saved.with_suffix('.bin').replace(path.with_suffix('.bin'))
