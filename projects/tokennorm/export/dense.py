@@ -31,18 +31,20 @@ def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
     return float(nms['iou_threshold'])
 
 
+def check_methods(part: nn.Module, base: type[nn.Module], *methods: str) -> None:
+    """Checks that a part of a detector has these methods from a class of mmdet or mmcv."""
+    if not isinstance(part, base) or any(getattr(type(part), name) is not getattr(base, name) for name in methods):
+        raise UnsupportedError(
+            f'{type(part).__name__} cannot be exported: it computes its result in its own way; supported are '
+            f'{base.__name__} and classes with its {methods[0]}'
+        )
+
+
 def check_dense_head(head: nn.Module) -> None:
     """Checks that a head decodes its outputs as mmdet's base class for dense heads does."""
-    name = type(head).__name__
     base = RPNHead if isinstance(head, RPNHead) else BaseDenseHead
-    if not isinstance(head, BaseDenseHead) or any(
-        getattr(type(head), method) is not getattr(base, method)
-        for method in ('predict_by_feat', '_predict_by_feat_single', '_bbox_post_process')
-    ):
-        raise UnsupportedError(
-            f'{name} cannot be exported: it decodes boxes in its own way. Supported are RetinaHead and the other heads '
-            'that use the decoding of mmdet.models.dense_heads.BaseDenseHead'
-        )
+    check_methods(head, base, 'predict_by_feat', '_predict_by_feat_single', '_bbox_post_process')
+    name = type(head).__name__
     if getattr(head.loss_cls, 'custom_cls_channels', False):
         raise UnsupportedError(f'{name} with {type(head.loss_cls).__name__} cannot be exported: it has its own scores')
     nms_threshold(head.test_cfg, name)

@@ -79,17 +79,17 @@ class Detector:
         self.classes: list[str] = self.metadata['classes']
 
     def __call__(
-        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | str | Path | None = None
+        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | str | Sequence[float] = 0.0
     ) -> list[Detections]:
         """Detects objects on a batch of images.
 
         Args:
             images: Files, or pixels in RGB, uint8 (H, W, 3).
-            score_threshold: Lowest score of what is returned; None is that of the model. 'best' takes the thresholds of
-                each class in the file's metadata, a path those of a `thresholds.json`.
+            score_threshold: Lowest score of what is returned, or one per class. 'best' takes those in the file's
+                metadata. The model itself leaves out scores below the metadata's `score_threshold`.
 
         Raises:
-            ModelFileError: for thresholds that do not exist.
+            ModelFileError: for 'best', if the file has no thresholds.
             ValueError: for an image that is empty or has other than three channels.
             OSError: for a file that is not a readable image.
         """
@@ -103,8 +103,7 @@ class Detector:
 
     def inputs_of(self, images: Sequence[str | Path | np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the inputs of `run`, `images` and `sizes`, for a batch of images as `__call__` takes them."""
-        pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
-        prepared = [self._prepare(image) for image in pixels]
+        prepared = [self._prepare(read_image(one) if isinstance(one, str | Path) else one) for one in images]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
         smallest = self.metadata.get('smallest_side', SMALLEST_SIDE)
         batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=smallest)), dtype=np.float32)
@@ -112,26 +111,13 @@ class Detector:
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         return {'images': batch, 'sizes': sizes}
 
-    def thresholds(self, chosen: float | str | Path | None) -> np.ndarray:
+    def thresholds(self, chosen: float | str | Sequence[float]) -> np.ndarray:
         """Returns the lowest score of each class, as `__call__` takes them."""
-        try:
-            number = 0.0 if chosen is None else float(chosen)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            return np.array(self._class_thresholds(str(chosen)))
-        if not 0 <= number <= 1:
-            raise ModelFileError(f'score threshold {chosen} must be from 0 to 1')
-        return np.full(len(self.classes), number)
-
-    def _class_thresholds(self, chosen: str) -> list[float]:
-        if chosen == 'best':
-            if self.metadata.get('thresholds') is None:
+        if isinstance(chosen, str) and chosen == 'best':
+            chosen = self.metadata.get('thresholds')
+            if chosen is None:
                 raise ModelFileError('thresholds best: the file has none; give a number or a thresholds.json')
-            return self.metadata['thresholds']
-        try:
-            known = json.loads(Path(chosen).read_text())['classes']
-            return [float(known[name]) for name in self.classes]
-        except (KeyError, OSError, TypeError, ValueError) as error:
-            raise ModelFileError(f'{chosen} has no score thresholds of each class: {error}') from None
+        return np.broadcast_to(np.asarray(chosen, dtype=float), len(self.classes))
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the raw outputs of the model for inputs of `inputs_of`, by name."""

@@ -15,30 +15,22 @@ from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from torch import Tensor, nn
 
-from tokennorm.export.dense import Detections, UnsupportedError, nms_threshold
+from tokennorm.export.dense import Detections, UnsupportedError, check_methods, nms_threshold
 from tokennorm.export.nms import clip, nms_keep, ranked
 
 
 def check_roi_head(roi_head: nn.Module) -> None:
     """Checks that the second stage is mmdet's standard one."""
-    parts = [(roi_head, StandardRoIHead, 'predict'), (roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')]
+    check_methods(roi_head, StandardRoIHead, 'predict')
+    check_methods(roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')
     extractors = [roi_head.bbox_roi_extractor]
     if roi_head.with_mask:
-        parts.append((roi_head.mask_head, FCNMaskHead, '_predict_by_feat_single'))
+        check_methods(roi_head.mask_head, FCNMaskHead, '_predict_by_feat_single')
         extractors.append(roi_head.mask_roi_extractor)
-    for part, kind, method in parts:
-        if not isinstance(part, kind) or getattr(type(part), method) is not getattr(kind, method):
-            raise UnsupportedError(
-                f'{type(part).__name__} cannot be exported: it predicts in its own way. Supported is {kind.__name__}'
-            )
     for extractor in extractors:
-        layers = getattr(extractor, 'roi_layers', [])
-        if type(extractor) is not SingleRoIExtractor or not all(
-            isinstance(layer, RoIAlign) and layer.pool_mode == 'avg' for layer in layers
-        ):
-            raise UnsupportedError(
-                f'{type(extractor).__name__} cannot be exported; supported is SingleRoIExtractor with RoIAlign'
-            )
+        check_methods(extractor, SingleRoIExtractor, 'forward')
+        for layer in extractor.roi_layers:
+            check_methods(layer, RoIAlign, 'forward')
     if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
         raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
     nms_threshold(roi_head.test_cfg, type(roi_head).__name__)
