@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.files import cache_directory, write_atomically
@@ -28,7 +30,6 @@ class LabelFolder(NamedTuple):
     root: Path  # the folder
     classes: Sequence[str]  # names of the classes
     splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
-    sources: Sequence[Path]  # further files that the labels depend on
     # the objects of an image of a size (width, height), as COCO annotations without ids of their own
     read_labels: Callable[[LabeledImage, tuple[int, int]], list[dict[str, Any]]]
 
@@ -85,9 +86,8 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
     area = box[2] * box[3]
     more = {}
     if polygon:
-        xs, ys = polygon[0::2], polygon[1::2]
-        pairs = zip(xs, ys, [*xs[1:], xs[0]], [*ys[1:], ys[0]], strict=True)
-        area = abs(sum(x1 * y2 - x2 * y1 for x1, y1, x2, y2 in pairs)) / 2
+        x, y = np.reshape(polygon, (-1, 2)).T
+        area = abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
         more['segmentation'] = [[round(value, 3) for value in polygon]]
     box = [round(value, 3) for value in box]
     return dict(category_id=category, bbox=box, area=round(area, 3), iscrowd=int(crowd)) | more
@@ -96,7 +96,7 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
     digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
-    for path in [*folder.sources, *(path for entry in entries for path in entry)]:
+    for path in (path for entry in entries for path in entry):
         if path is not None and path.exists():
             digest.update(repr((str(path), path.stat().st_size, path.stat().st_mtime_ns)).encode())
     return digest.hexdigest()

@@ -23,7 +23,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
         if not root.is_dir() and root.suffix not in ('.yaml', '.yml'):
             raise
         missing_coco = str(error)
-    if folder := _find_labels(root):
+    if folder := find_labels(root):
         missing = [name for name in needed if name not in folder.splits]
         if missing:
             hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
@@ -38,11 +38,6 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     )
 
 
-def convert_folder(root: Path) -> dict[str, CocoSplit]:
-    """Returns the splits of a YOLO or Pascal VOC folder; {} for any other."""
-    folder = _find_labels(root)
-    return {} if folder is None else convert_splits(folder)
-
-
-def _find_labels(root: Path) -> LabelFolder | None:
+def find_labels(root: Path) -> LabelFolder | None:
+    """Returns the YOLO or Pascal VOC dataset of a folder; None for any other."""
     return find_yolo(root) or find_voc(root)

@@ -68,10 +68,8 @@ def open_image(folder: Path, name: str) -> OpenedImage:
         with open(path, 'rb') as file:
             with Image.open(file) as image:
                 size, mark = image.size, _END_MARKS.get(image.format or '')
-                if exif := image.info.get('exif'):  # `image.getexif()` would decode a PNG, and read XMP
-                    data = Image.Exif()
-                    data.load(exif)
-                    size = size[::-1] if data.get(_ORIENTATION) in _ROTATED_BY_EXIF else size
+                if 'exif' in image.info and image.getexif().get(_ORIENTATION) in _ROTATED_BY_EXIF:
+                    size = size[::-1]
                 if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
                     image.verify()
             file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)

@@ -1,7 +1,6 @@
 """Input of prediction: image files, a folder of images, a video, a webcam or a stream."""
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +77,10 @@ def _open_video(source: str, every: int) -> InputImages:
     frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
     name = 'frame' if live else Path(source).stem
     rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_FRAME_RATE
-    return InputImages(_read_frames(capture, name, frames, every), -(-frames // every), rate / every)
+    return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
 
 
-def _read_frames(capture: cv2.VideoCapture, name: str, expected: int, every: int) -> Iterator[tuple[str, np.ndarray]]:
+def _read_frames(capture: cv2.VideoCapture, name: str, every: int) -> Iterator[tuple[str, np.ndarray]]:
     number = 0
     while capture.grab():
         if number % every == 0:
@@ -91,5 +90,3 @@ def _read_frames(capture: cv2.VideoCapture, name: str, expected: int, every: int
             yield f'{name}/{number:06d}', frame
         number += 1
     capture.release()
-    if number < expected:
-        print(f'\nwarning: {name}: the video ends after {number} of {expected} frames', file=sys.stderr)

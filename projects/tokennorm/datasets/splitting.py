@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
-from tokennorm.datasets.finding import convert_folder
+from tokennorm.datasets.converted import convert_splits
+from tokennorm.datasets.finding import find_labels
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -20,15 +21,14 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         return dict(train=CocoSplit(path.name, path, path.parent, _completed(read_coco_file(path))))
-    splits = convert_folder(path)
-    if not splits or 'train' not in splits:
+    folder = find_labels(path)
+    if folder is None or 'train' not in folder.splits:
         raise FileNotFoundError(
             f'{path} is not a YOLO or Pascal VOC folder with images for training; of a COCO dataset, name the file'
         )
-    if 'val' in splits:
-        raise ValueError(f'{path} has a val split already: {len(splits["val"].content["images"])} images')
-    root = path if path.is_dir() else path.parent
-    return {name: _relative_to(split, root) for name, split in splits.items()}
+    if 'val' in folder.splits:
+        raise ValueError(f'{path} has a val split already: {len(folder.splits["val"])} images')
+    return {name: _relative_to(split, folder.root) for name, split in convert_splits(folder).items()}
 
 
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
@@ -65,9 +65,11 @@ def _completed(content: Mapping[str, Any]) -> Mapping[str, Any]:
         return content
     completed = []
     for i, one in enumerate(annotations, start=1):
-        box = one.get('bbox')
-        numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(value, int | float) for value in box)
-        completed.append({'iscrowd': 0, 'area': box[2] * box[3] if numbers else None, **one, 'id': i})
+        try:
+            added = dict(iscrowd=0, area=one['bbox'][2] * one['bbox'][3])
+        except (KeyError, IndexError, TypeError):  # the inspection names this annotation
+            added = {}
+        completed.append({**added, **one, 'id': i})
     return {**content, 'annotations': completed}
 
 

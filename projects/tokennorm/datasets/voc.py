@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tokennorm.datasets.coco.folder import SPLIT_NAMES
+from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 
@@ -19,16 +19,15 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    found = _from_image_sets(root) or _from_split_folders(root) or _without_splits(root)
-    if not found:
+    splits = _from_image_sets(root) or _from_split_folders(root) or _without_splits(root)
+    if not splits:
         return None
-    splits, sources = found
     trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
     classes = {_class_name(node) for tree in trees for node in tree.findall('object')}
     if not classes:
         raise ValueError(f'{root}: no object in any of its XML files')
     names = sorted(classes)
-    return LabelFolder('Pascal VOC', root, names, splits, sources, partial(_read_labels, names))
+    return LabelFolder('Pascal VOC', root, names, splits, partial(_read_labels, names))
 
 
 def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
@@ -54,51 +53,38 @@ def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int])
     return objects
 
 
-def _from_image_sets(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
+def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     """`ImageSets/Main/{train,val,test}.txt`, in the folder or in folders such as VOC2007 and VOC2012 in it."""
     splits: dict[str, list[LabeledImage]] = {}
-    sources = []
-    for folder in [root, *sorted(path for path in root.glob('*') if path.is_dir()), *sorted(root.glob('VOCdevkit/*'))]:
-        if not (folder / 'Annotations').is_dir():
+    places = ('', '*/', 'VOCdevkit/*/')
+    for file in (file for place in places for file in sorted(root.glob(f'{place}ImageSets/Main/*.txt'))):
+        split, folder = SPLIT_WORDS.get(file.stem), file.parents[2]
+        if split is None:
             continue
-        for split, names in SPLIT_NAMES.items():
-            for file in (folder / 'ImageSets' / 'Main' / f'{name}.txt' for name in names):
-                if file.is_file():
-                    ids = [
-                        line.split()[0] for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()
-                    ]
-                    labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
-                    missing = [str(path) for path in labels if not path.is_file()]
-                    if missing and split != 'test':
-                        raise ValueError(
-                            f'{file}: {len(missing)} of {len(ids)} annotations not found, such as {missing[0]}'
-                        )
-                    if not missing and labels:
-                        splits.setdefault(split, []).extend(_entries(labels, folder))
-                        sources.append(file)
-    return (splits, sources) if splits else None
+        ids = [line.split()[0] for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+        labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
+        missing = [str(path) for path in labels if not path.is_file()]
+        if missing and split != 'test':
+            raise ValueError(f'{file}: {len(missing)} of {len(ids)} annotations not found, such as {missing[0]}')
+        if not missing and labels:
+            splits.setdefault(split, []).extend(_entries(labels, folder))
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _from_split_folders(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
+def _from_split_folders(root: Path) -> dict[str, list[LabeledImage]]:
     """XML files in folders `train`, `valid` or `val`, and `test`, next to their images or not."""
     splits = {}
-    for split, names in SPLIT_NAMES.items():
-        for folder in (root / name for name in names):
-            labels = sorted(folder.rglob('*.xml')) if folder.is_dir() else []
-            if labels:
-                splits[split] = _entries(labels, folder)
-    return (splits, []) if splits else None
+    for split, folder in ((split, root / name) for split, names in SPLIT_NAMES.items() for name in names):
+        if labels := sorted(folder.rglob('*.xml')):
+            splits[split] = _entries(labels, folder)
+    return splits
 
 
-def _without_splits(root: Path) -> tuple[dict[str, list[LabeledImage]], list[Path]] | None:
+def _without_splits(root: Path) -> dict[str, list[LabeledImage]]:
     """All XML annotations in the folder, or in folders in it, as the split train."""
-    labels = [path for path in sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')]) if _is_annotation(path)]
-    return (dict(train=_entries(labels, root)), []) if labels else None
-
-
-def _is_annotation(path: Path) -> bool:
-    with path.open('rb') as file:
-        return b'<annotation' in file.read(1000)
+    paths = sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')])
+    labels = [path for path in paths if b'<annotation' in path.read_bytes()[:1000]]
+    return dict(train=_entries(labels, root)) if labels else {}
 
 
 def _entries(labels: list[Path], folder: Path) -> list[LabeledImage]:

@@ -44,7 +44,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
                 f'expected for {images[0]}'
             )
     root = file.parent if root.is_file() else root
-    return LabelFolder('YOLO', root, names, splits, [file], partial(_read_labels, len(names)))
+    return LabelFolder('YOLO', root, names, splits, partial(_read_labels, len(names)))
 
 
 def _read_labels(num_classes: int, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
@@ -65,19 +65,11 @@ def _read_labels(num_classes: int, entry: LabeledImage, size: tuple[int, int]) -
 
 
 def _find_yaml(root: Path) -> Path | None:
-    """`data.yaml`, or else the only YAML file of the folder with `names` and `train` or `val`."""
-    for name in ('data.yaml', 'data.yml', 'dataset.yaml'):
-        if (root / name).is_file():
-            return root / name
-    found = []
-    for path in sorted([*root.glob('*.yaml'), *root.glob('*.yml')]):
-        try:
-            content = _read_yaml(path)
-        except ValueError:
-            continue
-        if 'names' in content and ('train' in content or 'val' in content):
-            found.append(path)
-    return found[0] if len(found) == 1 else None
+    """`data.yaml` or `dataset.yaml`, or else the only YAML file of the folder with `names`."""
+    paths = sorted([*root.glob('*.yaml'), *root.glob('*.yml')])
+    usual = [path for path in paths if path.stem in ('data', 'dataset')]
+    others = [path for path in paths if 'names' in path.read_text(errors='replace')]
+    return usual[0] if usual else others[0] if len(others) == 1 else None
 
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:

@@ -1,1 +1,1 @@
-"""Folders in COCO format: finding, checking, splitting, and pointing a config at them."""
+"""Datasets in COCO format: finding and inspection; detections in its format."""

@@ -15,7 +15,7 @@ SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
     train=('train', 'training'), val=('val', 'valid', 'validation', 'dev'), test=('test', 'testing')
 )
 SPLITS = tuple(SPLIT_NAMES)
-_SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in words}
+SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in words}
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
@@ -96,12 +96,12 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
 def _split_of(path: Path) -> tuple[str | None, int]:
     """The split that a relative path names, or None, and the number of other words in the file name."""
     words = [word for word in re.split(r'[^a-z]+', path.stem.lower()) if word]
-    named = [_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS]
-    extra = sum(word not in _SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
+    named = [SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS]
+    extra = sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
     if named:
         return (named[0], extra) if len(set(named)) == 1 else (None, extra)
     parents = [re.sub(r'[^a-z]+', '', part.lower()) for part in path.parts[:-1]]
-    return next((_SPLIT_WORDS[part] for part in reversed(parents) if part in _SPLIT_WORDS), None), extra
+    return next((SPLIT_WORDS[part] for part in reversed(parents) if part in SPLIT_WORDS), None), extra
 
 
 def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
@@ -127,7 +127,7 @@ def _image_dir(
 
     def rank(folder: Path) -> tuple[int, bool, bool, int, int]:
         parts = [re.sub(r'[^a-z]+', '', part.lower()) for part in folder.relative_to(root).parts]
-        named = {_SPLIT_WORDS[part] for part in parts if part in _SPLIT_WORDS}
+        named = {SPLIT_WORDS[part] for part in parts if part in SPLIT_WORDS}
         shared = len(Path(os.path.commonpath([folder, ann_file])).parts)
         found = sum(os.path.isfile(folder / name) for name in names)
         return found, named <= {split}, split in named, shared, -len(parts)

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -48,8 +47,7 @@ class Inspection:
         """Returns the table and all problems, without those of masks for a detector of boxes."""
         masks = [f'not usable for masks: {line}' for line in self.mask_errors if with_masks]
         lines = [f'ERROR: {line}' for line in self.errors] + [f'warning: {line}' for line in self.warnings]
-        text = '\n'.join([*([self.table, ''] if self.table else []), *(lines or ['No problems found.']), *masks])
-        return text.encode('utf-8', 'backslashreplace').decode()  # JSON may hold characters that no terminal prints
+        return '\n'.join([*([self.table, ''] if self.table else []), *(lines or ['No problems found.']), *masks])
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -120,12 +118,11 @@ _KEYS = dict(
 
 def inspect_entries(split: CocoSplit, found: Inspection) -> None:
     """Adds errors for keys that are missing or of a wrong type, and for ids that are not unique."""
-    names = {image['id']: image.get('file_name') for image in split.content['images'] if _is_id(image.get('id'))}
     for kind, checks in _KEYS.items():
         entries = split.content[kind]
         for key, is_valid in checks.items():
             wrong = [
-                f'{entry_label(entry, i, names)} ({key}={entry.get(key)!r:.40})'
+                f'{_label(entry, i)} ({key}={entry.get(key)!r:.40})'
                 for i, entry in enumerate(entries)
                 if not is_valid(entry.get(key))
             ]
@@ -233,17 +230,11 @@ def mask_problem(mask: Any, size: list[int]) -> str:
 
 
 def _covers(counts: list[Any] | str, pixels: int) -> bool:
-    """Returns whether run lengths, packed or not, cover a number of pixels.
-
-    pycocotools refuses packed counts that are too long, but fills what shorter ones leave with what the memory holds:
-    the right ones fit, and do not fit into a pixel less.
-    """
+    """Returns whether run lengths, packed or not, cover a number of pixels. Packed ones may also cover fewer."""
     if isinstance(counts, list):
         return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == pixels
-    return bool(_PACKED.fullmatch(counts)) and _fits(counts, pixels) and not _fits(counts, pixels - 1)
-
-
-def _fits(counts: str, pixels: int) -> bool:
+    if not _PACKED.fullmatch(counts):
+        return False
     try:
         run_lengths.decode(dict(size=[1, pixels], counts=counts))
     except ValueError:
@@ -284,26 +275,18 @@ def inspect_images(split: CocoSplit, found: Inspection) -> None:
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
     """Adds files with the same content in two splits, whatever their names."""
-    by_size: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    by_size: dict[int, list[tuple[str, Path]]] = defaultdict(list)
     for split in splits.values():
-        for image in split.content['images']:
-            path = os.path.join(split.image_dir, image['file_name'])
-            if os.path.isfile(path):
-                by_size[os.path.getsize(path)].append((split.name, path))
+        for path in (split.image_dir / image['file_name'] for image in split.content['images']):
+            if path.is_file():
+                by_size[path.stat().st_size].append((split.name, path))
     files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
+    digests = map_files(lambda file: hashlib.sha256(file[1].read_bytes()).digest(), files, 'Images of the same size')
     names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
-
-    def digest_of(path: str) -> bytes:
-        return hashlib.sha256(Path(path).read_bytes()).digest()
-
-    for (split_name, path), digest in zip(
-        files, map_files(digest_of, [path for _, path in files], 'Images of the same size'), strict=True
-    ):
-        names[digest].setdefault(split_name, Path(path).name)
+    for (split_name, path), digest in zip(files, digests, strict=True):
+        names[digest].setdefault(split_name, path.name)
     for first, second in combinations(splits, 2):
-        both = [
-            (of_file[first], of_file[second]) for of_file in names.values() if first in of_file and second in of_file
-        ]
+        both = [(file[first], file[second]) for file in names.values() if first in file and second in file]
         if both:
             shared = [one if one == other else f'{one} = {other}' for one, other in both]
             found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
@@ -315,23 +298,18 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
     """Adds differences from the first split. mmdet numbers classes by their position in each file."""
     first, *others = splits.values()
-    ids = {category['name']: category['id'] for category in first.content['categories']}
-    names = list(ids)
+    names = [category['name'] for category in first.content['categories']]
     for split in others:
-        theirs = {category['name']: category['id'] for category in split.content['categories']}
+        theirs = [category['name'] for category in split.content['categories']]
         missing = [name for name in names if name not in theirs]
         found.errors += named(split, f'categories of {first.name} that are not listed', missing)
-        if not missing and [name for name in theirs if name in ids] != names:
+        if not missing and [name for name in theirs if name in names] != names:
             found.errors.append(
                 f'{split.name}: the categories come in another order than in {first.name}, which exchanges classes: '
                 f'{list_items(theirs)}; in {first.name} {list_items(names)}'
             )
-        other_ids = [
-            f'{name} ({id}, in {first.name} {ids[name]})' for name, id in theirs.items() if ids.get(name, id) != id
-        ]
-        found.warnings += named(split, f'categories with another id than in {first.name}', other_ids)
         counts = split.objects_by_class()
-        extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in ids]
+        extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
         found.warnings += named(split, f'categories that {first.name} does not have, with their objects ignored', extra)
 
 
@@ -370,10 +348,7 @@ def list_items(items: Iterable[str], most: int = 5) -> str:
     return f'{len(items)} ({shorten(items, most)})' if len(items) > 1 else shorten(items)
 
 
-def entry_label(entry: Mapping[str, Any], index: int, image_names: Mapping[Any, Any]) -> str:
-    """An entry's file name or name, or else its id and the file of its image."""
-    if name := entry.get('file_name') or entry.get('name'):
-        return str(name)[:200]
-    image_id = entry.get('image_id')
-    image = image_names.get(image_id) if isinstance(image_id, int | str) else None
-    return f'id {entry.get("id", f"missing, entry {index}")!s:.40}' + (f' of {image}' if image else '')
+def _label(entry: Mapping[str, Any], index: int) -> str:
+    """Returns an entry's file name or name, or else its id."""
+    name = entry.get('file_name') or entry.get('name') or f'id {entry.get("id", f"missing, entry {index}")}'
+    return f'{name!s:.200}'
