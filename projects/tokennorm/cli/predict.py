@@ -113,9 +113,6 @@ def main(argv: list[str]) -> None:
                 unread += [name for name, image in batch if image is None]
                 readable = [(name, image) for name, image in batch if image is not None]
                 for (name, image), found in zip(readable, model.detect([image for _, image in readable]), strict=True):
-                    if found is None:
-                        unread.append(f'{name} (too narrow to resize)')
-                        continue
                     images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
                     for one in model.annotations(found):
                         annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
@@ -156,11 +153,15 @@ class Exported:
 
     def __init__(self, args: argparse.Namespace) -> None:
         from tokennorm.export import runtime
+        from tokennorm.thresholds import read_thresholds
 
-        self.runtime, self.kept = runtime, args.thresholds
+        self.runtime = runtime
         self.detector = runtime.Detector(args.config)
         self.classes, self.category_ids = self.detector.classes, self.detector.metadata['category_ids']
-        self.lowest = min(self.detector.thresholds(args.score_thr if self.kept is None else self.kept))
+        self.kept = args.thresholds or 0.0
+        if self.kept != 'best':
+            self.kept = read_thresholds(self.kept, args.config, self.classes)
+        self.lowest = min(self.detector.thresholds(self.kept if args.thresholds else args.score_thr))
 
     def detect(self, images: list[Any]) -> list[Any]:
         return self.detector([image[..., ::-1] for image in images], self.kept)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,9 +14,6 @@ from tokennorm.datasets.image_files import read_image
 from tokennorm.inference.prediction import open_detector
 from tokennorm.published import detector_files
 from tokennorm.thresholds import read_thresholds
-
-if TYPE_CHECKING:
-    import supervision
 
 ImageLike = str | PathLike | np.ndarray | Image.Image
 
@@ -42,7 +39,7 @@ class Detections:
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def to_supervision(self) -> 'supervision.Detections':
+    def to_supervision(self) -> Any:
         """Returns the same as `supervision.Detections`; needs `pip install supervision`."""
         import supervision
 
@@ -101,17 +98,12 @@ class Detector:
             `Detections` for one image, a list of them for a list.
 
         Raises:
-            ValueError: for an image that cannot be read, or is too narrow to be resized, and for thresholds that
-                do not exist.
+            ValueError: for an image that cannot be read, and for thresholds that do not exist.
         """
         thresholds = np.array(read_thresholds(score_threshold, self.checkpoint, self.classes))
         is_list = isinstance(images, list | tuple)
         arrays = [_read(image) for image in (images if is_list else [images])]
-        try:
-            samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
-        except cv2.error as error:
-            shapes = ', '.join(str(array.shape[:2]) for array in arrays)
-            raise ValueError(f'images of sizes {shapes:.200} cannot be resized: {error}') from None
+        samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
         found = [self._detections(sample.pred_instances.cpu().numpy(), thresholds) for sample in samples]
         return found if is_list else found[0]
 

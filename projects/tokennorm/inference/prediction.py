@@ -1,8 +1,7 @@
 """Opens a trained detector, draws its detections, and returns them in COCO's format."""
 
-import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample
 from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
-from mmengine.logging import MMLogger
+from mmengine.dataset import pseudo_collate
 
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
@@ -64,14 +63,9 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     set_num_classes(cfg['model'], len(meta['classes']))
     cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
     use_trained_size(cfg, meta)
-    logger = MMLogger.get_current_instance()
-    logger.addFilter(_is_not_fallback)
-    try:
-        with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
-            warnings.simplefilter('ignore')
-            inferencer = DetInferencer(cfg, device=device, show_progress=False)
-    finally:
-        logger.removeFilter(_is_not_fallback)
+    with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
+        warnings.simplefilter('ignore')
+        inferencer = _Inferencer(cfg, device=device, show_progress=False)
     state_dict = state_dict_in(content, checkpoint)
     converted, _ = convert_detector(inferencer.model, state_dict, describe(content, checkpoint))
     inferencer.model.load_state_dict(converted)
@@ -79,9 +73,11 @@ def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) ->
     return inferencer
 
 
-def _is_not_fallback(record: logging.LogRecord) -> bool:
-    """Drops mmengine's warning that mmdet has no registry of functions: mmengine's own has the collate function."""
-    return 'Failed to search registry' not in record.getMessage()
+class _Inferencer(DetInferencer):
+    """mmdet's, without mmengine's warning that mmdet has no registry of functions to look up the default one."""
+
+    def _init_collate(self, cfg: Config) -> Callable:
+        return pseudo_collate
 
 
 class Trained:
@@ -119,15 +115,12 @@ class Trained:
         """Gives objects ids across the images."""
         self.tracker = Tracker(frame_rate, self.lowest)
 
-    def detect(self, images: list[np.ndarray]) -> list[DetDataSample | None]:
-        """Returns the detections on each image (H, W, 3) uint8 BGR; None for one too thin to resize."""
-        try:
-            if self.tiles is not None:
-                samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
-            else:
-                samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
-        except cv2.error:
-            return [None] if len(images) == 1 else [self.detect([image])[0] for image in images]
+    def detect(self, images: list[np.ndarray]) -> list[DetDataSample]:
+        """Returns the detections on each image (H, W, 3) uint8 BGR."""
+        if self.tiles is not None:
+            samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
+        else:
+            samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
         for sample in samples:
             if self.tracker is not None:
                 self.tracker.update(sample)
@@ -154,17 +147,17 @@ def coco_annotations(sample: DetDataSample, category_ids: Sequence[int]) -> list
     """Returns all detections of an image in COCO's format, without `id` and `image_id`."""
     found = sample.pred_instances.cpu()
     annotations = []
-    for (x1, y1, x2, y2), score, label in zip(
-        found.bboxes.tolist(), found.scores.tolist(), found.labels.tolist(), strict=True
-    ):
+    for i, (x1, y1, x2, y2) in enumerate(found.bboxes.tolist()):
         bbox = [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
         area = round((x2 - x1) * (y2 - y1), 2)
-        one = dict(category_id=category_ids[label], bbox=bbox, area=area, iscrowd=0, score=round(score, 5))
+        category, score = category_ids[found.labels[i]], round(found.scores[i].item(), 5)
+        one = dict(category_id=category, bbox=bbox, area=area, iscrowd=0, score=score)
+        if 'masks' in found:
+            (mask,) = encode_mask_results(found.masks[i : i + 1])
+            one['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
+        if 'track_ids' in found:
+            one['track_id'] = found.track_ids[i].item()
         annotations.append(one)
-    for one, mask in zip(annotations, encode_mask_results(found.masks) if 'masks' in found else (), strict=False):
-        one['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
-    for one, number in zip(annotations, found.track_ids.tolist() if 'track_ids' in found else (), strict=False):
-        one['track_id'] = number
     return annotations
 
 

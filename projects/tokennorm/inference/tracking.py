@@ -1,14 +1,9 @@
 """Ids of objects across the frames of a video: ByteTrack (Zhang et al., 2022) of the package trackers."""
 
-from typing import TYPE_CHECKING
-
 import cv2
 import numpy as np
 import torch
 from mmdet.structures import DetDataSample
-
-if TYPE_CHECKING:
-    import supervision
 
 UNTRACKED = -1
 
@@ -35,7 +30,7 @@ class Tracker:
     def update(self, sample: DetDataSample) -> None:
         """Adds `track_ids`, int (N,), to the detections of the next frame; -1 is not tracked."""
         instances = sample.pred_instances
-        detections: supervision.Detections = self._detections(
+        detections = self._detections(
             xyxy=instances.bboxes.cpu().numpy(),
             confidence=instances.scores.cpu().numpy(),
             class_id=instances.labels.cpu().numpy(),
