@@ -8,14 +8,15 @@ import torch.nn.functional as F
 
 from tokennorm.analysis.attention import (
     attention_distance,
-    averaged_places,
+    attention_places,
+    attention_weights,
     grid_places,
-    reduced_places,
     window_places,
-    without_place_beyond,
 )
 from tokennorm.analysis.probe import find_blocks, look
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
+from tokennorm.backbones.pvt import SpatialReductionAttention
+from tokennorm.backbones.pvt_v2 import LinearSpatialReductionAttention
 from tokennorm.padding import note_image_sizes
 
 NAN = math.nan
@@ -63,16 +64,17 @@ def test_keys_without_a_place_are_left_out():
 
 
 def test_places_of_keys():
-    expected = [[2.0, 2.0], [2.0, 6.0]]
-    assert reduced_places(5, 11, 4).tolist() == [expected]  # 5 x 11 tokens have 1 x 2 whole keys
-    assert reduced_places(2, 8, 4).tolist() == [[[1.0, 2.0], [1.0, 6.0]]]
-    # Averages over rows 0-1 and 1-2 of 3, as adaptive pooling takes them.
-    assert averaged_places(3, 4, 2)[0].tolist() == [[1.0, 1.0], [1.0, 3.0], [2.0, 1.0], [2.0, 3.0]]
-    rows = grid_places(10, 6).permute(2, 0, 1)
-    torch.testing.assert_close(averaged_places(10, 6, 7)[0], F.adaptive_avg_pool2d(rows, 7).flatten(1).T)
+    reduced = SpatialReductionAttention(8, 1, sr_ratio=4, norm_cfg=dict(type='LN'))
+    queries, keys = attention_places(reduced, (5, 11))
+    assert queries[0].tolist() == [[y + 0.5, x + 0.5] for y in range(5) for x in range(11)]
+    assert keys.tolist() == [[[2.0, 2.0], [2.0, 6.0]]]  # 5 x 11 tokens have 1 x 2 whole keys
+    assert attention_places(reduced, (2, 8))[1].tolist() == [[[1.0, 2.0], [1.0, 6.0]]]
+    averaged = LinearSpatialReductionAttention(8, 1, sr_ratio=1, norm_cfg=dict(type='LN'))
+    _, keys = attention_places(averaged, (14, 7))
+    torch.testing.assert_close(keys[0], torch.tensor([[2.0 * y + 1, x + 0.5] for y in range(7) for x in range(7)]))
 
 
-def test_places_in_windows_are_padded_shifted_and_cut():
+def test_places_in_windows_are_padded_and_shifted():
     """A 2 x 3 grid in windows of 2, shifted by 1 row and 1 column: row 1 comes first, column 0 last."""
     plain, shifted = window_places(2, 3, 2), window_places(2, 3, 2, shift=(1, 1))
     assert plain.shape == shifted.shape == (2, 4, 2)
@@ -81,10 +83,6 @@ def test_places_in_windows_are_padded_shifted_and_cut():
     assert plain[1, 1::2].isnan().all()
     assert shifted[0].tolist() == [[1.5, 1.5], [1.5, 2.5], [0.5, 1.5], [0.5, 2.5]]
     assert shifted[1, 1].tolist() == [1.5, 0.5]
-    cut = without_place_beyond(plain, (1, 2))
-    assert cut[0, :2].tolist() == plain[0, :2].tolist()
-    assert cut[0, 2:].isnan().all()
-    assert cut[1].isnan().all()
 
 
 @pytest.mark.parametrize('name', BACKBONES)
@@ -108,7 +106,11 @@ def test_a_look_sees_what_the_blocks_compute(name):
     assert [layer.name for layer in layers] == list(blocks)
     for layer in layers:
         attention = layer.attention
-        seen = (attention.weights() @ attention.value).permute(0, 2, 1, 3).flatten(2)  # (M, Q, C)
+        seen = (
+            (attention_weights(attention.query, attention.key, attention.mask) @ attention.value)
+            .permute(0, 2, 1, 3)
+            .flatten(2)
+        )  # (M, Q, C)
         torch.testing.assert_close(seen, before[layer.name].view(seen.shape), rtol=1e-4, atol=1e-5)
         assert len(attention.query_places) == len(attention.query)
         assert attention.query_places.shape[1:] == (attention.query.shape[2], 2)
@@ -157,7 +159,8 @@ def test_places_are_those_of_the_tokens_that_attention_gets(name, monkeypatch):
 def test_mean_attention_distance_is_over_the_tokens_of_the_image():
     """The windows of Swin reach beyond the grid."""
     attention = look(randomized(BACKBONES['swin']()), torch.randn(1, 3, 80, 56))[-1].attention
-    each = attention_distance(attention.weights(), attention.query_places, attention.key_places)  # (M, N, Q)
+    weights = attention_weights(attention.query, attention.key, attention.mask)
+    each = attention_distance(weights, attention.query_places, attention.key_places)  # (M, N, Q)
     is_token = attention.query_places.isfinite().all(dim=-1)
     assert not is_token.all()
     torch.testing.assert_close(attention.mean_distances(), each.transpose(1, 2)[is_token].mean(dim=0))

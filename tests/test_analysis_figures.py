@@ -11,15 +11,15 @@ from mmengine.config import Config
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.cases import fast_first
 from tests.helpers.scalars import write_scalars
-from tokennorm.analysis.attention import attention_distance, grid_places, reduced_places
+from tokennorm.analysis.attention import attention_distance, attention_places
 from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
+from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.cli.analyze import main
 from tokennorm.padding import image_sizes_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / 'configs' / 'demo'
 CONFIG, CONTROL = (str(DEMO / f'retinanet_pvt-mini{norm}_fpn_shapes.py') for norm in ('-dtn-dpn', ''))
-BANDED = 'model.backbone.token_norm_cfg.type=experiments.ablations.BandedDTN'
 VIT = dict(type='tokennorm.ViT', arch=dict(embed_dims=32, depth=4, num_heads=4, mlp_ratio=2), patch_size=8)
 SWIN = dict(embed_dims=(16, 32), depths=(2, 2), num_heads=(1, 2), mlp_ratios=(2, 2))
 PVT_V2 = dict(SWIN, sr_ratios=(4, 1))
@@ -105,8 +105,9 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == str(out)
     if figure == 'attention-distance':
-        assert f'{Path(CONFIG).stem}: mean attention distance of each head, in tokens, on 2 images' in printed
-        places = grid_places(32, 32).view(1, -1, 2), reduced_places(32, 32, 8)  # of images of 128 x 128
+        assert '/dtn.pth: mean attention distance of each head, in tokens, on 2 images' in printed
+        attn = SpatialReductionAttention(8, 1, sr_ratio=8, norm_cfg=dict(type='LN'))
+        places = attention_places(attn, (32, 32))  # of images of 128 x 128
         uniform = attention_distance(torch.full((1, 1, 1024, 16), 1 / 16), *places).mean()
         assert f'\n  stages.0.blocks.0 (stride 4, uniform {uniform:.2f}): ' in printed
 
@@ -152,7 +153,8 @@ def test_backbone_gets_the_weights_and_images_of_the_detector(data, images, chec
     saved = torch.load(checkpoints / 'dtn.pth')['state_dict']
     assert all(torch.equal(value, saved[f'backbone.{key}']) for key, value in backbone.state_dict().items())
     found = open_images(cfg, images, 2)
-    assert [image.name for image in found] == ['000001.jpg', '000003.jpg']
+    paths = [image.data['data_samples'][0].img_path for image in found]
+    assert [Path(path).name for path in paths] == ['000001.jpg', '000003.jpg']
     assert found[0].pixels.shape == (80, 80, 3)
     inputs = prepare(cfg, found[0])
     assert inputs.shape == (1, 3, 96, 96)
@@ -167,9 +169,8 @@ def test_wrong_arguments_say_what_to_do(checkpoints, classifiers, images, tmp_pa
     monkeypatch.chdir(tmp_path)
     dtn, ln = checkpoints / 'dtn.pth', checkpoints / 'ln.pth'
     for arguments, message in [
-        (('lambda', CONTROL, ln), 'retinanet_pvt-mini_fpn_shapes has no DTN'),
+        (('lambda', CONTROL, ln), 'ln.pth has no DTN'),
         (('patch-scales', CONTROL), 'no DualPatchEmbed'),
-        (('positions', CONFIG, '--cfg-options', BANDED), 'has BandedDTN, whose P is not that of Eq. 6'),
         (('magnitude', CONTROL, dtn, '--images', images), r'(?s)dtn.pth does not fit PVT.*unexpected'),
         (('magnitude', CONFIG, dtn), r'data/shapes/annotations/val.json\); name images with --images'),
         (('magnitude', CONFIG, dtn, '--images', images, '--layers', '0', '5'), '--layers 0 5: must be between 0 and 4'),

@@ -11,7 +11,7 @@ from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.evaluation import evaluate
 from tokennorm.report.figures import draw_precision_recall
 from tokennorm.report.gallery import Gallery
-from tokennorm.report.page import Source, run_figures, write_report
+from tokennorm.report.page import Source, curve_figures, write_report
 
 
 def parse(folder):
@@ -74,7 +74,7 @@ def test_ap_is_from_0_to_100_in_figures(report):
     legend = draw_precision_recall(evaluation)
     for result in evaluation.classes:
         assert f'>{result.name} ({100 * result.ap50:.1f})<' in legend
-    curve = run_figures({'coco/bbox_mAP': {1: 0.2, 2: 0.4}}, None)['AP on the validation set']
+    curve = curve_figures({'': {'coco/bbox_mAP': {1: 0.2, 2: 0.4}}}, 'epoch')['AP on the validation set']
     assert '>40<' in curve
 
 

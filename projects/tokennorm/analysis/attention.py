@@ -9,19 +9,18 @@ import math
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
+
+from tokennorm.backbones import pvt, pvt_v2, swin, vit
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     """Returns the weights (M, N, Q, K) that `F.scaled_dot_product_attention` multiplies its values by.
 
-    Of a query (M, N, Q, D) and a key (M, N, K, D). The mask is added to the logits, or bool, false for hidden keys. A
-    `scale` of None is 1 / sqrt(D).
+    Of a query (M, N, Q, D) and a key (M, N, K, D); the mask is added to the logits.
     """
-    logits = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if mask is not None:
-        logits = logits.masked_fill(~mask, float('-inf')) if mask.dtype == torch.bool else logits + mask
-    return logits.softmax(dim=-1)
+    logits = query @ key.mT * query.shape[-1] ** -0.5
+    return (logits if mask is None else logits + mask).softmax(dim=-1)
 
 
 def attention_distance(weights: Tensor, query_places: Tensor, key_places: Tensor) -> Tensor:
@@ -55,23 +54,24 @@ def window_places(height: int, width: int, window: int, shift: tuple[int, int] =
     return rearrange(places, '(h wh) (w ww) yx -> (h w) (wh ww) yx', wh=window, ww=window)
 
 
-def reduced_places(height: int, width: int, ratio: int) -> Tensor:
-    """Returns the centers of PVT's keys, each of ratio x ratio tokens, (1, K, 2).
+def attention_places(
+    attn: nn.Module, grid: tuple[int, int], shift: tuple[int, int] = (0, 0), has_class_token: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Returns the places of an attention's queries (M, Q, 2) and keys (M, K, 2), in tokens.
 
-    Tokens left over at the end have no key. On a grid smaller than one key, the key's place is the grid's center.
+    They are NaN for class tokens and for the padding of windows. PVT's and PVTv2's keys are at the centers of the
+    tokens that they reduce. `shift` is that of Swin's windows.
     """
-    y, x = (torch.arange(max(size // ratio, 1)) * ratio + min(ratio, size) / 2 for size in (height, width))
-    return torch.cartesian_prod(y, x)[None]
-
-
-def averaged_places(height: int, width: int, side: int) -> Tensor:
-    """Returns the centers of the windows of `F.adaptive_avg_pool2d`, PVTv2-Li's keys, (1, side^2, 2)."""
-    j = torch.arange(side)
-    y, x = (((j * size) // side - (-(j + 1) * size) // side) / 2 for size in (height, width))
-    return torch.cartesian_prod(y, x)[None]
-
-
-def without_place_beyond(places: Tensor, inside: tuple[int, int]) -> Tensor:
-    """Returns places (..., 2) with NaN for places below or right of the image, the first rows and columns of a grid."""
-    beyond = (places > torch.tensor(inside)).any(dim=-1, keepdim=True)
-    return places.masked_fill(beyond, math.nan)
+    if isinstance(attn, swin.WindowAttention | vit.WindowAttention):
+        places = window_places(*grid, attn.window, shift)
+        return places, places
+    places = grid_places(*grid)
+    keys = rearrange(places, 'h w yx -> yx h w')
+    if isinstance(attn, pvt_v2.LinearSpatialReductionAttention):
+        keys = F.adaptive_avg_pool2d(keys, 7)
+    elif isinstance(attn, pvt.SpatialReductionAttention):
+        # a grid smaller than one key has a key at its center
+        keys = F.avg_pool2d(keys, [min(attn.sr_ratio, side) for side in grid], stride=attn.sr_ratio)
+    both = places.view(1, -1, 2), rearrange(keys, 'yx h w -> 1 (h w) yx')
+    queries, keys = (F.pad(part, (0, 0, int(has_class_token), 0), value=math.nan) for part in both)
+    return queries, keys

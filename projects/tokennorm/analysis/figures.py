@@ -7,13 +7,14 @@ side with equal scales.
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from mmengine.config import Config
@@ -26,11 +27,10 @@ from tokennorm.norms import DTN
 from tokennorm.report.lambdas import dtn_layers, ratios_of, read_ratio_curves
 from tokennorm.report.scalars import Curve
 
-LEAST_SPAN = 0.01  # of an axis of lambda
+STYLE = {'font.size': 8, 'axes.titlesize': 8, 'figure.titlesize': 9, 'figure.constrained_layout.use': True}
 MAX_HEADS = 9  # feature maps in a row
 MOST_LAYERS = 8  # rows of a figure
 MIXED = dict(mean='mean', var='variance')  # the statistics that lambda mixes, and their names in figures
-_BAND = 0.2  # opacity of a band
 _MOST_POINTS = 1000  # of a scatter plot
 
 
@@ -40,15 +40,14 @@ class Model:
 
     label: str
     cfg: Config
-    checkpoint: str | None
     backbone: torch.nn.Module
 
     @classmethod
-    def open(cls, config: str, checkpoint: str | None, options: dict | None) -> 'Model':
+    def open(cls, config: str, checkpoint: str | None = None, options: dict | None = None) -> 'Model':
         """The backbone of a config, with the weights of a checkpoint, or initialized at random."""
         cfg = open_config(Path(config), options)
-        start = '' if checkpoint else ', random initialization'
-        return cls(Path(config).stem + start, cfg, checkpoint, open_backbone(cfg, checkpoint))
+        weights = '/'.join(Path(checkpoint).parts[-2:]) if checkpoint else 'random initialization'
+        return cls(f'{Path(config).stem}, {weights}', cfg, open_backbone(cfg, checkpoint))
 
     def look(self, image: Image) -> list[Layer]:
         """Traces of all blocks for an image, first block to last."""
@@ -64,21 +63,10 @@ class Model:
 
 def open_models(args: argparse.Namespace) -> tuple[list[Model], list[Image]]:
     """Opens the model, the model to compare it with, and the images, which the first config's pipeline reads."""
-    pairs = [(args.config, args.checkpoint)]
+    models = [Model.open(args.config, args.checkpoint, args.cfg_options)]
     if args.against:
-        pairs.append((args.against[0], args.against[1] if len(args.against) > 1 else None))
-    models = [Model.open(*pair, args.cfg_options) for pair in pairs]
-    if len(models) > 1 and models[0].label == models[1].label:
-        for model in models:
-            model.label = f'{model.label}, {Path(model.checkpoint).stem}' if model.checkpoint else model.label
-        models[1].label += ' (2)' if models[0].label == models[1].label else ''
+        models.append(Model.open(*args.against, options=args.cfg_options))
     return models, open_images(models[0].cfg, args.images, args.num_images)
-
-
-def look_at_all(args: argparse.Namespace) -> dict[str, list[tuple[Layer, ...]]]:
-    """Returns the blocks of each model by its label; a block is its traces for all images."""
-    models, images = open_models(args)
-    return {model.label: list(zip(*map(model.look, images), strict=True)) for model in models}
 
 
 def choose(items: list, wanted: list[int] | None, most: int) -> list:
@@ -103,43 +91,52 @@ def short_name(name: str) -> str:
     return '.'.join(part for part in name.split('.') if part not in ('backbone', 'stages', 'blocks'))
 
 
-def axes_of_maps(panel: SubFigure, title: str, names: Sequence[str], columns: int) -> np.ndarray:
-    """Returns axes for feature maps, (rows, columns), in a panel with a title and a name for each row."""
-    panel.suptitle(title, fontsize=9)
-    axes = panel.subplots(len(names), columns, squeeze=False)
-    for ax in axes.flat:
-        ax.axis('off')
-    for ax, name in zip(axes[:, 0], names, strict=True):
-        ax.text(-0.08, 0.5, short_name(name), transform=ax.transAxes, ha='right', va='center', fontsize=7)
-    return axes
+def figure_of_maps(
+    title: str, panels: Sequence[tuple[str, Mapping[str, Tensor]]], draw: Callable[[Axes, Tensor], float]
+) -> tuple[Figure, SubFigure]:
+    """Returns a figure with panels of maps, and its empty leftmost part.
+
+    A panel has a label and a row per layer, of the maps (N, H, W) of its N heads by the layer's name. `draw` draws a
+    map, and returns the number that is written next to its head.
+    """
+    columns = min(max(len(maps) for _, rows in panels for maps in rows.values()), MAX_HEADS)
+    widths = [2.6] + [1.6 + 1.2 * columns] * len(panels)
+    height = 1.6 + 1.3 * max(len(rows) for _, rows in panels)
+    figure = Figure(figsize=(sum(widths), max(height, 4.0)))
+    figure.suptitle(title)
+    left, *parts = figure.subfigures(1, len(widths), width_ratios=widths)
+    for part, (label, rows) in zip(parts, panels, strict=True):
+        part.suptitle(label)
+        for i, (name, maps) in enumerate(rows.items()):
+            for j, head in enumerate(evenly(len(maps), MAX_HEADS)):
+                ax = part.add_subplot(len(rows), columns, 1 + i * columns + j)
+                ax.set(xticks=[], yticks=[], ylabel='' if j else short_name(name))
+                ax.set_title(f'head {head + 1}: {draw(ax, maps[head]):.3g}')
+    return figure, left
 
 
-def axes_of_blocks(
-    models: Mapping[str, Sequence[tuple[Layer, ...]]], ylabels: Sequence[str]
-) -> tuple[Figure, np.ndarray]:
-    """Returns a figure and its axes, (ylabels, models), over the blocks of each model, with their strides above."""
-    width = max(4.5, *(1.4 + 0.32 * len(blocks) for blocks in models.values()))
-    figure = Figure(figsize=(width * len(models) + 0.5, 3.6 * len(ylabels) + 0.4), layout='constrained')
+def figure_of_blocks(
+    args: argparse.Namespace, *ylabels: str
+) -> tuple[Figure, list[tuple[Sequence[Axes], list[tuple[Layer, ...]]]]]:
+    """Returns a figure, and for each model its axes over the blocks, one per label, and its blocks.
+
+    A block is its traces for all images.
+    """
+    models, images = open_models(args)
+    figure = Figure(figsize=(6 * len(models), 3.6 * len(ylabels) + 0.8))
     axes = figure.subplots(len(ylabels), len(models), squeeze=False, sharey='row', sharex='col')
-    for column, (label, blocks) in zip(axes.T, models.items(), strict=True):
-        strides = [layers[0].stride for layers in blocks]
-        bounds = [0, *(i for i in range(1, len(blocks)) if strides[i] != strides[i - 1]), len(blocks)]
+    columns = []
+    for column, model in zip(axes.T, models, strict=True):
+        blocks = list(zip(*map(model.look, images), strict=True))
         for ax, ylabel in zip(column, ylabels, strict=True):
             ax.set_ylabel(ylabel)
-            ax.tick_params(labelleft=True)
             ax.grid(axis='y', alpha=0.3)
-            for bound in bounds[1:-1]:
-                ax.axvline(bound - 0.5, color='0.7', linewidth=0.8)
-        top, bottom = column[0], column[-1]
-        for start, end in pairwise(bounds) if len(bounds) > 2 else ():
-            place, text = (start + end - 1) / 2, f'stride\n{strides[start]}'
-            top.text(place, 1.01, text, transform=top.get_xaxis_transform(), ha='center', va='bottom', fontsize=7)
-        top.set_title(label, fontsize=10, pad=24 if len(bounds) > 2 else 6)  # above the strides
-        bottom.set_xlabel('block')
-        names = [short_name(layers[0].name) for layers in blocks]
-        bottom.set_xticks(range(len(blocks)), names, rotation=90, fontsize=7)
-        bottom.set_xlim(-0.7, len(blocks) - 0.3)
-    return figure, axes
+        column[0].set_title(model.label)
+        names = [f'{short_name(layers[0].name)} ({layers[0].stride})' for layers in blocks]
+        column[-1].set_xticks(range(len(blocks)), names, rotation=90)
+        column[-1].set_xlabel('block (stride in pixels)')
+        columns.append((column, blocks))
+    return figure, columns
 
 
 # ---- the figures ----
@@ -151,49 +148,35 @@ def magnitude(args: argparse.Namespace) -> Figure:
     They are drawn relative to their mean over the tokens; the number next to a head is their standard deviation / mean.
     """
     models, images = open_models(args)
-    most = MAX_HEADS // len(models)
-    layers = {model.label: choose(model.look(images[0]), args.layers, MOST_LAYERS) for model in models}
-    maps = {
-        label: [metrics.token_magnitudes(layer.after, layer.num_heads) for layer in chosen]
-        for label, chosen in layers.items()
-    }
-    relative = {label: [m / m.mean(dim=(1, 2), keepdim=True) for m in found] for label, found in maps.items()}
-    low, high = np.percentile(torch.cat([m.flatten() for found in relative.values() for m in found]), [0.5, 99.5])
-    columns = {label: max(min(len(m), most) for m in found) for label, found in maps.items()}
-    pixels = images[0].pixels
-    cell_height, cell_width = 1.25, 1.05 * pixels.shape[1] / pixels.shape[0] + 0.1
-    widths = [2.6, *(max(1.0 + cell_width * count, 3.6) for count in columns.values())]
-    height = max(1.2 + cell_height * max(map(len, maps.values())), 4.0)
-    figure = Figure(figsize=(sum(widths), height), layout='constrained')
-    figure.suptitle(
-        'Magnitudes of tokens after the first norm of a block;\nnext to the head: standard deviation / mean', fontsize=9
-    )
-    left, *panels = figure.subfigures(1, len(widths), width_ratios=widths)
+    panels = []
+    for model in models:
+        rows = {}
+        for layer in choose(model.look(images[0]), args.layers, MOST_LAYERS):
+            maps = metrics.token_magnitudes(layer.after, layer.num_heads)
+            name = f'{layer.name}\n{type(layer.norm).__name__}'
+            rows[name] = maps / maps.mean(dim=(1, 2), keepdim=True)
+        panels.append((model.label, rows))
+    everything = torch.cat([maps.flatten() for _, rows in panels for maps in rows.values()])
+    norm = Normalize(*np.percentile(everything, [0.5, 99.5]))
+
+    def draw(ax: Axes, values: Tensor) -> float:
+        ax.imshow(values, norm=norm, interpolation='nearest')
+        return metrics.relative_spread(values[None]).item()
+
+    title = 'Magnitudes of tokens after the first norm of a block; next to the head: standard deviation / mean'
+    figure, left = figure_of_maps(title, panels, draw)
     picture = left.subplots()
-    picture.imshow(pixels)
-    picture.set_title('image', fontsize=9)
+    picture.imshow(images[0].pixels)
     picture.axis('off')
-    for panel, (label, chosen) in zip(panels, layers.items(), strict=True):
-        names = [f'{layer.name}\n{type(layer.norm).__name__}' for layer in chosen]
-        axes = axes_of_maps(panel, label, names, columns[label])
-        for row, found, values in zip(axes, maps[label], relative[label], strict=True):
-            spreads = metrics.relative_spread(found)
-            for ax, head in zip(row, evenly(len(found), most), strict=False):
-                drawn = ax.imshow(values[head], vmin=low, vmax=high, cmap='viridis', interpolation='nearest')
-                ax.set_title(f'head {head + 1}: {spreads[head]:.2f}', fontsize=7, pad=2)
-    bar = left.colorbar(drawn, ax=picture, location='bottom', shrink=0.9)
-    bar.set_label('norm of a token /\nmean of its head', fontsize=8)
-    bar.ax.tick_params(labelsize=8)
+    left.colorbar(ScalarMappable(norm), ax=picture, location='bottom', label='norm of a token /\nmean of its head')
     return figure
 
 
 def attention_distance(args: argparse.Namespace) -> Figure:
     """Draws and prints the mean attention distance per head and block (Fig. 2), and that of uniform attention."""
-    models = look_at_all(args)
-    strides = sorted({layers[0].stride for blocks in models.values() for layers in blocks})
-    units = ('tokens', 'pixels') if len(strides) > 1 else (f'tokens (of {strides[0]} pixels)',)
-    figure, axes = axes_of_blocks(models, [f'mean attention distance\nin {unit}' for unit in units])
-    for column, (label, blocks) in enumerate(models.items()):
+    figure, columns = figure_of_blocks(args, 'mean distance in tokens', 'mean distance in pixels')
+    for axes, blocks in columns:
+        label = axes[0].get_title()
         if blocks[0][0].attention is None:
             raise ValueError(f"{label}: attention-distance supports TokenNorm's PVT, PVTv2, Swin and ViT only")
         print(f'{label}: mean attention distance of each head, in tokens, on {len(blocks[0])} images')
@@ -205,15 +188,11 @@ def attention_distance(args: argparse.Namespace) -> Figure:
             )
             heads = ' '.join(f'{distance:.2f}' for distance in distances.tolist())
             print(f'  {name} (stride {stride}, uniform {uniform.mean():.2f}): {heads}')
-            for ax, factor in zip(axes[:, column], (1, stride), strict=False):
+            for ax, factor in zip(axes, (1, stride), strict=True):
                 (expected,) = ax.plot([i - 0.3, i + 0.3], [uniform.mean() * factor] * 2, color='0.6', linewidth=2)
-                places = [i] * len(distances)
-                drawn = ax.scatter(places, distances * factor, s=18, color=f'C{column}', alpha=0.7, zorder=3)
-    for ax in axes[:, 0]:
-        ax.set_ylim(0, 1.08 * ax.get_ylim()[1])
-    figure.legend(
-        [drawn, expected], ['a head', 'if attention were uniform'], fontsize=8, ncols=2, loc='outside lower center'
-    )
+                drawn = ax.scatter([i] * len(distances), distances * factor, s=18, color='C0', alpha=0.7, zorder=3)
+                ax.set_ylim(0)
+    figure.legend([drawn, expected], ['a head', 'if attention were uniform'], ncols=2, loc='outside lower center')
     return figure
 
 
@@ -222,19 +201,18 @@ def variation(args: argparse.Namespace) -> Figure:
 
     Lines are the medians, bands the quartiles of the tokens of all images.
     """
-    models = look_at_all(args)
     kinds = {"the model's": 'o-', "LayerNorm's": 's--', "instance norm's": '^:'}
-    figure, axes = axes_of_blocks(models, ('variation coefficient\nnorm of |(x - mu) / x|', '|x - mu| / |x|'))
-    for column, blocks in zip(axes.T, models.values(), strict=True):
+    figure, columns = figure_of_blocks(args, 'variation coefficient\nnorm of |(x - mu) / x|', '|x - mu| / |x|')
+    for axes, blocks in columns:
         quartiles = np.stack([np.percentile(distances_of_means(layers), [25, 50, 75], axis=-1) for layers in blocks])
         for i, (kind, style) in enumerate(kinds.items()):
-            for j, ax in enumerate(column):
+            for j, ax in enumerate(axes):
                 low, median, high = quartiles[:, :, i, j].T
                 (line,) = ax.plot(median, style, markersize=4, label=f'mu: {kind}')
-                ax.fill_between(range(len(blocks)), low, high, color=line.get_color(), alpha=_BAND)
-        column[0].set_yscale('log')
-    figure.suptitle('Distance of the mean mu from the tokens x:\nmedian and quartiles of the tokens', fontsize=10)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, ncols=len(kinds), loc='outside lower center')
+                ax.fill_between(range(len(blocks)), low, high, color=line.get_color(), alpha=0.2)
+        axes[0].set_yscale('log')
+    figure.suptitle('Distance of the mean mu from the tokens x:\nmedian and quartiles of the tokens')
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=len(kinds), loc='outside lower center')
     return figure
 
 
@@ -266,7 +244,7 @@ def lambda_of(args: argparse.Namespace) -> Figure:
         return lambda_curves(source.resolve().name, curves)
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
     layers = {name: ratios_of(norm) for name, norm in model.dtn_layers().items()}
-    figure = Figure(figsize=(max(7.0, 1.5 + 0.35 * len(layers)), 5), layout='constrained')
+    figure = Figure(figsize=(max(7.0, 1.5 + 0.35 * len(layers)), 5))
     axes = figure.subplots(2, sharex=True, sharey=True)
     for ax, (kind, title) in zip(axes, MIXED.items(), strict=True):
         for i, ratios in enumerate(layers.values()):
@@ -275,8 +253,8 @@ def lambda_of(args: argparse.Namespace) -> Figure:
         ax.axhline(0.5, color='0.6', linewidth=1, linestyle='--')
         ax.set_ylabel(f'lambda of the {title}')
         ax.grid(alpha=0.3)
-    axes[1].set_xticks(range(len(layers)), [short_name(name) for name in layers], rotation=90, fontsize=7)
-    figure.suptitle(f'{model.label}: every head (1: within tokens, 0: across tokens)', fontsize=10)
+    axes[1].set_xticks(range(len(layers)), [short_name(name) for name in layers], rotation=90)
+    figure.suptitle(f'{model.label}: every head (1: within tokens, 0: across tokens)')
     return figure
 
 
@@ -284,7 +262,7 @@ def lambda_curves(label: str, curves: Mapping[str, Curve]) -> Figure:
     """Draws lambda against iterations: mean and range of the heads of each layer."""
     layers = list(dict.fromkeys(name.rsplit('.', 2)[0] for name in curves))
     colors = colormaps['turbo'](np.linspace(0.05, 0.95, len(layers)))
-    figure = Figure(figsize=(11, max(4.2, 1.2 + 0.19 * len(layers))), layout='constrained')
+    figure = Figure(figsize=(11, max(4.2, 1.2 + 0.19 * len(layers))))
     axes = figure.subplots(1, 2, sharey=True)
     for ax, (kind, title) in zip(axes, MIXED.items(), strict=True):
         for layer, color in zip(layers, colors, strict=True):
@@ -294,15 +272,12 @@ def lambda_curves(label: str, curves: Mapping[str, Curve]) -> Figure:
                 ax.plot(list(mean), list(mean.values()), style, color=color, label=short_name(layer), linewidth=1.2)
                 band = [low[step] for step in mean], [high[step] for step in mean]
                 ax.fill_between(list(mean), *band, color=color, alpha=0.1, linewidth=0)
-        ax.set_title(f'lambda of the {title}', fontsize=10)
+        ax.set_title(f'lambda of the {title}')
         ax.set_xlabel('iteration')
         ax.grid(alpha=0.3)
-    low, high = axes[0].get_ylim()
-    if high - low < LEAST_SPAN:  # rounding would look like a curve
-        axes[0].set_ylim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
     axes[0].set_ylabel('lambda (1: within tokens, 0: across tokens)')
-    figure.suptitle(f'{label}: mean and range of the heads', fontsize=11)
-    figure.legend(*axes[1].get_legend_handles_labels(), loc='outside right upper', fontsize=7)
+    figure.suptitle(f'{label}: mean and range of the heads')
+    figure.legend(*axes[1].get_legend_handles_labels(), loc='outside right upper')
     return figure
 
 
@@ -314,38 +289,31 @@ def positions(args: argparse.Namespace) -> Figure:
     """
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
     layers = model.dtn_layers()
-    if other := [type(layer).__name__ for layer in layers.values() if type(layer).forward is not DTN.forward]:
-        raise ValueError(f'{model.label} has {other[0]}, whose P is not that of Eq. 6, which this figure draws')
     names = choose(list(layers), args.layers, MOST_LAYERS)
     initial = dtn_layers(open_backbone(model.cfg, None))
-    later, compared = 'after training', [layers[name].position for name in names]
-    if not args.checkpoint:
-        later = 'before training, truncated normal'
-        compared = [torch.nn.init.trunc_normal_(torch.empty_like(position), std=0.02) for position in compared]
-    states = {'before training': [initial[name].position for name in names], later: compared}
+    states = {'before training': [initial[name].position for name in names]}
+    if args.checkpoint:
+        states['after training'] = [layers[name].position for name in names]
+    else:
+        empty = [torch.empty_like(layers[name].position) for name in names]
+        states['truncated normal'] = [torch.nn.init.trunc_normal_(position, std=0.02) for position in empty]
     titles = [f'{name}\nwindows of {layers[name].pool}' if layers[name].pool > 1 else name for name in names]
-    columns = min(max(map(len, compared)), MAX_HEADS)
-    figure = Figure(figsize=(max(2.4 + 2 * columns * 1.15, 6.0), 0.8 + 1.28 * len(names)), layout='constrained')
-    figure.suptitle(
-        f'{model.label}\n'
-        'rows of P: yellow the token, red the largest weight, which stands above; each map has its own scale',
-        fontsize=9,
-    )
-    for panel, (state, found) in zip(figure.subfigures(1, 2), states.items(), strict=True):
-        for row, position in zip(axes_of_maps(panel, state, titles, columns), found, strict=True):
-            for ax, head in zip(row, evenly(len(position), MAX_HEADS), strict=False):
-                draw_row_of_p(ax, head, metrics.row_of_p(position)[head].numpy())
+    panels = []
+    for state, found in states.items():
+        panels.append((state, dict(zip(titles, map(metrics.row_of_p, found), strict=True))))
+    figure, left = figure_of_maps(model.label, panels, draw_row_of_p)
+    left.suptitle('rows of P\nyellow: the token\nred: the largest weight,\nwhich stands above')
     return figure
 
 
-def draw_row_of_p(ax: Axes, head: int, weights: np.ndarray) -> None:
-    """Draws the weights (H, W) of `metrics.TOKEN`."""
+def draw_row_of_p(ax: Axes, weights: Tensor) -> float:
+    """Draws the weights (H, W) of `metrics.TOKEN`, each map in its own scale, and returns the largest."""
     ax.imshow(weights, cmap='gray', vmin=0, interpolation='nearest')
-    largest = np.argwhere(weights > weights.max() * (1 - 1e-9))  # there may be ties
+    largest = torch.nonzero(weights > weights.max() * (1 - 1e-9)).tolist()  # there may be ties
     for (y, x), color, inset in (*((place, 'red', 0.0) for place in largest), (metrics.TOKEN, 'yellow', 0.2)):
         side = 1 - 2 * inset
         ax.add_patch(Rectangle((x - 0.5 + inset, y - 0.5 + inset), side, side, fill=False, ec=color, lw=1))
-    ax.set_title(f'head {head + 1}: {weights.max():.3f}', fontsize=7, pad=2)
+    return weights.max().item()
 
 
 def directions(args: argparse.Namespace) -> Figure:
@@ -354,10 +322,10 @@ def directions(args: argparse.Namespace) -> Figure:
     rows = []
     for model in models:
         layers = [choose(model.look(image), args.layers, 1)[0] for image in images]
-        norm = f'{layers[0].name}: {type(layers[0].norm).__name__}'
-        rows.append((f'{model.label}\nbefore {norm}', [layer.before.flatten(0, 1) for layer in layers]))
-        rows.append((f'{model.label}\nafter {norm}', [layer.after.flatten(0, 1) for layer in layers]))
-    figure = Figure(figsize=(2.4 * len(images) + 1.2, 1.5 + 2.45 * len(rows)), layout='constrained')
+        label, norm = model.label.replace(', ', '\n'), f'{layers[0].name}: {type(layers[0].norm).__name__}'
+        rows.append((f'{label}\nbefore {norm}', [layer.before.flatten(0, 1) for layer in layers]))
+        rows.append((f'{label}\nafter {norm}', [layer.after.flatten(0, 1) for layer in layers]))
+    figure = Figure(figsize=(2.4 * len(images) + 1.2, 1.5 + 2.45 * len(rows)))
     axes = figure.subplots(1 + len(rows), len(images), squeeze=False, height_ratios=[0.5] + [1] * len(rows))
     for ax, image in zip(axes[0], images, strict=True):
         ax.imshow(image.pixels)
@@ -367,26 +335,13 @@ def directions(args: argparse.Namespace) -> Figure:
         reach = 1.05 * max(points.abs().max().item() for points, _ in components)
         for ax, tokens, (points, shares) in zip(row, cells, components, strict=True):
             some, norms = evenly(len(tokens), _MOST_POINTS), tokens.norm(dim=-1)
-            drawn = ax.scatter(
-                *points[some].T,
-                c=(norms / norms.mean())[some],
-                vmin=0.5,
-                vmax=1.5,
-                s=6,
-                linewidths=0,
-                antialiased=False,  # a third of the file's size
-            )
+            drawn = ax.scatter(*points[some].T, c=(norms / norms.mean())[some], vmin=0.5, vmax=1.5, s=6, linewidths=0)
             ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect='equal')
-            cosine = metrics.mean_cosine(tokens)
-            ax.set_title(
-                f'{shares[0]:.0%} + {shares[1]:.0%} of the variance\nmean cosine {cosine:.2f}', fontsize=7, pad=3
-            )
-            ax.tick_params(labelsize=6)
-        row[0].set_ylabel(label, fontsize=8)
-    bar = figure.colorbar(drawn, ax=axes[1:], location='right', shrink=0.6, aspect=40, extend='both')
-    bar.set_label('norm of a token / mean of its image', fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    figure.supxlabel('first principal component (second: upwards)', fontsize=9)
+            variance = f'{shares[0]:.0%} + {shares[1]:.0%} of the variance'
+            ax.set_title(f'{variance}\nmean cosine {metrics.mean_cosine(tokens):.2f}')
+        row[0].set_ylabel(label)
+    figure.colorbar(drawn, ax=axes[1:], shrink=0.6, extend='both', label='norm of a token / mean of its image')
+    figure.supxlabel('first principal component (second: upwards)')
     return figure
 
 
@@ -395,12 +350,12 @@ def patch_scales(args: argparse.Namespace) -> Figure:
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
     scales = metrics.patch_scales(model.backbone)
     shown = [('mean', scales.mean(-1)), *((f'channel {i}', channel) for i, channel in enumerate(scales.unbind(-1)))]
-    figure = Figure(figsize=(2.2 * len(shown) + 1, 3), layout='constrained')
-    figure.suptitle(f'{model.label}: scales of the norm before the projection', fontsize=9)
+    figure = Figure(figsize=(2.2 * len(shown) + 1, 3))
+    figure.suptitle(f'{model.label}: scales of the norm before the projection')
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for ax, (name, values) in zip(axes, shown, strict=True):
         picture = ax.imshow(values.numpy(), vmin=float(scales.min()), vmax=float(scales.max()))
-        ax.set_title(name, fontsize=9)
+        ax.set_title(name)
         ax.set(xticks=[], yticks=[])
     figure.colorbar(picture, ax=axes)
     return figure

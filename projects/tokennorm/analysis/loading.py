@@ -14,14 +14,13 @@ from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import model_of
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
 from tokennorm.environment import require_mmcv_ops
 
 
 class Image(NamedTuple):
     """An image after the config's test pipeline."""
 
-    name: str  # its file name
     pixels: np.ndarray  # (H, W, 3) uint8 RGB, resized as for the model
     data: dict[str, Any]  # input of the data preprocessor: `inputs` and `data_samples`, lists of one
 
@@ -65,26 +64,17 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
             raise FileNotFoundError(
                 f"the config's validation data is not found ({error.filename or error}); name images with --images"
             ) from None
-    elif not folder.exists():
-        raise FileNotFoundError(f'{folder} not found')
     else:
-        files = [path for path in list_images(folder) if 'work_dirs' not in path.relative_to(folder).parts]
-        source = files if folder.is_dir() else [folder]
-        if not source:
-            raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+        source = list_images(folder) if folder.is_dir() else [folder]
         pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
-
-    def read(i: int) -> Image:
-        sample = source[i]
-        if isinstance(sample, Path):
-            if read_image(sample) is None:
-                raise ValueError(f'{sample} cannot be read')
-            sample = pipeline(dict(img_path=str(sample), img_id=i))
+    if not len(source):
+        raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+    images = []
+    for i in np.linspace(0, len(source) - 1, min(count, len(source)), dtype=int).tolist():
+        sample = source[i] if folder is None else pipeline(dict(img_path=str(source[i]), img_id=i))
         pixels = sample['inputs'].permute(1, 2, 0).numpy()[..., ::-1]
-        name = Path(sample['data_samples'].img_path).name
-        return Image(name, pixels, dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']]))
-
-    return [read(int(i)) for i in np.linspace(0, len(source) - 1, min(count, len(source)))]
+        images.append(Image(pixels, dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']])))
+    return images
 
 
 def prepare(cfg: Config, image: Image) -> Tensor:

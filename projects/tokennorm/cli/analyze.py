@@ -63,12 +63,12 @@ def main(argv: list[str]) -> None:
     args = _parse_args(argv)
 
     import cv2
+    import matplotlib
     import torch
 
-    from tokennorm.analysis.figures import FIGURES
+    from tokennorm.analysis.figures import FIGURES, STYLE
 
-    with user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error):
-        with torch.no_grad():
-            figure = FIGURES[args.figure](args)
-        figure.savefig(args.out, dpi=110)
+    errors = user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error)
+    with errors, torch.no_grad(), matplotlib.rc_context(STYLE):
+        FIGURES[args.figure](args).savefig(args.out, dpi=110)
     print(args.out)

@@ -24,11 +24,7 @@ def main(argv: list[str]) -> None:
         help='folder for the contact sheets; default: work_dirs/check_dataset',
     )
     parser.add_argument(
-        '--num-images',
-        type=positive_integer,
-        default=24,
-        metavar='N',
-        help='images drawn per split; default: %(default)s',
+        '--num-images', type=positive_integer, default=24, metavar='N', help='images drawn per split; default: 24'
     )
     parser.add_argument('--config', help='compare the object sizes with the anchors of this detector config')
     parser.add_argument(

@@ -12,8 +12,6 @@ from tokennorm.report.evaluation import select_categories
 from tokennorm.report.page import IOU_TYPES, curve_figures, render
 from tokennorm.report.scalars import Curve, read_scalars
 
-CONFIDENCE = 0.95
-
 
 @dataclass(frozen=True)
 class Run:
@@ -23,10 +21,6 @@ class Run:
     folder: Path
     numbers: dict[str, Any]
     scalars: dict[str, Curve]
-
-    def detections(self, iou_type: str) -> Detections:
-        """Returns the detections of the report."""
-        return Detections.read(self.folder / f'report.{iou_type}.json')
 
 
 @dataclass(frozen=True)
@@ -45,11 +39,7 @@ def read_run(path: str | Path) -> Run:
         raise FileNotFoundError(
             f'{path} has no report.json; expected a work directory after training, or after `tokennorm test --report`'
         )
-    try:
-        numbers = json.loads((path / 'report.json').read_text())
-        numbers['results'], numbers['data']['fingerprint']
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'{path / "report.json"} is not a report ({type(error).__name__}: {error})') from None
+    numbers = json.loads((path / 'report.json').read_text())
     scalars = read_scalars(path) or read_scalars(path.resolve().parent)  # a report of testing is one folder deeper
     return Run(numbers['title'], path, numbers, scalars)
 
@@ -104,10 +94,9 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
     content = json.loads(Path(first.numbers['data']['path']).read_text())
     ground_truth = select_categories(content, first.numbers['category_ids'])
     limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
-    evaluations = [
-        run.detections(iou_type).evaluate(ground_truth, iou_type, max_dets=limits) for run in (first, second)
-    ]
-    result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=CONFIDENCE)
+    detections = [Detections.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]
+    evaluations = [found.evaluate(ground_truth, iou_type, max_dets=limits) for found in detections]
+    result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=0.95)
     interval = result['ci']['AP']
     return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))
 

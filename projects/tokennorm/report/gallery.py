@@ -2,7 +2,6 @@
 
 import base64
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,8 +15,6 @@ from tokennorm.report.evaluation import Evaluation
 
 LONG_SIDE = 640  # pixels of an embedded image
 JPEG_QUALITY = 80
-FEW_LABELS = 5  # boxes of a picture that all get their names written
-MOST_LABELS, MOST_LABELS_IN_PART = 60, 8  # boxes of a picture where only errors do
 
 
 @dataclass(frozen=True)
@@ -40,15 +37,6 @@ class Picture:
     file_name: str  # the image
     objects: list[Shape]  # annotated objects
     detections: list[Shape]  # detections above the report's threshold
-    part: bool = False  # the region is a part of an image, and the picture is smaller
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """States whose names are written: all where there are few boxes, else those of errors, or none."""
-        count = max(len(self.objects), len(self.detections))
-        if count <= FEW_LABELS:
-            return ('found', 'right', 'missed', 'false', 'crowd')
-        return ('missed', 'false') if count <= (MOST_LABELS_IN_PART if self.part else MOST_LABELS) else ()
 
 
 class Gallery:
@@ -66,13 +54,12 @@ class Gallery:
     def worst_images(self, most: int = 8) -> list[Picture]:
         """Returns the images with the most errors at the report's threshold; images without errors are left out."""
         wrong = (errors for errors in self.evaluation.images if errors.false + errors.missed)
-        return _first(
-            (self.picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in wrong), most
-        )
+        pictures = (self.picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in wrong)
+        return list(islice(filter(None, pictures), most))
 
     def label_errors(self, most: int = 12) -> list[Picture]:
         """Returns the surroundings of the detections that most likely show an error in the annotations."""
-        return _first(map(self._label_error, self.evaluation.label_errors), most)
+        return list(islice(filter(None, map(self._label_error, self.evaluation.label_errors)), most))
 
     def _label_error(self, error: dict[str, Any]) -> Picture | None:
         annotated = f'annotated as {error["gt_category"]}' if error['type'] == 'wrong_label' else 'no annotation'
@@ -97,7 +84,6 @@ class Gallery:
             file_name=entry['file_name'],
             objects=[shape for shape in objects if overlaps(shape.box, view)],
             detections=[shape for shape in map(self._detection, rows) if overlaps(shape.box, view)],
-            part=around is not None,
         )
 
     def _object(self, annotation: dict[str, Any], height: int, width: int) -> Shape:
@@ -146,8 +132,3 @@ def outline(segmentation: Any, height: int, width: int) -> str:
     shift = 0 if isinstance(segmentation, list) else 0.5  # to the centers of pixels
     contours = [points[:, 0] + shift for points in outlines(segmentation, height, width)]
     return ''.join('M' + 'L'.join(f'{x:.4g},{y:.4g}' for x, y in points) + 'Z' for points in contours)
-
-
-def _first(pictures: Iterator[Picture | None], most: int) -> list[Picture]:
-    """Returns the first pictures of images that could be read."""
-    return list(islice((picture for picture in pictures if picture is not None), most))

@@ -22,7 +22,6 @@ class ReportHook(Hook):
     priority = 'LOWEST'
 
     def __init__(self) -> None:
-        self.begin = -1
         self.best: tuple[str, dict[str, Any]] | None = None
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
@@ -31,15 +30,9 @@ class ReportHook(Hook):
         if name.endswith((f'epoch_{runner.epoch}.pth', f'iter_{runner.iter}.pth')):
             self.best = name, getattr(_metric(runner, 'val'), 'detections', {})  # none without tokennorm.CocoMetric
 
-    def before_train(self, runner: Runner) -> None:
-        """Notes the iteration that a resumed run begins with."""
-        self.begin = runner.iter
-
     @master_only
     def after_train(self, runner: Runner) -> None:
         """Writes the report; mmengine calls it when training ends."""
-        if runner.iter == self.begin:
-            return  # the run was complete before it was resumed: nothing was validated
         path = Path(runner.work_dir) / 'report.html'
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
         end = f'end of training, epoch {runner.epoch}' if by_epoch else f'end of training, iteration {runner.iter}'

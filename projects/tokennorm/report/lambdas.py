@@ -14,7 +14,6 @@ from tokennorm.registry import HOOKS
 from tokennorm.report.scalars import Curve, read_scalars
 
 PREFIX = 'lambda/'
-STATISTICS = ('mean', 'min', 'max')
 
 
 def dtn_layers(model: nn.Module) -> dict[str, DTN]:
@@ -26,16 +25,6 @@ def ratios_of(norm: DTN) -> dict[str, Tensor]:
     """lambda of each head for the 'mean', where it is learned, and for the 'var', (N,). 1 is LayerNorm's statistics."""
     logits = dict(mean=norm.mean_logit, var=norm.var_logit)
     return {kind: logit.detach().float().sigmoid() for kind, logit in logits.items() if logit is not None}
-
-
-def ratio_scalars(model: nn.Module) -> dict[str, float]:
-    """For each DTN layer the mean, least and largest lambda of its heads, as 'lambda/LAYER.mean.min' and the like."""
-    return {
-        f'{PREFIX}{name}.{kind}.{statistic}': getattr(ratios, statistic)().item()
-        for name, norm in dtn_layers(model).items()
-        for kind, ratios in ratios_of(norm).items()
-        for statistic in STATISTICS
-    }
 
 
 def read_ratio_curves(work_dir: Path) -> dict[str, Curve]:
@@ -71,6 +60,11 @@ class LambdaHook(Hook):
             self._log(runner, runner.iter + 1)
 
     def _log(self, runner: Runner, step: int) -> None:
-        scalars = ratio_scalars(runner.model.module if is_model_wrapper(runner.model) else runner.model)
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        scalars = {}
+        for name, norm in dtn_layers(model).items():
+            for kind, ratios in ratios_of(norm).items():
+                found = dict(mean=ratios.mean(), min=ratios.min(), max=ratios.max())
+                scalars |= {f'{PREFIX}{name}.{kind}.{key}': value.item() for key, value in found.items()}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=step)

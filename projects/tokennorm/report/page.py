@@ -61,12 +61,28 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         iou_type: evaluate(ground_truth, detections, iou_type, source.max_detections)
         for iou_type, detections in source.detections.items()
     }
-    if not results:
-        raise ValueError('there are no detections to report on')
     main = list(results.values())[-1]  # masks, where there are masks
     scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
-    data = data_facts(source.ann_file, ground_truth)
-    numbers = to_json(source, results, data, ground_truth['categories'])
+    data = dict(
+        path=str(Path(source.ann_file).resolve()),
+        fingerprint=hashlib.sha256(Path(source.ann_file).read_bytes()).hexdigest()[:12],
+        images=len(ground_truth['images']),
+        objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
+        classes=len(ground_truth['categories']),
+    )
+    by_epoch = validates_by_epoch(source.cfg)
+    numbers = dict(
+        title=source.title,
+        command=source.command,
+        checkpoint=source.checkpoint,
+        data=data,
+        category_ids=[category['id'] for category in ground_truth['categories']],
+        max_detections=source.max_detections,
+        config=None if source.cfg is None else source.cfg.pretty_text,
+        by_epoch=by_epoch,
+        versions=versions(),
+        results={iou_type: as_numbers(result) for iou_type, result in results.items()},
+    )
     gallery = None if source.image_dir is None else Gallery(ground_truth, main, source.image_dir)
     page = render(
         'report.html.j2',
@@ -77,7 +93,7 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         numbers=numbers,
         data=data,
         fit=None if source.cfg is None else anchor_fit(source.cfg, ground_truth),
-        over_the_run=run_figures(scalars, source.cfg),
+        over_the_run=curve_figures({'': scalars}, 'epoch' if by_epoch else 'iteration'),
         galleries=dict(
             worst=gallery.worst_images() if gallery else [], labels=gallery.label_errors() if gallery else []
         ),
@@ -117,48 +133,22 @@ def format_points(value: float | None, digits: int = 1) -> str:
     return '–' if value is None or value < 0 else f'{100 * value:.{digits}f}'  # noqa: RUF001
 
 
-def to_json(
-    source: Source, results: Mapping[str, Evaluation], data: Mapping[str, Any], categories: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Returns the numbers of a report as plain dicts and lists."""
+def as_numbers(result: Evaluation) -> dict[str, Any]:
+    """Returns what `report.json` has of an evaluation."""
     return dict(
-        title=source.title,
-        command=source.command,
-        checkpoint=source.checkpoint,
-        data=data,
-        category_ids=[category['id'] for category in categories],
-        image_dir=None if source.image_dir is None else str(source.image_dir),
-        max_detections=source.max_detections,
-        config=None if source.cfg is None else source.cfg.pretty_text,
-        by_epoch=validates_by_epoch(source.cfg),
-        versions=versions(),
-        results={
-            iou_type: dict(
-                summary=result.summary,
-                threshold=result.threshold,
-                best=None if result.best is None else asdict(result.best),
-                classes=[asdict(entry) for entry in result.classes],
-                confusion=result.confusion.tolist(),
-                tide=result.tide,
-                error_counts=result.error_counts,
-                likely_label_errors=len(result.label_errors),
-            )
-            for iou_type, result in results.items()
-        },
+        summary=result.summary,
+        threshold=result.threshold,
+        best=None if result.best is None else asdict(result.best),
+        classes=[asdict(entry) for entry in result.classes],
+        confusion=result.confusion.tolist(),
+        tide=result.tide,
+        error_counts=result.error_counts,
+        likely_label_errors=len(result.label_errors),
     )
 
 
-def run_figures(scalars: Mapping[str, Curve], cfg: Config | None) -> dict[str, str]:
-    """Returns figures of a training run by caption: AP, loss, learning rate and lambda."""
-    drawn = curve_figures({'': scalars}, 'epoch' if validates_by_epoch(cfg) else 'iteration')
-    lambdas = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
-    if lambdas:
-        drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
-    return drawn
-
-
 def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[str, str]:
-    """Returns figures of AP, loss and learning rate by caption, of the scalars of one run or, by label, of several."""
+    """Returns figures by caption, of the scalars of runs by their labels: AP, loss, learning rate, lambda."""
     precisions = {
         f'{run} {IOU_TYPES[iou_type]} {label}'.strip(): {at: 100 * value for at, value in curve.items()}
         for run, scalars in runs.items()
@@ -169,23 +159,15 @@ def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[st
     }
     drawn = {}
     if precisions:
-        drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', zero=True, dots=True)
+        drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', marker='.')
     for name, caption in (('loss', 'Training loss'), ('lr', 'Learning rate')):
         curves = {run or name: scalars[name] for run, scalars in runs.items() if scalars.get(name)}
         if curves:
-            drawn[caption] = figures.draw_curves(curves, 'iteration', caption.lower(), zero=True)
+            drawn[caption] = figures.draw_curves(curves, 'iteration', caption.lower())
+    lambdas = {name: curve for scalars in runs.values() for name, curve in scalars.items() if name.startswith(PREFIX)}
+    if lambdas and len(runs) == 1:
+        drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
     return drawn
-
-
-def data_facts(path: str | Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Returns path, hash and counts of a COCO annotation file; crowds are not counted."""
-    return dict(
-        path=str(Path(path).resolve()),
-        fingerprint=hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12],
-        images=len(content['images']),
-        objects=sum(not a.get('iscrowd') for a in content.get('annotations', [])),
-        classes=len(content['categories']),
-    )
 
 
 def versions() -> dict[str, str]:
@@ -199,5 +181,4 @@ def versions() -> dict[str, str]:
 def validates_by_epoch(cfg: Config | None) -> bool:
     """Returns whether validation scalars count epochs, as in an `EpochBasedTrainLoop`."""
     train_cfg = (cfg or {}).get('train_cfg') or {}
-    kind = str(train_cfg.get('type', '')).rpartition('.')[2]
-    return kind == 'EpochBasedTrainLoop' if kind else bool(train_cfg.get('by_epoch', True))
+    return 'IterBased' not in str(train_cfg.get('type', '')) and bool(train_cfg.get('by_epoch', True))
