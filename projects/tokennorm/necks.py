@@ -10,6 +10,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
+from tokennorm.layers.patch_embed import check_sizes
 from tokennorm.registry import MODELS
 
 _LAST_OWN_LEVEL = 3  # stride 32; later levels are pooled from it
@@ -48,9 +49,7 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg=init_cfg)
         if not isinstance(in_channels, int) or in_channels % 4 or in_channels < 4:
             raise ValueError(f'SimpleFeaturePyramid: in_channels={in_channels} must be one integer that 4 divides')
-        for name, value in dict(out_channels=out_channels, num_outs=num_outs).items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f'SimpleFeaturePyramid: {name}={value!r} must be an integer of at least 1')
+        check_sizes('SimpleFeaturePyramid', out_channels=out_channels, num_outs=num_outs)
         if not isinstance(start_level, int) or not 0 <= start_level <= _LAST_OWN_LEVEL:
             raise ValueError(f'SimpleFeaturePyramid: start_level={start_level} must be in 0 to {_LAST_OWN_LEVEL}')
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)

@@ -10,8 +10,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.norms import DTN
-from tokennorm.norms.grid import check_valid
 from tokennorm.ops.dtn_eager import intra_token_stats
+from tokennorm.ops.moments import check_valid
 
 POSITION_WEIGHTS = ('eq7', 'trunc_normal', 'frozen', 'uniform')
 

@@ -1,14 +1,12 @@
 """ViT with norms after its layers (Dual PatchNorm's comparison), or Eq. 6 in its attention (DTN paper, Table 10a)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from torch import nn
 
 from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
-from tokennorm.layers.block import Block, Mlp, NoNorm
+from tokennorm.layers.block import NoNorm
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 
@@ -31,9 +29,13 @@ class AblatedViT(ViT):
                 f'AblatedViT: norm_placement={norm_placement!r} must be one of {", ".join(PLACEMENTS)}, or two of '
                 'them, for attention and MLP'
             )
-        self.placements = tuple(placements)
         self.has_eq6 = rel_pos == 'eq6'
-        super().__init__(*args, rel_pos=None if self.has_eq6 else rel_pos, **kwargs)
+        super().__init__(*args, rel_pos=None if self.has_eq6 else rel_pos, norm_placement='peri', **kwargs)
+        for block in self.blocks:
+            for i, placement in enumerate(placements, start=1):
+                for kind, name in (('pre', f'norm{i}'), ('post', f'post_norm{i}')):
+                    if kind not in placement.split('+'):
+                        setattr(block, name, NoNorm())
         if self.has_eq6 and self.l_dtn == 0:
             raise ValueError("AblatedViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
 
@@ -43,21 +45,6 @@ class AblatedViT(ViT):
         if window is None:
             return Eq6Attention(self.embed_dims, num_heads)
         return Eq6WindowAttention(self.embed_dims, num_heads, window)
-
-    def _block(
-        self,
-        attn: nn.Module,
-        arch: Mapping[str, float],
-        drop_path: float,
-        build: Callable[[], nn.Module],
-        *_: Any,  # the placement of `ViT`; `placements` decides
-    ) -> Block:
-        block = Block(build, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path, 'peri')
-        for i, placement in enumerate(self.placements, start=1):
-            for kind, name in (('pre', f'norm{i}'), ('post', f'post_norm{i}')):
-                if kind not in placement.split('+'):
-                    setattr(block, name, NoNorm())
-        return block
 
     def reset_parameters(self) -> None:
         """As `ViT`; the positions of Eq. 6 by Eq. 7."""

@@ -1,4 +1,4 @@
-"""Base classes of the backbones: checks of arguments, freezing, loading, layer depths and outputs."""
+"""Base classes of the backbones: sizes, checks of arguments, freezing, loading, layer depths and outputs."""
 
 import math
 import re
@@ -11,14 +11,47 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from tokennorm.backbones.arch import Arch
 from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
 from tokennorm.checkpoints import load_from_init_cfg
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.layers.block import Block, drop_path_rates
+from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
 from tokennorm.padding import valid_tokens
 
+MAX_STAGES = 4
+Arch = Mapping[str, Any]
 WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
+
+
+def resolve_arch(
+    owner: str, archs: Mapping[str, Arch], arch: str | Arch, per_stage: bool = True, **optional: Any
+) -> dict[str, Any]:
+    """Returns the row of `archs` with the name `arch`, or a given dict with the keys of a row, checked.
+
+    With `per_stage` each entry is a list with one number per stage, otherwise one number. `optional` are entries that a
+    row may leave out, with their defaults; they are not checked. The `owner` is the backbone's name, for messages.
+    """
+    if isinstance(arch, str) and arch in archs:
+        return optional | dict(archs[arch])
+    if not isinstance(arch, Mapping):
+        meant = did_you_mean(arch, archs) if isinstance(arch, str) else ''
+        raise ValueError(f'{owner}: arch={arch!r} must be one of {", ".join(archs)} or a dict{meant}')
+    expected = set(next(iter(archs.values()))) - set(optional)
+    if set(arch) - set(optional) != expected:
+        raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, expected {sorted(expected)}')
+    lists = {key: arch[key] if per_stage else [arch[key]] for key in sorted(expected)}
+    kind = f'a list with as many entries as depths, 1 to {MAX_STAGES}, each ' if per_stage else ''
+    for key, values in lists.items():
+        is_ratio = key == 'mlp_ratios'  # an MLP may be a fractional number of times as wide as the tokens
+        is_list = isinstance(values, list | tuple) and 1 <= len(values) == len(lists['depths']) <= MAX_STAGES
+        if not is_list or not all(isinstance(v, Real if is_ratio else int) and 0 < v < math.inf for v in values):
+            number = 'a positive number' if is_ratio else 'an integer of at least 1'
+            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be {kind}{number}')
+    for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
+        if dims % num_heads:
+            raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
+    return optional | dict(arch)
 
 
 def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
@@ -191,13 +224,47 @@ class Pyramid(Backbone):
 
     Args:
         arch: The result of `resolve_arch`.
+        norm_cfg, token_norm_stages: As above, but not None.
         kwargs: The other arguments of `Backbone`.
     """
 
-    def __init__(self, arch: Arch, **kwargs: Any) -> None:
-        super().__init__(num_stages=len(arch['depths']), **kwargs)
+    def __init__(
+        self,
+        arch: Arch,
+        norm_cfg: Mapping[str, Any],
+        token_norm_stages: int,
+        token_norm_cfg: Mapping[str, Any] | None = None,
+        norm_placement: Literal['pre', 'peri'] = 'pre',
+        with_cp: bool = False,
+        drop_path_rate: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        num_stages = len(arch['depths'])
+        super().__init__(num_stages=num_stages, drop_path_rate=drop_path_rate, **kwargs)
+        self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
+        check_cfg(norm_cfg, 'norm_cfg')
+        check_cfg(token_norm_cfg or norm_cfg, 'token_norm_cfg')
         self.embed_dims = tuple(arch['embed_dims'])
         self.stages = nn.ModuleList()
+        eps = eps_of_replaced(token_norm_cfg, norm_cfg, self.embed_dims[0])
+        token_norm_cfg = dict(token_norm_cfg or norm_cfg)
+        pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
+        pools = [pools] * num_stages if isinstance(pools, int) else pools
+        if not isinstance(pools, list | tuple) or len(pools) != num_stages:
+            raise ValueError(f'{self._get_name()}: pool={pools!r} must be one integer, or {num_stages}, in tokens')
+        cfgs = [token_norm_cfg] * token_norm_stages + [norm_cfg] * (num_stages - token_norm_stages)
+        self._norms = [
+            partial(build_norm, cfg, dims, num_heads, role='token_norm_cfg', pool=pool, **eps)
+            for cfg, dims, num_heads, pool in zip(cfgs, self.embed_dims, arch['num_heads'], pools, strict=True)
+        ]
+        self._depths = arch['depths']
+        self._drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        self._block = partial(Block, norm_placement=norm_placement, with_cp=with_cp)
+
+    def _blocks(self, stage: int, attn: Callable[[], nn.Module], mlp: Callable[[], nn.Module]) -> list[Block]:
+        """The blocks of a stage, with the attention and the MLP that these functions build. Stages are in order."""
+        norm, drop_paths = self._norms[stage], self._drop_paths
+        return [self._block(norm, attn(), mlp(), next(drop_paths)) for _ in range(self._depths[stage])]
 
     def _finish(self, parts: nn.ModuleList) -> None:
         """As in `Backbone`."""
@@ -230,40 +297,6 @@ class Pyramid(Backbone):
         if part == 'blocks':
             return before + int(block) + 1
         return before + len(self.stages[stage].blocks) if part == 'norm' else before
-
-    def _token_norms(
-        self,
-        token_norm_cfg: Mapping[str, Any] | None,
-        norm_cfg: Mapping[str, Any],
-        num_heads: Sequence[int],
-        token_norm_stages: int,
-    ) -> list[Callable[[], nn.Module]]:
-        """For each stage, a function that builds one norm of its blocks. `Pyramid` describes the arguments."""
-        num_stages = len(self.embed_dims)
-        self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
-        check_cfg(norm_cfg, 'norm_cfg')
-        check_cfg(token_norm_cfg or norm_cfg, 'token_norm_cfg')
-        eps = eps_of_replaced(token_norm_cfg, norm_cfg, self.embed_dims[0])
-        token_norm_cfg = dict(token_norm_cfg or norm_cfg)
-        pools = token_norm_cfg.pop('pool', (4, 2, 1, 1)[:num_stages])
-        pools = [pools] * num_stages if isinstance(pools, int) else pools
-        if not isinstance(pools, list | tuple) or len(pools) != num_stages:
-            raise ValueError(
-                f'{self._get_name()}: pool={pools!r} must be an integer, in tokens, '
-                f'or {num_stages} of them, one per stage'
-            )
-        return [
-            partial(
-                build_norm,
-                token_norm_cfg if i < token_norm_stages else norm_cfg,
-                self.embed_dims[i],
-                num_heads[i],
-                role='token_norm_cfg',
-                pool=pools[i],
-                **eps,
-            )
-            for i in range(num_stages)
-        ]
 
     def _freeze_stages(self) -> None:
         frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]

@@ -7,6 +7,7 @@ are padded instead of cut, and feature maps smaller than the spatial reduction a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,13 +15,12 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.arch import resolve_arch
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
+from tokennorm.layers.block import Block, Mlp
 from tokennorm.layers.positions import resize_positions
 from tokennorm.registry import MODELS
 
@@ -95,7 +95,6 @@ class Stage(nn.Module):
         pos_shape: tuple[int, int],
         dims: int,
         cls_token: bool,
-        with_cp: bool,
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
@@ -103,7 +102,6 @@ class Stage(nn.Module):
         self.cls_token = nn.Parameter(torch.empty(1, 1, dims)) if cls_token else None
         self.blocks = nn.ModuleList(blocks)
         self.pos_shape = pos_shape
-        self.with_cp = with_cp
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, H, W, C), or (B, 1, 1 + H * W, C) with the class token first."""
@@ -114,7 +112,7 @@ class Stage(nn.Module):
             x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
             valid = None  # the tokens are no longer a grid
         for block in self.blocks:
-            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
+            x = block(x, valid)
         return x
 
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
@@ -155,17 +153,16 @@ class PVT(Pyramid):
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
-        norm_placement: Literal['pre', 'peri'] = 'pre',
         pretrain_img_size: int | tuple[int, int] = 224,
         out_type: Literal['featmap', 'cls_token'] = 'featmap',
-        with_cp: bool = False,
-        drop_path_rate: float = 0.1,
         **kwargs: Any,
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
-        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
         num_stages = len(arch['depths'])
         token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
+        embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
+        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        super().__init__(arch, norm_cfg, token_norm_stages, token_norm_cfg, out_type=out_type, **kwargs)
         if out_type == 'cls_token' and (
             arch['sr_ratios'][-1] != 1 or (token_norm_cfg and token_norm_stages == num_stages)
         ):
@@ -173,35 +170,15 @@ class PVT(Pyramid):
                 "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
                 'the class token of the last stage has no position in a grid'
             )
-
-        embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
-        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
-        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         pos_shape = self._height_and_width('pretrain_img_size', pretrain_img_size)
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
-            blocks = [
-                Block(
-                    token_norms[i],
-                    attn=self._attention(i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
-                    drop_path=next(drop_paths),
-                    norm_placement=norm_placement,
-                )
-                for _ in range(arch['depths'][i])
-            ]
-            self.stages.append(
-                Stage(
-                    build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed),
-                    blocks,
-                    pos_shape,
-                    dims,
-                    cls_token=out_type == 'cls_token' and i == num_stages - 1,
-                    with_cp=with_cp,
-                )
-            )
+            attn = partial(self._attention, i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
+            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
+            patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
+            has_cls_token = out_type == 'cls_token' and i == num_stages - 1
+            self.stages.append(Stage(patch_embed, blocks, pos_shape, dims, has_cls_token))
             in_channels = dims
         if out_type == 'cls_token':
             self.norm = build_norm(norm_cfg, in_channels)

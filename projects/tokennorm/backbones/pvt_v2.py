@@ -8,20 +8,20 @@ rejects, are padded to one key.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.arch import resolve_arch
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
 from tokennorm.layers import PatchEmbed
-from tokennorm.layers.block import Block, drop_path_rates, hidden_dims, run_block
+from tokennorm.layers.block import Block, hidden_dims
 from tokennorm.registry import MODELS
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
@@ -57,14 +57,14 @@ class LinearSpatialReductionAttention(SpatialReductionAttention):
 class ConvMlp(nn.Module):
     """Linear, depthwise 3 x 3 convolution, GELU, linear (PVTv2, Sec. 3.3): the convolution encodes positions.
 
-    `first_act` is the activation between the first linear layer and the convolution.
+    `first_act` is the class of the activation between the first linear layer and the convolution.
     """
 
-    def __init__(self, dims: int, mlp_ratio: float, first_act: nn.Module) -> None:
+    def __init__(self, dims: int, mlp_ratio: float, first_act: type[nn.Module]) -> None:
         super().__init__()
         hidden = hidden_dims(dims, mlp_ratio)
         self.fc1 = nn.Linear(dims, hidden)
-        self.first_act = first_act
+        self.first_act = first_act()
         self.dwconv = nn.Conv2d(hidden, hidden, kernel_size=3, padding=1, groups=hidden)
         self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden, dims)
@@ -78,18 +78,17 @@ class ConvMlp(nn.Module):
 class Stage(nn.Module):
     """Patch embedding, blocks and a norm. The next stage continues from the normalized feature map."""
 
-    def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, with_cp: bool) -> None:
+    def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module) -> None:
         super().__init__()
         self.patch_embed = patch_embed
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
-        self.with_cp = with_cp
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, H, W, C)."""
         x = self.patch_embed(x)
         for block in self.blocks:
-            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
+            x = block(x, valid)
         return self.norm(x, valid)
 
 
@@ -120,24 +119,17 @@ class PVTv2(Pyramid):
         self,
         arch: str | Mapping[str, Any] = 'b1',
         in_channels: int = 3,
-        token_norm_cfg: Mapping[str, Any] | None = None,
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
-        norm_placement: Literal['pre', 'peri'] = 'pre',
-        out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
-        with_cp: bool = False,
-        drop_path_rate: float = 0.1,
         **kwargs: Any,
     ) -> None:
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
-        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
-        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
+        super().__init__(arch, norm_cfg, token_norm_stages, **kwargs)
         attention = LinearSpatialReductionAttention if arch['linear'] else SpatialReductionAttention
-        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
         for i, dims in enumerate(self.embed_dims):
             embed = dict(
                 in_channels=in_channels,
@@ -146,18 +138,11 @@ class PVTv2(Pyramid):
                 kernel_size=_KERNEL_SIZES[i],
                 norm_cfg=embed_norm_cfg,
             )
-            blocks = [
-                Block(
-                    token_norms[i],
-                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    mlp=ConvMlp(dims, arch['mlp_ratios'][i], first_act=nn.ReLU() if arch['linear'] else nn.Identity()),
-                    drop_path=next(drop_paths),
-                    norm_placement=norm_placement,
-                )
-                for _ in range(arch['depths'][i])
-            ]
+            attn = partial(attention, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
+            mlp = partial(ConvMlp, dims, arch['mlp_ratios'][i], nn.ReLU if arch['linear'] else nn.Identity)
+            blocks = self._blocks(i, attn, mlp)
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
-            self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims), with_cp))
+            self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims)))
             in_channels = dims
         self._finish(self.stages)
 

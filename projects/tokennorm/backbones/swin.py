@@ -10,6 +10,7 @@ timm pads after the shift and gives other numbers at such sizes.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,12 +18,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.arch import resolve_arch
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype
+from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
-from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
+from tokennorm.layers.block import Block, Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
 
@@ -141,7 +141,6 @@ class Stage(nn.Module):
         norm: nn.Module,
         window: int,
         shift_single_windows: bool,
-        with_cp: bool,
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
@@ -149,15 +148,13 @@ class Stage(nn.Module):
         self.norm = norm
         self.window = window
         self.shift_single_windows = shift_single_windows
-        self.with_cp = with_cp
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Image or grid -> (B, H, W, C). `valid`: height and width of each image in tokens, (B, 2)."""
         x = self.patch_embed(x)
         shift, mask = self.shift_of(x)
         for i, block in enumerate(self.blocks):
-            window = (shift, mask) if i % 2 else ((0, 0), None)
-            x = run_block(block, x, valid, *window, recompute=self.with_cp and self.training)
+            x = block(x, valid, shift, mask) if i % 2 else block(x, valid, (0, 0), None)
         return x
 
     def shift_of(self, x: Tensor) -> tuple[tuple[int, int], Tensor | None]:
@@ -199,51 +196,29 @@ class Swin(Pyramid):
         arch: str | Mapping[str, Sequence[int]] = 'tiny',
         in_channels: int = 3,
         window_size: int = 7,
-        token_norm_cfg: Mapping[str, Any] | None = None,
         token_norm_stages: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
         norm_cfg: Mapping[str, Any] | None = None,
-        norm_placement: Literal['pre', 'peri'] = 'pre',
         out_type: Literal['featmap', 'avg_featmap'] = 'featmap',
-        with_cp: bool = False,
-        drop_path_rate: float = 0.1,
         **kwargs: Any,
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
-        super().__init__(arch, out_type=out_type, drop_path_rate=drop_path_rate, **kwargs)
-        self._check_range('window_size', [window_size], 2)
-        num_stages = len(self.embed_dims)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
+        num_stages = len(arch['depths'])
         token_norm_stages = num_stages if token_norm_stages is None else token_norm_stages
-        token_norms = self._token_norms(token_norm_cfg, norm_cfg, arch['num_heads'], token_norm_stages)
-        drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        super().__init__(arch, norm_cfg, token_norm_stages, out_type=out_type, **kwargs)
+        self._check_range('window_size', [window_size], 2)
         for i, dims in enumerate(self.embed_dims):
             if i == 0:
                 embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
                 patch_embed = build_stem(stem_cfg, **embed)
             else:
                 patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
-            blocks = [
-                Block(
-                    token_norms[i],
-                    attn=WindowAttention(dims, arch['num_heads'][i], window_size),
-                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
-                    drop_path=next(drop_paths),
-                    norm_placement=norm_placement,
-                )
-                for _ in range(arch['depths'][i])
-            ]
+            attn = partial(WindowAttention, dims, arch['num_heads'][i], window_size)
+            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
             has_norm = out_type == 'featmap' or i == num_stages - 1
-            self.stages.append(
-                Stage(
-                    patch_embed,
-                    blocks,
-                    norm=build_norm(norm_cfg, dims) if has_norm else nn.Identity(),
-                    window=window_size,
-                    shift_single_windows=out_type == 'featmap',
-                    with_cp=with_cp,
-                )
-            )
+            norm = build_norm(norm_cfg, dims) if has_norm else nn.Identity()
+            self.stages.append(Stage(patch_embed, blocks, norm, window_size, out_type == 'featmap'))
             if out_type == 'featmap' and i not in self.out_indices:
                 self.stages[i].norm.requires_grad_(False)
         self._finish(self.stages)

@@ -35,13 +35,7 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
             'layer decay'
         )
     modules = model.named_modules() if coarse else [('', model)]
-    try:
-        matcher = model.group_matcher(coarse)
-    except AssertionError as error:
-        raise ValueError(
-            f'TimmBackbone: frozen_stages must be -1: {type(model).__name__} cannot be divided into stages: {error}'
-        ) from error
-    return group_with_matcher(chain(model.named_parameters(), modules), matcher, reverse=True)
+    return group_with_matcher(chain(model.named_parameters(), modules), model.group_matcher(coarse), reverse=True)
 
 
 def default_out_indices(strides: Sequence[int]) -> tuple[int, ...]:
@@ -104,8 +98,9 @@ class TimmBackbone(Backbone):
         init_cfg: Loads timm's state dict of the model, its authors' or one of this backbone.
 
     Raises:
-        ValueError: for a model that timm does not have or that returns no such feature maps, for `with_cp` and
-            `frozen_stages` if the model does not support them, and as `replace_norms` and `replace_stem`.
+        ValueError: for a model that timm does not have or that returns no such feature maps, and as `replace_norms` and
+            `replace_stem`.
+        AssertionError: of timm, for `with_cp` and `frozen_stages` if the model does not support them.
         ImportError: if timm is not installed.
     """
 
@@ -162,10 +157,7 @@ class TimmBackbone(Backbone):
         self._create = create
         self.net = net
         if with_cp:
-            try:
-                self.net.model.set_grad_checkpointing(True)
-            except AssertionError as error:
-                raise ValueError(f'TimmBackbone: with_cp=True of {model_name}: {error}') from error
+            self.net.model.set_grad_checkpointing(True)
         self.names_in_timm = frozenset(self.net.model.state_dict())
         if token_norm_cfg is not None:
             replace_norms(self.net, token_norm_cfg, **(norm_args or {}))

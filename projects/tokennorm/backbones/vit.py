@@ -10,7 +10,7 @@ and columns (Li et al., "MViTv2", 2021), follow ViTDet's published code.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -18,13 +18,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.arch import resolve_arch
-from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.backbones.base import Backbone, in_autocast_dtype, resolve_arch
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
 from tokennorm.builder import build_norm, build_stem, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
-from tokennorm.layers.block import Block, Mlp, drop_path_rates, run_block
+from tokennorm.layers.block import Block, Mlp, drop_path_rates
 from tokennorm.layers.positions import resize_positions
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
@@ -122,7 +121,6 @@ class ViT(Backbone):
         self.embed_dims = dims
         self.patch_size = patch_size
         self.l_dtn = l_dtn
-        self.with_cp = with_cp
         height, width = self._height_and_width('pretrain_img_size', pretrain_img_size)
         self.pos_shape = (-(-height // patch_size), -(-width // patch_size))
 
@@ -138,13 +136,19 @@ class ViT(Backbone):
         attentions = [
             self._attention(i, num_heads, window_size if i in windows else None, rel_pos) for i in range(depth)
         ]
-        drop_paths = drop_path_rates(drop_path_rate, depth)
         self.patch_embed = build_stem(stem_cfg, in_channels=in_channels, embed_dims=dims, patch_size=patch_size)
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            self._block(attn, arch, next(drop_paths), token_norm if i < l_dtn else other_norm, norm_placement)
-            for i, attn in enumerate(attentions)
+            Block(
+                token_norm if i < l_dtn else other_norm,
+                attn=attn,
+                mlp=Mlp(dims, arch['mlp_ratios']),
+                drop_path=drop_path,
+                norm_placement=norm_placement,
+                with_cp=with_cp,
+            )
+            for i, (attn, drop_path) in enumerate(zip(attentions, drop_path_rates(drop_path_rate, depth), strict=True))
         )
         if out_type == 'cls_token':
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
@@ -156,17 +160,6 @@ class ViT(Backbone):
         if window is None:
             return Attention(self.embed_dims, num_heads, rel_pos)
         return WindowAttention(self.embed_dims, num_heads, window, rel_pos is not None)
-
-    def _block(
-        self,
-        attn: nn.Module,
-        arch: Mapping[str, float],
-        drop_path: float,
-        build: Callable[[], nn.Module],
-        norm_placement: Literal['pre', 'peri'],
-    ) -> Block:
-        """A block whose norms `build` builds."""
-        return Block(build, attn, Mlp(self.embed_dims, arch['mlp_ratios']), drop_path, norm_placement)
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:
@@ -211,7 +204,7 @@ class ViT(Backbone):
         for i, block in enumerate(self.blocks):
             if self.out_type == 'cls_token' and i == self.l_dtn:
                 x, valid = self.prepend_class_token(x), None
-            x = run_block(block, x, valid, recompute=self.with_cp and self.training)
+            x = block(x, valid)
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(rearrange(x, 'b h w c -> b c h w'))
                 if i == max(self.out_indices):

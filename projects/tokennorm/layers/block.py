@@ -73,6 +73,7 @@ class Block(nn.Module):
         drop_path: Stochastic depth rate of both branches.
         norm_placement: 'pre' has norms before the attention and the MLP. 'peri' also has norms after them, before the
             residual connections: x + Norm(Module(Norm(x))) (Kim et al., "Peri-LN", 2025).
+        with_cp: Activation checkpointing: the backward pass computes the block again.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Block(nn.Module):
         mlp: nn.Module,
         drop_path: float,
         norm_placement: Literal['pre', 'peri'] = 'pre',
+        with_cp: bool = False,
     ) -> None:
         super().__init__()
         if norm_placement not in ('pre', 'peri'):
@@ -91,14 +93,15 @@ class Block(nn.Module):
         self.norm2 = build_norm()
         self.mlp = mlp
         self.drop_path = DropPath(drop_path)
+        self.with_cp = with_cp
         self.post_norm1, self.post_norm2 = (build_norm() if norm_placement == 'peri' else NoNorm() for _ in range(2))
 
     def forward(self, x: Tensor, valid: Tensor | None = None, *attn_args: Any) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
+        if self.with_cp and self.training:
+            return checkpoint(self._forward, x, valid, *attn_args, use_reentrant=False)
+        return self._forward(x, valid, *attn_args)
+
+    def _forward(self, x: Tensor, valid: Tensor | None, *attn_args: Any) -> Tensor:
         x = x + self.drop_path(self.post_norm1(self.attn(self.norm1(x, valid), *attn_args), valid))
         return x + self.drop_path(self.post_norm2(self.mlp(self.norm2(x, valid)), valid))
-
-
-def run_block(block: nn.Module, *args: Any, recompute: bool) -> Tensor:
-    """The block's output. With `recompute`, activation checkpointing: the backward pass runs the block again."""
-    return checkpoint(block, *args, use_reentrant=False) if recompute else block(*args)

@@ -39,11 +39,10 @@ class DualPatchEmbed(nn.Module):
     Args:
         in_channels: Channels of the image.
         embed_dims: Channels of a token.
-        patch_size: Side, or height and width, of a patch, and the stride between patches, in pixels. Backbones have
-            square patches, since their feature maps have one stride.
+        patch_size: Side of a patch, and the stride between patches, in pixels.
         norm_cfg: The norm after the projection. A backbone passes the norm of its plain stem. None is LayerNorm with
             eps 1e-6, the eps of the paper's framework.
-        kernel_size: Side of the windows, in pixels, for square patches; None is `patch_size`, without overlap.
+        kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
         norms: Norms to use, as in the paper's ablation: 'dual' is both, 'pre' only the one before the projection,
             'post' only the one after it. 'post_pos_embed' is 'post', but `ViT` applies the norm after it has added the
             position embedding.
@@ -52,8 +51,8 @@ class DualPatchEmbed(nn.Module):
         statistics: Whether to add the patch statistics.
 
     Raises:
-        ValueError: for sizes that are not positive integers, overlapping patches that are not square, an unknown
-            `norms`, or a `patch_norm_cfg` without a norm before the projection.
+        ValueError: for sizes that are not positive integers, an unknown `norms`, or a `patch_norm_cfg` without a norm
+            before the projection.
     """
 
     is_patch_embed = True
@@ -62,7 +61,7 @@ class DualPatchEmbed(nn.Module):
         self,
         in_channels: int = 3,
         embed_dims: int = 768,
-        patch_size: int | tuple[int, int] = 16,
+        patch_size: int = 16,
         norm_cfg: Mapping[str, Any] | None = None,
         kernel_size: int | None = None,
         norms: Literal['dual', 'pre', 'post', 'post_pos_embed'] = 'dual',
@@ -70,14 +69,8 @@ class DualPatchEmbed(nn.Module):
         statistics: bool = False,
     ) -> None:
         super().__init__()
-        check_sizes('DualPatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
-        sides = patch_size if isinstance(patch_size, list | tuple) else (patch_size, patch_size)
-        for side in sides:
-            check_sizes('DualPatchEmbed', patch_size=side)
-        if len(sides) != 2 or (kernel_size is not None and sides[0] != sides[1]):
-            raise ValueError(
-                f'DualPatchEmbed: patch_size={patch_size!r} must be one side, or (height, width) without kernel_size'
-            )
+        sizes = dict(in_channels=in_channels, embed_dims=embed_dims, patch_size=patch_size, kernel_size=kernel_size)
+        check_sizes('DualPatchEmbed', **sizes)
         if norms not in NORMS:
             raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
         has_patch_norm = norms in ('dual', 'pre')
@@ -86,11 +79,11 @@ class DualPatchEmbed(nn.Module):
                 f'DualPatchEmbed: norms={norms!r} has no norm before the projection; remove patch_norm_cfg'
             )
         self.norm_after_positions = norms == 'post_pos_embed'
-        self.stride = (sides[0], sides[1])
-        self.window = self.stride if kernel_size is None else (kernel_size, kernel_size)
-        self.margin = overlap_margin(self.stride[0], kernel_size)
+        self.patch_size = patch_size
+        self.window = kernel_size or patch_size
+        self.margin = overlap_margin(patch_size, kernel_size)
         layer_norm = dict(type='LN', eps=1e-6)
-        patch_dims = self.window[0] * self.window[1] * in_channels
+        patch_dims = self.window**2 * in_channels
         self.patch_norm = nn.Identity()
         if has_patch_norm:
             self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
@@ -99,10 +92,10 @@ class DualPatchEmbed(nn.Module):
         self.statistics = PatchStatistics(in_channels, embed_dims) if statistics else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in_channels, H, W) -> (B, ceil(H / patch height), ceil(W / patch width), embed_dims)."""
-        x = F.pad(pad_to_multiple(x, self.stride), (self.margin,) * 4)
+        """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
+        x = F.pad(pad_to_multiple(x, self.patch_size), (self.margin,) * 4)
         x = rearrange(x, 'b c h w -> b h w c')  # first, so that exported models copy whole rows of windows
-        windows = x.unfold(1, self.window[0], self.stride[0]).unfold(2, self.window[1], self.stride[1])
+        windows = x.unfold(1, self.window, self.patch_size).unfold(2, self.window, self.patch_size)
         patches = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
         x = self.proj(self.patch_norm(patches))
         if self.statistics is not None:

@@ -1,14 +1,13 @@
 """Dynamic Token Normalization (Shao et al., 2021, Algorithm 1) as a module."""
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from tokennorm.norms.grid import check_valid
 from tokennorm.ops.dtn import dtn
+from tokennorm.ops.moments import check_valid
 
 # lambda = 0.9997. benchmarks/layer_norm_start.py: with this logit, PVT, PVTv2 and Swin of random weights keep their
 # feature maps to 4e-4 of the largest entry. With 7 it is 9e-4, which leaves no margin for trained weights.
@@ -52,7 +51,6 @@ class DTN(nn.LayerNorm):
             with LayerNorm keeps its outputs; with the same `eps` its feature maps stay within 1e-3. lambda then moves
             slowly: give its logits a higher learning rate. A number between 0 and 1 is the initial lambda itself.
         grid: Layout of a rank-3 input: (H, W) for (B, H * W, C), 'sequence' for (B, T, C), a grid of 1 x T.
-        device, dtype: Of the parameters, as in `nn.LayerNorm`.
 
     Attributes:
         weight, bias: gamma and beta (C,).
@@ -75,8 +73,6 @@ class DTN(nn.LayerNorm):
         only_var: bool = False,
         init: Literal['paper', 'layer_norm'] | float = 'paper',
         grid: tuple[int, int] | Literal['sequence'] | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         if not isinstance(num_heads, int) or num_heads < 1 or num_features % num_heads:
             raise ValueError(f'DTN: num_heads={num_heads!r} must divide num_features={num_features}')
@@ -92,16 +88,15 @@ class DTN(nn.LayerNorm):
             raise ValueError('DTN: the unbiased variance of the published form needs num_features of at least 2')
         if grid not in (None, 'sequence') and (isinstance(grid, str | int) or len(grid) != 2):
             raise ValueError(f"DTN: grid={grid!r} must be (height, width), 'sequence' or None")
-        super().__init__(num_features, eps=eps, device=device, dtype=dtype)
+        super().__init__(num_features, eps=eps)
         self.num_heads = num_heads
         self.pool = pool
         self.form = form
         self.init = init
         self.grid = grid
-        empty = partial(torch.empty, device=device, dtype=dtype)
-        self.register_parameter('mean_logit', None if only_var else nn.Parameter(empty(num_heads)))
-        self.var_logit = nn.Parameter(empty(num_heads))
-        self.position = nn.Parameter(empty(num_heads, 3))
+        self.register_parameter('mean_logit', None if only_var else nn.Parameter(torch.empty(num_heads)))
+        self.var_logit = nn.Parameter(torch.empty(num_heads))
+        self.position = nn.Parameter(torch.empty(num_heads, 3))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -162,10 +157,7 @@ class DTN(nn.LayerNorm):
         )
 
     def extra_repr(self) -> str:
-        only_var = ', only_var=True' if self.mean_logit is None else ''
-        init = f', init={self.init!r}' if self.init != 'paper' else ''
-        grid = f', grid={self.grid!r}' if self.grid is not None else ''
         return (
             f'{self.normalized_shape[0]}, num_heads={self.num_heads}, eps={self.eps}, pool={self.pool}, '
-            f'form={self.form!r}{only_var}{init}{grid}'
+            f'form={self.form!r}, only_var={self.mean_logit is None}, init={self.init!r}, grid={self.grid!r}'
         )

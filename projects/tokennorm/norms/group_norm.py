@@ -2,8 +2,7 @@
 
 from torch import Tensor, nn
 
-from tokennorm.norms.grid import check_grid
-from tokennorm.ops.moments import image_moments, merge_moments, normalize, tokens_inside
+from tokennorm.ops.moments import check_grid, image_moments, merge_moments, normalize, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 

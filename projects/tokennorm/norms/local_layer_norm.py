@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.norms.grid import check_grid
-from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.moments import check_grid, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tokennorm.norms.grid import check_grid
-from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.moments import check_grid, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 

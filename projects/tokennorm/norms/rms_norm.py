@@ -24,6 +24,3 @@ class RMSNorm(nn.LayerNorm):
 
     def _normalize(self, x: Tensor) -> Tensor:
         return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps) * self.weight
-
-    def extra_repr(self) -> str:
-        return f'{self.normalized_shape[0]}, eps={self.eps}'

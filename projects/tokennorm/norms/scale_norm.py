@@ -34,6 +34,3 @@ class ScaleNorm(nn.LayerNorm):
 
     def _normalize(self, x: Tensor) -> Tensor:
         return x * (self.weight / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=self.eps))
-
-    def extra_repr(self) -> str:
-        return f'{self.normalized_shape[0]}, eps={self.eps}'

@@ -19,8 +19,7 @@ from torch import Tensor
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_cpu import dtn_cpu
 from tokennorm.ops.dtn_eager import eager_dtn, fits
-from tokennorm.ops.dtn_triton import can_use as can_use_triton
-from tokennorm.ops.dtn_triton import dtn_triton
+from tokennorm.ops.dtn_triton_check import can_use as can_use_triton
 from tokennorm.ops.tensors import is_plain
 
 
@@ -64,6 +63,8 @@ def dtn(
     if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
         pool = min(pool, max(x.shape[1:3]))
         if can_use_triton(x):
+            from tokennorm.ops.dtn_triton import dtn_triton  # it imports Triton
+
             return dtn_triton(x, *parameters, eps, pool, valid)
         if can_use_cpu(x, position, pool):
             return dtn_cpu(x, *parameters, eps, pool, valid)

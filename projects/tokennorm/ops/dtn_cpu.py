@@ -139,9 +139,7 @@ def _call(
     if valid is not None:
         tensors['valid'] = valid.long().contiguous()
     pointers = {name: t.data_ptr() for name, t in tensors.items()}
-    call = _Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers)
-    if getattr(library(), function)(call):
-        raise MemoryError(f'DTN: not enough memory for tokens of shape {tuple(x.shape)}')
+    getattr(library(), function)(_Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers))
 
 
 # ---- The library

@@ -27,7 +27,11 @@ def eager_dtn(
     """`dtn` in torch operations. Arguments, result and errors are those of `dtn`, the first six by position."""
     on_one_device = all(t is None or t.device == x.device for t in (*parameters, valid))
     if not (on_one_device and fits(x, *parameters, valid)):
-        raise ValueError(_expected(x, *parameters, valid))
+        found = [(tuple(t.shape), t.dtype, str(t.device)) for t in (x, *parameters, valid) if t is not None]
+        raise ValueError(
+            'DTN takes floating-point x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), and valid '
+            f'(B, 2) of int32 or int64, where N divides C, all on the device of x; got {found}'
+        )
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -77,19 +81,6 @@ def fits(
         and heads[0] > 0
         and channels[0] % heads[0] == 0
         and (valid is None or (valid.shape == (x.shape[0], 2) and valid.dtype in (torch.int32, torch.int64)))
-    )
-
-
-def _expected(*tensors: Tensor | None) -> str:
-    names = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position', 'valid')
-    found = ', '.join(
-        f'{name} {tuple(t.shape)} {str(t.dtype).removeprefix("torch.")} on {t.device}'
-        for name, t in zip(names, tensors, strict=True)
-        if t is not None
-    )
-    return (
-        'DTN takes floating-point x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), and valid '
-        f'(B, 2) of int32 or int64, where N divides C, all on the device of x; got {found}'
     )
 
 

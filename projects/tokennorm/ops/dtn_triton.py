@@ -9,65 +9,13 @@ The kernels are in `dtn_kernels`. The forward pass has three launches:
 The backward pass keeps x and, in float32, 2 numbers per token, C per image and 7 per head and position on an axis. It
 computes the moments again. Sums over programs are tensors of partial sums, added in a fixed order: the same input gives
 the same bits.
-
-Bytes that a training step reads and writes per element, with 16-bit tokens and pool 1, calculated and not measured:
-
-    forward    tokens' statistics 2, along x 2 + 8, along y 8 + 2 + 2                                           = 24
-    backward   along x 2 + 8, along y 8 + 2 + 2 + 12, back along y 8 + 8, back along x 8 + 4 + 2 + 2            = 66
-
-A LayerNorm that only memory limits moves 4 bytes forward and 10 backward. One kernel for both axes, with a halo, would
-save the moments' 16 bytes at least twice, for narrow bands only.
 """
-
-import functools
-import os
-from contextlib import AbstractContextManager, nullcontext
-from importlib.util import find_spec
-from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.ops.dtn_triton_check import kernels_work
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_MAX_CHANNELS = 4096  # a token's statistics are taken in one tile
-
-
-def can_use(x: Tensor) -> bool:
-    """Returns whether `dtn_triton` takes these tokens.
-
-    True for float32, float16 and bfloat16 tokens of at most 4096 channels on an NVIDIA GPU of compute capability 8.0
-    (Ampere) or later, where Triton is installed and its kernels passed the comparison with the eager form. The
-    environment variable TOKENNORM_TRITON=0 makes it False.
-    """
-    return _suits(x) and kernels_work(x.device, x.dtype)
-
-
-def _suits(x: Tensor) -> bool:
-    return (
-        x.is_cuda
-        and _has_triton()
-        and os.environ.get('TOKENNORM_TRITON', '1') != '0'
-        and torch.version.hip is None
-        and x.dtype in _DTYPES
-        and x.shape[-1] <= _MAX_CHANNELS
-        and torch.cuda.get_device_capability(x.device) >= (8, 0)
-    )
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return find_spec('triton') is not None
-
-
-@functools.cache
-def _kernels() -> ModuleType:
-    """The kernels; imports Triton, which takes a second, when they are first needed."""
-    from tokennorm.ops import dtn_kernels
-
-    return dtn_kernels
+from tokennorm.ops import dtn_kernels
 
 
 def dtn_triton(
@@ -98,11 +46,6 @@ def _tile(block_d: int, length: int) -> dict[str, int]:
     """A program's part of an axis: positions (at least 16, for tensor cores), channels, and the warps for them."""
     block_i, num_warps = (32, 8) if length > 16 else (16, 4)
     return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
-
-
-def _on_device_of(x: Tensor) -> AbstractContextManager:
-    """Triton launches on the current device."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 class _Shapes:
@@ -137,7 +80,7 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
         + s.tables * s.N * (_blocks(s.w, block_s) + _blocks(s.h, block_s))
         + s.B * _blocks(s.C, block_s)
     )
-    _kernels().prepare_kernel[(programs,)](
+    dtn_kernels.prepare_kernel[(programs,)](
         x, position, valid,
         intra, rows, bands, shift,
         *s.sizes, **s.constants, BLOCK_T=block_t, BLOCK_C=block_c, BLOCK_S=block_s,
@@ -153,7 +96,7 @@ def _pooled(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shape
     block_c = _power_of_two(s.C)
     block_i = max(4096 // block_c, 1)
     programs = s.B * s.h * _blocks(s.w, block_i)
-    _kernels().pool_kernel[(programs,)](
+    dtn_kernels.pool_kernel[(programs,)](
         x, valid, shift,
         pooled,
         s.H, s.W, C=s.C, POOL=pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
@@ -165,7 +108,7 @@ def _moments_along_x(
     pooled: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
 ) -> Tensor:
     moments = pooled.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
-    _kernels().along_x_kernel[(s.programs_x,)](
+    dtn_kernels.along_x_kernel[(s.programs_x,)](
         pooled, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
     )
     return moments
@@ -179,11 +122,11 @@ class _DTN(torch.autograd.Function):
         valid = valid.contiguous() if valid is not None else None
         s = _Shapes(x, position, valid, pool)
         y = torch.empty_like(x, dtype=out_dtype)
-        with _on_device_of(x):
+        with torch.cuda.device_of(x):
             intra, shift, rows, bands = _prepare(x, position, valid, s)
             pooled = _pooled(x, valid, shift, pool, s)
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
-            _kernels().normalize_kernel[(s.programs_y,)](
+            dtn_kernels.normalize_kernel[(s.programs_y,)](
                 x, weight, bias, mean_logit, var_logit, position, valid,
                 intra, shift, rows, bands, moments,
                 y,
@@ -207,26 +150,26 @@ class _DTN(torch.autograd.Function):
         token_sums = x.new_empty(2, s.B, s.H, s.W, s.chunks, dtype=torch.float32)
         partial_y = x.new_empty(s.programs_y // s.chunks, s.chunks, 2 * s.block_d + 4, dtype=torch.float32)
         partial_x = x.new_empty(s.programs_x // s.chunks, s.chunks, 2, dtype=torch.float32)
-        with _on_device_of(x):
+        with torch.cuda.device_of(x):
             pooled = _pooled(x, valid, shift, ctx.pool, s)
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
-            _kernels().normalize_backward_kernel[(s.programs_y,)](
+            dtn_kernels.normalize_backward_kernel[(s.programs_y,)](
                 x, dy, weight, mean_logit, var_logit, position, valid,
                 intra, shift, rows, bands, moments,
                 grads, direct, token_sums, partial_y,
                 *s.sizes, ctx.eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
             )  # fmt: skip
-            _kernels().back_along_y_kernel[(s.programs_y,)](
+            dtn_kernels.back_along_y_kernel[(s.programs_y,)](
                 grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
             )
-            _kernels().back_along_x_kernel[(s.programs_x,)](
+            dtn_kernels.back_along_x_kernel[(s.programs_x,)](
                 x, pooled, position, valid, intra, shift, rows, bands,
                 moments, direct, token_sums,
                 dx, partial_x,
                 *s.sizes, **s.constants, **s.tile_x, BLOCK_G=_power_of_two(s.chunks),
             )  # fmt: skip
-            _kernels().parameters_kernel[(s.N,)](
+            dtn_kernels.parameters_kernel[(s.N,)](
                 partial_y.sum(dim=0), partial_x.sum(dim=0),
                 *gradients,
                 C=s.C, N=s.N, HAS_MEAN=mean_logit is not None, BLOCK_D=s.block_d,

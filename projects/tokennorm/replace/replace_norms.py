@@ -1,6 +1,5 @@
 """Replaces LayerNorms of third-party models by token normalization layers."""
 
-import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -80,15 +79,13 @@ def replace_norms(
     if not names:
         raise ValueError(_why_none(model, include, exclude))
     record = GridRecord()
-    prefixes = (_count_prefix_tokens(model), 0) if num_prefix_tokens is None else (num_prefix_tokens,)
+    prefixes = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}
+    prefixes = sorted(prefixes, reverse=True)  # a sequence may also be without them
     replacements = {}
     for name in names:
-        old = model.get_submodule(name)
-        heads = _heads(model, name, num_heads)
+        old, heads = model.get_submodule(name), _heads(model, name, num_heads)
         norm = _norm_like(old, name, token_norm_cfg, heads)
-        replacements[name] = GridNormAdapter(
-            norm, name, old, heads, _of(name, grid), tuple(dict.fromkeys(prefixes)), record
-        )
+        replacements[name] = GridNormAdapter(norm, name, old, heads, _of(name, grid), prefixes, record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
     record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
@@ -177,20 +174,12 @@ def _count_prefix_tokens(model: nn.Module) -> int:
     return sum(any(name.startswith(token) for name in names) for token in PREFIX_TOKENS)  # CoaT: cls_token1, 2, 3, 4
 
 
-def _pattern_of(names: Sequence[str]) -> str:
-    """A pattern of names: of those inside an attention, else of the first; its indices are wildcards."""
-    name = next((name for name in names if _is_attention(name.rpartition('.')[0])), names[0])
-    return re.sub(r'\b\d+\b', '*', name)
-
-
 def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
     norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
     kinds = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
     where = 'an attention in the same module' if include is None else f'a name that matches {", ".join(include)}'
     without = f', without {", ".join(exclude)}' if exclude else ''
-    hint = ''
-    if norms and include is None:
-        hint = f'. To replace some of these, name them in include: include={_pattern_of(norms)!r}'
+    hint = '. To replace some of these, name them in include, with * as wildcard' if norms and include is None else ''
     return (
         f'replace_norms: {type(model).__name__} has no LayerNorm with {where}{without}. Its norms are '
         f'{", ".join(kinds) or "none"}; its LayerNorms {shorten(norms) or "none"}{hint}'
