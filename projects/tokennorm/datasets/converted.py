@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
+from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.files import cache_directory, write_atomically
 from tokennorm.messages import shorten, user_errors
@@ -40,15 +40,13 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     cache = cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
     splits = {}
     for name, entries in folder.splits.items():
-        target = cache / f'{name}.json'
-        fingerprint = _fingerprint(folder, entries)
-        content = _read_cached(target, fingerprint)
+        target = cache / f'{name}-{_fingerprint(folder, entries)[:16]}.json'
         image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
-        if content is None:
-            content = _convert(folder, name, entries, image_dir) | dict(info=dict(fingerprint=fingerprint))
+        if not target.is_file():
+            content = _convert(folder, name, entries, image_dir)
             with user_errors(OSError, where='the cache directory, which TOKENNORM_CACHE sets: '):
                 write_atomically(target, json.dumps(content).encode())
-        splits[name] = CocoSplit(name, target, image_dir, content)
+        splits[name] = CocoSplit(name, target, image_dir, json.loads(target.read_bytes()))
     return splits
 
 
@@ -100,11 +98,3 @@ def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
         if path is not None and path.exists():
             digest.update(repr((str(path), path.stat().st_size, path.stat().st_mtime_ns)).encode())
     return digest.hexdigest()
-
-
-def _read_cached(target: Path, fingerprint: str) -> dict[str, Any] | None:
-    try:
-        content = read_coco_file(target)
-    except ValueError:
-        return None
-    return content if (content.get('info') or {}).get('fingerprint') == fingerprint else None

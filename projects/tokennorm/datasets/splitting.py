@@ -79,5 +79,4 @@ def _relative_to(split: CocoSplit, root: Path) -> CocoSplit:
         image | dict(file_name=os.path.relpath(split.image_dir / image['file_name'], root))
         for image in split.content['images']
     ]
-    content = {key: split.content[key] for key in ('annotations', 'categories')} | dict(images=images)
-    return CocoSplit(split.name, split.ann_file, root, content)
+    return CocoSplit(split.name, split.ann_file, root, {**split.content, 'images': images})
