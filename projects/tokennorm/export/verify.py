@@ -27,27 +27,20 @@ class Comparison:
     exported: float
     pytorch: float
     images: int
-    most_lost: float | None = None  # AP that the exported file may lose; None is none, nor gain any
+    tolerance: float  # difference that makes them different
 
     @property
     def equal(self) -> bool:
-        """Whether the two differ by less than 0.0005, or the exported file loses at most `most_lost`."""
-        if self.most_lost is not None:
-            return self.pytorch - self.exported <= self.most_lost
-        return abs(self.exported - self.pytorch) < 5e-4
+        """Whether the two differ by less than the tolerance."""
+        return abs(self.exported - self.pytorch) < self.tolerance
 
     def __str__(self) -> str:
-        verdict = 'equal' if self.equal else 'different'
-        if self.most_lost is not None:
-            change = 100 * (self.exported - self.pytorch)
-            verdict = f'INT8 changes AP by {change:+.1f}, a loss of {100 * self.most_lost:.1f} is allowed'
         aps = f'exported {100 * self.exported:.2f}, PyTorch {100 * self.pytorch:.2f}'
-        return f'{self.kind} AP on {self.images} images: {aps}: {verdict}'
+        differ = 'differ by less than' if self.equal else 'differ by at least'
+        return f'{self.kind} AP on {self.images} images: {aps}: they {differ} {100 * self.tolerance:g}'
 
 
-def compare(
-    inferencer: DetInferencer, path: Path, split: CocoSplit, most_lost: float | None = None
-) -> list[Comparison]:
+def compare(inferencer: DetInferencer, path: Path, split: CocoSplit, tolerance: float) -> list[Comparison]:
     """Compares AP of boxes, and of masks where there are any, of an exported file with that of its PyTorch model.
 
     Both are evaluated from the image files on.
@@ -72,7 +65,7 @@ def compare(
     print()
     kinds = ['bbox', 'segm'] if detector.metadata['mask_threshold'] is not None else ['bbox']
     aps = {kind: [average_precision(truth, found, kind) for found in (exported, pytorch)] for kind in kinds}
-    return [Comparison(kind, *pair, len(truth.imgs), most_lost) for kind, pair in aps.items()]
+    return [Comparison(kind, *pair, len(truth.imgs), tolerance) for kind, pair in aps.items()]
 
 
 def average_precision(truth: COCO, annotations: list[dict[str, Any]], kind: str) -> float:
