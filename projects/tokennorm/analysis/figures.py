@@ -191,7 +191,8 @@ def attention_distance(args: argparse.Namespace) -> Figure:
             for ax, factor in zip(axes, (1, stride), strict=True):
                 (expected,) = ax.plot([i - 0.3, i + 0.3], [uniform.mean() * factor] * 2, color='0.6', linewidth=2)
                 drawn = ax.scatter([i] * len(distances), distances * factor, s=18, color='C0', alpha=0.7, zorder=3)
-                ax.set_ylim(0)
+    for ax in columns[0][0]:
+        ax.set_ylim(0)
     figure.legend([drawn, expected], ['a head', 'if attention were uniform'], ncols=2, loc='outside lower center')
     return figure
 

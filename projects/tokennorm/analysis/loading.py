@@ -15,7 +15,6 @@ from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_d
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import model_of
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
-from tokennorm.environment import require_mmcv_ops
 
 
 class Image(NamedTuple):
@@ -32,8 +31,6 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
     scope = cfg.get('default_scope')
     if 'backbone' not in model_of(cfg) or scope not in ('mmdet', 'mmpretrain'):
         raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
-    if scope == 'mmdet':
-        require_mmcv_ops()
     init_default_scope(scope)
     return cfg
 

@@ -7,8 +7,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -80,10 +79,13 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         try:
             builtins.print = _print_without_noise
             warnings.formatwarning = lambda message, *others, **kwargs: f'warning: {message}\n'
-            with output_flushed():
-                main(argv)
+            main(argv)
+            sys.stdout.flush()
         except (UserError, ImportError, SystemExit) as error:
             _end_with_one_line(error, show_traceback=_FLAG in argv or os.environ.get(_VARIABLE) == '1')
+        except BrokenPipeError:  # nobody reads the output any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+            raise SystemExit(1) from None
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         finally:
@@ -106,17 +108,6 @@ def _end_with_one_line(error: UserError | ImportError | SystemExit, show_traceba
     if exits:
         raise error
     raise SystemExit(line) from error
-
-
-@contextmanager
-def output_flushed() -> Iterator[None]:
-    """Ends the program quietly where nobody reads its output any more."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-        raise SystemExit(1) from None
 
 
 def _print_without_noise(*values: object, **kwargs: Any) -> None:

@@ -32,12 +32,8 @@ def main(argv: list[str]) -> None:
     if not rows:
         names = sorted({word for path in config_files() for word in path.stem.split('_')})
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
-    columns = [column for column in zip(HEADER, *rows, strict=True) if set(column[1:]) != {'-'}]
-    print(aligned(list(zip(*columns, strict=True))))
-    if columns[-1][0].startswith('AP'):
-        print(
-            '\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.'
-        )
+    print(aligned([HEADER, *rows]))
+    print('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
 
 
 def config_rows(pattern: str) -> list[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-from tokennorm.cli.command import output_flushed
+from tokennorm.cli.command import command
 from tokennorm.messages import did_you_mean
 from tokennorm.version import __version__
 
@@ -28,8 +28,7 @@ def main(argv: list[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     name = words[0] if words else '--help'
     if name in ('-h', '--help', '--version'):
-        with output_flushed():
-            print(f'tokennorm {__version__}' if name == '--version' else _help())
+        _print_help(words)
     elif name in COMMANDS:
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
         import_module(f'tokennorm.cli.{name}').main(words[1:])
@@ -38,9 +37,13 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f'error: no subcommand {name!r}{meant}. `tokennorm --help` lists them')
 
 
-def _help() -> str:
+@command
+def _print_help(argv: list[str]) -> None:
+    if argv[:1] == ['--version']:
+        print(f'tokennorm {__version__}')
+        return
     lines = '\n'.join(f'  {name:<12}{text}' for name, text in COMMANDS.items())
-    return f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
+    print(f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
 
 DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.
 
@@ -49,4 +52,4 @@ subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):
 
 examples:
   tokennorm train --data DIR --work-dir WORK_DIR
-  tokennorm predict WORK_DIR IMAGES"""
+  tokennorm predict WORK_DIR IMAGES""")

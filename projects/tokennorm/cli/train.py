@@ -20,8 +20,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         'config',
         nargs='?',
-        help='config file, or the name of a config: one of `tokennorm configs`, or mmdet::FOLDER/NAME; without it one '
-        'is chosen for --data',
+        help='config file, or a name of `tokennorm configs` or mmdet::FOLDER/NAME; default: chosen for --data',
     )
     add_options_argument(parser)
     groups = ('model', 'data', 'schedule', 'hardware', 'output')
@@ -30,32 +29,22 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     model.add_argument(
         '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
     )
-    model.add_argument(
-        '--norm', choices=NORMS, help='without a config: ln, dtn, or local (mini only); default: ln, and dtn for mini'
-    )
+    model.add_argument('--norm', choices=NORMS, help='without a config; local: mini only; default: ln, dtn for mini')
     model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
     model.add_argument(
         '--init',
         metavar='WEIGHTS',
-        help='initial weights: coco, imagenet, none, a file, or a work directory; default with --data: coco where '
-        'mmdet has published such a detector, otherwise as in the config',
+        help='coco, imagenet, none, a file or a work directory; default: as in the config; with --data coco if '
+        'published',
     )
     schedule.add_argument('--epochs', type=int, metavar='N', help='number of epochs; the schedule is rescaled')
     schedule.add_argument(
-        '--lr', type=float, help='learning rate; default: as in the config, scaled to the batch with --data'
+        '--lr', type=float, help='learning rate; default: as in the config, with --data scaled to the batch'
     )
     data.add_argument(
-        '--image-size',
-        type=int,
-        metavar='S',
-        help='short side that images are resized to, in pixels; default: as in the config, or with --data smaller if '
-        'the images are small',
+        '--image-size', type=int, metavar='S', help="short side in pixels; default: the config's, less for small images"
     )
-    data.add_argument(
-        '--augment',
-        choices=['strong'],
-        help='strong: Mosaic, large-scale jitter and MixUp; no Mosaic or MixUp with masks',
-    )
+    data.add_argument('--augment', choices=['strong'], help='large-scale jitter, and without masks Mosaic and MixUp')
     schedule.add_argument('--ema', action='store_true', help='validate and save a moving average of the weights')
     schedule.add_argument('--patience', type=int, metavar='N', help='stop after N validations without a better metric')
     output.add_argument(
@@ -66,10 +55,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml, neptune, dvclive, aim',
     )
     data.add_argument(
-        '--workers',
-        type=int,
-        metavar='N',
-        help='processes that load data; default: as in the config, or with --data 1 to 4, by the number of cores',
+        '--workers', type=int, metavar='N', help='data loading processes; default: as in the config, with --data 1 to 4'
     )
     hardware.add_argument(
         '--amp',

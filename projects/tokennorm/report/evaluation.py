@@ -19,7 +19,6 @@ SUMMARY = {
     'mAP_m': 'AP medium',
     'mAP_l': 'AP large',
 }
-_SUMMARIZED = ((None, 0), (0.5, 0), (0.75, 0), (None, 1), (None, 2), (None, 3))  # IoU threshold (None: all), area
 TIDE = {
     'Cls': 'Classification',
     'Loc': 'Localization',
@@ -127,7 +126,7 @@ def evaluate(
     tide, cut_tide = full.tide_errors(pos_thr=MATCH_IOU), cut.tide_errors(pos_thr=MATCH_IOU)
     return Evaluation(
         iou_type=iou_type,
-        summary=_summarize(full.eval['precision'], full.params.iou_thrs),
+        summary=_summarize(full.eval['precision']),
         classes=_class_results(ground_truth, full, detections, counted, right),
         precisions=full.eval['precision'][0, :, :, 0, -1].T,
         best=best,
@@ -143,18 +142,16 @@ def evaluate(
     )
 
 
-def _summarize(precision: np.ndarray, iou_thrs: Sequence[float]) -> dict[str, float]:
+def _summarize(precision: np.ndarray) -> dict[str, float]:
     """Returns the values of `SUMMARY`; -1 where no object counts.
 
-    Precision (T, R, K, A, M) is over IoU thresholds, recall levels, classes, area ranges, and limits on the detections
-    per image, of which the last counts.
+    Precision (T, R, K, A, M) is over IoU thresholds 0.5, 0.55, ... 0.95, recall levels, classes, the area ranges all,
+    small, medium and large, and limits on the detections per image, of which the last counts.
     """
-    summary = {}
-    for name, (threshold, area) in zip(SUMMARY, _SUMMARIZED, strict=True):
-        values = precision[slice(None) if threshold is None else np.isclose(iou_thrs, threshold), :, :, area, -1]
-        values = values[values > -1]
-        summary[name] = float(values.mean()) if values.size else -1.0
-    return summary
+    by_area = precision[..., -1]
+    selected = [by_area[..., 0], by_area[0, ..., 0], by_area[5, ..., 0], *(by_area[..., area] for area in (1, 2, 3))]
+    means = [float(values[values > -1].mean()) if (values > -1).any() else -1.0 for values in selected]
+    return dict(zip(SUMMARY, means, strict=True))
 
 
 def sweep_thresholds(scores: np.ndarray, right: np.ndarray, num_objects: int) -> np.ndarray:

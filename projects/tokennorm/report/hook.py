@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
-from mmengine.runner import EpochBasedTrainLoop, Runner
+from mmengine.runner import Runner
 
 from tokennorm.registry import HOOKS
 from tokennorm.report.page import IOU_TYPES, Source, format_points, write_report
@@ -34,10 +34,8 @@ class ReportHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Writes the report; mmengine calls it when training ends."""
         path = Path(runner.work_dir) / 'report.html'
-        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
-        end = f'end of training, epoch {runner.epoch}' if by_epoch else f'end of training, iteration {runner.iter}'
         try:
-            end, detections = self.best or (end, None)
+            end, detections = self.best or (f'end of training, iteration {runner.iter}', None)
             results = report_on(runner, 'val', path, checkpoint=end, detections=detections)['results']
             aps = ', '.join(
                 f'{IOU_TYPES[kind]} AP {format_points(results[kind]["summary"]["mAP"])}' for kind in results

@@ -70,7 +70,8 @@ def write_report(source: Source, path: str | Path) -> dict[str, Any]:
         objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
         classes=len(ground_truth['categories']),
     )
-    by_epoch = validates_by_epoch(source.cfg)
+    train_cfg = (source.cfg or {}).get('train_cfg') or {}
+    by_epoch = 'IterBased' not in str(train_cfg.get('type', '')) and bool(train_cfg.get('by_epoch', True))
     numbers = dict(
         title=source.title,
         command=source.command,
@@ -176,9 +177,3 @@ def versions() -> dict[str, str]:
     found |= {package: version for package in PACKAGES if (version := version_of(package))}
     found['device'] = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU ({platform.machine()})'
     return found
-
-
-def validates_by_epoch(cfg: Config | None) -> bool:
-    """Returns whether validation scalars count epochs, as in an `EpochBasedTrainLoop`."""
-    train_cfg = (cfg or {}).get('train_cfg') or {}
-    return 'IterBased' not in str(train_cfg.get('type', '')) and bool(train_cfg.get('by_epoch', True))

@@ -17,26 +17,18 @@ def read_scalars(work_dir: str | Path) -> dict[str, Curve]:
     """
     curves: dict[str, Curve] = {}
     for path in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
-        for name, new in _read_file(path).items():
-            first = min(new)
-            earlier = {step: value for step, value in curves.get(name, {}).items() if step < first}
+        found: dict[str, Curve] = {}
+        for line in path.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:  # the last line of a killed run
+                continue
+            # A validation entry has no `iter`; its `time` and `data_time` must not mix with those of training.
+            skipped = COUNTERS if 'iter' in entry else (*COUNTERS, 'time', 'data_time')
+            for name, value in entry.items():
+                if name not in skipped and isinstance(value, int | float):
+                    found.setdefault(name, {})[entry['step']] = value
+        for name, new in found.items():
+            earlier = {step: value for step, value in curves.get(name, {}).items() if step < min(new)}
             curves[name] = earlier | dict(sorted(new.items()))
-    return curves
-
-
-def _read_file(path: Path) -> dict[str, Curve]:
-    curves: dict[str, Curve] = {}
-    for line in path.read_text().splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:  # the last line of a killed run
-            continue
-        if not isinstance(entry, dict) or 'step' not in entry:
-            continue
-        step = entry['step']
-        # A validation entry has no `iter`; its `time` and `data_time` must not mix with those of training.
-        skipped = COUNTERS if 'iter' in entry else (*COUNTERS, 'time', 'data_time')
-        for name, value in entry.items():
-            if name not in skipped and isinstance(value, int | float) and not isinstance(value, bool):
-                curves.setdefault(name, {})[step] = value
     return curves
