@@ -11,7 +11,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.checks import check_neck, check_runner_type, check_strides
+from tokennorm.engine.checks import check_neck, check_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,16 +46,6 @@ def test_channels_that_fit_pass():
 def test_others_are_named(in_channels, out_indices, message):
     with pytest.raises(ValueError, match=message):
         check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
-
-
-def test_runners_whose_checkpoints_cannot_be_relied_upon():
-    check_runner_type({})
-    check_runner_type(dict(runner_type='mine.Runner'))
-    with pytest.raises(ValueError, match=r'mmengine.FlexibleRunner is not supported'):
-        check_runner_type(dict(runner_type='mmengine.FlexibleRunner'))
-    with pytest.raises(ValueError, match=r'MMFullyShardedDataParallel is not supported'):
-        check_runner_type(dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel')))
-    check_runner_type(dict(model_wrapper_cfg=dict(type='MMSeparateDistributedDataParallel')))
 
 
 @pytest.mark.parametrize(

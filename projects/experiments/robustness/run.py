@@ -26,7 +26,8 @@ from tokennorm.config_files import read_config
 from tokennorm.config_tree import is_classifier
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
-from tokennorm.engine.config import load_config
+from tokennorm.engine.config import merge, open_config
+from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
@@ -174,9 +175,10 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
             if getattr(args, name):
                 raise ValueError(f'--{name} is for classifiers, this config is a detector')
     data = Path(args.data) if classifier and args.data else None
-    if classifier:
-        args.data = None  # load_config would take its classes for the classifier's
-    cfg = load_config(args.config, data=args.data, work_dir=args.work_dir, cfg_options=args.cfg_options, needed=())
+    cfg = open_config(args.config, args.work_dir, args.cfg_options)
+    if args.data and not classifier:
+        use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
+    merge(cfg, args.cfg_options)
     subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
     dataset = cfg.test_dataloader.dataset
     labels = dataset.get('labels')

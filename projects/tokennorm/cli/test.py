@@ -63,7 +63,8 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.reading import describe, trained_meta
     from tokennorm.config_tree import is_classifier
     from tokennorm.engine.build import build_runner
-    from tokennorm.engine.config import load_config
+    from tokennorm.engine.config import merge, open_config
+    from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.summary import describe_data
     from tokennorm.engine.test_time_augmentation import add_tta, use_tta
     from tokennorm.engine.training import test
@@ -72,15 +73,10 @@ def main(argv: list[str]) -> None:
     is_local = Path(args.checkpoint).expanduser().exists()
     with user_errors(RuntimeError, OSError, ValueError):
         args.checkpoint = find_checkpoint(args.checkpoint)
-        cfg = load_config(
-            args.config,
-            data=args.data,
-            work_dir=args.work_dir,
-            cfg_options=args.cfg_options,
-            launcher=args.launcher,
-            local_rank=args.local_rank,
-            needed=(),
-        )
+        cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher, args.local_rank)
+        if args.data is not None:
+            use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
+        merge(cfg, args.cfg_options)
         content = read_checkpoint(args.checkpoint)
         meta = trained_meta(content)
         use_trained_size(cfg, meta)

@@ -14,14 +14,7 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
 from tokennorm.config_tree import model_of
-from tokennorm.engine.checks import (
-    check_classes,
-    check_config_data,
-    check_neck,
-    check_optimizer,
-    check_runner_type,
-    check_strides,
-)
+from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_strides
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.initial_weights import check_allow_missing, check_initial_weights
@@ -41,7 +34,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):
                 raise ValueError(f'{cfg.filename} has no {key}: it is not a whole config')
-        check_runner_type(cfg)
         check_config_data(cfg, splits)
         if 'train' in splits:
             make_resumable(cfg)
@@ -64,7 +56,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
         check_allow_missing(model)
-        check_optimizer(cfg.get('optim_wrapper'))
     runner.register_hook(DataErrorHook())
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)

@@ -9,13 +9,11 @@ import torch
 from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
-from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.config_tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
-from tokennorm.messages import did_you_mean
 from tokennorm.registry import type_name
 
 
@@ -155,19 +153,3 @@ def check_strides(model: nn.Module) -> None:
             'change out_indices of the backbone, start_level and num_outs of the neck, or the anchors. A '
             'backbone with one feature map needs a patch size of 16 and the neck tokennorm.SimpleFeaturePyramid'
         )
-
-
-def check_runner_type(cfg: Mapping[str, Any]) -> None:
-    """Checks that the config uses neither mmengine's FlexibleRunner (FSDP, DeepSpeed) nor an FSDP wrapper."""
-    wrapper = (cfg.get('model_wrapper_cfg') or {}).get('type')
-    for kind in (wrapper, cfg.get('runner_type')):
-        if str(kind).endswith(('FullyShardedDataParallel', 'FlexibleRunner')):
-            raise ValueError(f'{kind} is not supported: its checkpoints are unreliable; use DistributedDataParallel')
-
-
-def check_optimizer(optim_wrapper: Mapping[str, Any] | None) -> None:
-    """Checks that the optimizer exists: mmengine does not name the missing one."""
-    kind = ((optim_wrapper or {}).get('optimizer') or {}).get('type')
-    if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
-        known = [name for name in OPTIMIZERS.module_dict if isinstance(name, str)]
-        raise ValueError(f'type={kind!r}: there is no such optimizer{did_you_mean(kind, known)}')

@@ -153,8 +153,10 @@ def _add_hook(cfg: Config, hook: Mapping[str, Any]) -> None:
 _JITTER = (0.1, 2.0)
 
 
-def augment_strongly(cfg: Config) -> str:
+def augment_strongly(cfg: Config, kind: str = 'strong') -> str:
     """Replaces the training pipeline between loading and packing, and returns the change in one line."""
+    if kind != 'strong':
+        raise ValueError(f"--augment {kind!r} must be 'strong'")
     dataset, scale = cfg.train_dataloader.dataset, test_scale(cfg)
     pipeline = list(dataset.get('pipeline') or [])
     loading = [step for step in pipeline if str(step['type']).startswith('Load')]

@@ -17,7 +17,8 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
-from tokennorm.engine.config import load_config
+from tokennorm.engine.config import merge, open_config
+from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.initial_weights import initial_weights_help, use_initial_weights
@@ -113,29 +114,29 @@ def train(
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
-    base_batch = 0  # total batch that the config's learning rate is for
+    cfg = open_config(config, work_dir, options, launcher, local_rank)
+    if not (resume or options.get('resume', cfg.get('resume'))):
+        _check_unused(cfg.work_dir)
     initial_weights: list[str] = []
-
-    def check(cfg: Config) -> None:
-        if not (resume or options.get('resume', cfg.get('resume'))):
-            _check_unused(cfg.work_dir)
-        if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
-            with user_errors(CheckpointError, OSError):
-                initial_weights.extend(use_initial_weights(cfg, init, own_data, options))
-
-    def adjust(cfg: Config) -> None:
-        nonlocal base_batch
-        if is_chosen and resumes:
-            keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
-        base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
+    if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
+        with user_errors(CheckpointError, OSError, ValueError):
+            initial_weights = use_initial_weights(cfg, init, own_data, options)
+    if own_data:  # reading it may take a minute
+        fit_anchors = is_chosen and not resumes and 'load_from' not in options
+        use_data_folder(cfg, str(data), ('train', 'val'), image_size, fit_anchors=fit_anchors)
+    if is_chosen and resumes:
+        keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
+    # Total batch that the config's learning rate is for.
+    base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
+    if auto_scale_lr and not base_batch:
+        raise UserError(f'--auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
+    with user_errors(ValueError):
         if epochs is not None:
             settings.set_epochs(cfg, epochs)
         if image_size is not None and not own_data:
             print_once(*set_image_size(cfg, image_size))
-        if augment == 'strong':
-            print_once(settings.augment_strongly(cfg))
-        elif augment is not None:
-            raise ValueError(f"--augment {augment!r} must be 'strong'")
+        if augment is not None:
+            print_once(settings.augment_strongly(cfg, augment))
         if workers is not None or own_data:
             settings.set_workers(cfg, settings.default_workers() if workers is None else workers)
         if ema:
@@ -143,29 +144,13 @@ def train(
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
-
-    cfg = load_config(
-        config,
-        data=data,
-        image_size=image_size,
-        work_dir=work_dir,
-        cfg_options=options,
-        launcher=launcher,
-        local_rank=local_rank,
-        fit_anchors=is_chosen and not resumes and 'load_from' not in options,
-        check=check,
-        adjust=adjust,
-    )
-    with user_errors(ValueError):
+        merge(cfg, options)
         check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
-    if auto_scale_lr and not base_batch:
-        raise UserError(f'--auto-scale-lr: {config} has no auto_scale_lr.base_batch_size to scale from')
-    if own_data:
-        print_once(*settings.validate_often(cfg))
-    settings.keep_the_best(cfg)
-    print_once(*settings.speed_up_local_norms(cfg))
-    if amp:
-        with user_errors(ValueError):
+        if own_data:
+            print_once(*settings.validate_often(cfg))
+        settings.keep_the_best(cfg)
+        print_once(*settings.speed_up_local_norms(cfg))
+        if amp:
             settings.use_mixed_precision(cfg, amp)
     if auto_scale_lr:
         cfg.auto_scale_lr.enable = True
