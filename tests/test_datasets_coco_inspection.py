@@ -206,7 +206,7 @@ def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
-    assert open_image(tmp_path, 'a').size == mmcv.imread(tmp_path / 'a').shape[1::-1]
+    assert open_image(tmp_path, 'a') == ('', mmcv.imread(tmp_path / 'a').shape[1::-1])
 
 
 def test_categories_that_do_not_match_between_splits(data):

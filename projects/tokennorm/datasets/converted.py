@@ -56,15 +56,15 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], im
     unreadable: list[str] = []
     wrong: list[str] = []
     opened = map_files(lambda entry: open_image(entry.image.parent, entry.image.name), entries, f'Images of {name}')
-    for entry, found in zip(entries, opened, strict=True):
-        if found.problem:
-            unreadable.append(f'{entry.image} {found.problem}')
+    for entry, (problem, size) in zip(entries, opened, strict=True):
+        if problem:
+            unreadable.append(f'{entry.image} {problem}')
             continue
-        width, height = found.size
+        width, height = size
         image_id = len(images) + 1
         images.append(dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height))
         try:
-            for one in folder.read_labels(entry, found.size):
+            for one in folder.read_labels(entry, size):
                 annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
         except ValueError as error:
             wrong.append(str(error))

@@ -8,9 +8,10 @@ more than 2**30 pixels.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,13 +19,6 @@ import numpy as np
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
 _ORIENTATION, _ROTATED_BY_EXIF = 0x0112, range(5, 9)  # orientations that swap height and width
-
-
-class OpenedImage(NamedTuple):
-    """Result of `open_image`."""
-
-    problem: str  # why training could not read the file, or ''
-    size: tuple[int, int] = (0, 0)  # width and height in pixels, as training reads it; (0, 0) with a problem
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -53,8 +47,8 @@ def read_image(path: str | Path) -> np.ndarray | None:
         return None
 
 
-def open_image(folder: Path, name: str) -> OpenedImage:
-    """Opens one image file.
+def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int]]:
+    """Returns why training could not read an image file, or '', and its width and height as training reads it.
 
     It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
     bytes in its middle is not detected.
@@ -63,25 +57,16 @@ def open_image(folder: Path, name: str) -> OpenedImage:
 
     path = os.path.join(folder, name)
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
-        return OpenedImage('missing')
-    try:
-        with open(path, 'rb') as file:
-            with Image.open(file) as image:
-                size, mark = image.size, _END_MARKS.get(image.format or '')
-                if 'exif' in image.info and image.getexif().get(_ORIENTATION) in _ROTATED_BY_EXIF:
-                    size = size[::-1]
-                if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
-                    image.verify()
-            file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
-            is_whole = mark is not None and mark in file.read()
-    except Exception:  # each format's reader raises its own
-        return _decode_image(path)
-    return OpenedImage('', size) if is_whole else _decode_image(path)
-
-
-def _decode_image(path: str) -> OpenedImage:
-    """`open_image` by the decoder of training, which refuses a file that ends early."""
-    pixels = read_image(path)
-    if pixels is None:
-        return OpenedImage('that cannot be decoded')
-    return OpenedImage('', (pixels.shape[1], pixels.shape[0]))
+        return 'missing', (0, 0)
+    with suppress(Exception), open(path, 'rb') as file:  # each format's reader raises its own
+        with Image.open(file) as image:
+            size, mark = image.size, _END_MARKS.get(image.format or '')
+            if 'exif' in image.info and image.getexif().get(_ORIENTATION) in _ROTATED_BY_EXIF:
+                size = size[::-1]
+            if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
+                image.verify()
+        file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        if mark is not None and mark in file.read():
+            return '', size
+    pixels = read_image(path)  # by the decoder of training, which refuses a file that ends early
+    return ('that cannot be decoded', (0, 0)) if pixels is None else ('', pixels.shape[1::-1])

@@ -19,7 +19,6 @@ from tokennorm.export.detector import WholeDetector
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
 from tokennorm.export.runtime import FORMAT
-from tokennorm.export.two_stage import roi_align_in_onnx
 from tokennorm.files import write_atomically
 from tokennorm.inference.prediction import category_ids_of
 from tokennorm.registry import type_name
@@ -102,10 +101,7 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
                 output_names=list(outputs),
                 opset_version=OPSET,
                 optimize=False,  # the runtimes do that themselves, and it takes a third of the time
-                custom_translation_table={
-                    torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx,
-                    torch.ops.torchvision.roi_align.default: roi_align_in_onnx,
-                },
+                custom_translation_table={torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx},
                 verbose=False,
             )
     except torch.onnx.errors.OnnxExporterError as error:
