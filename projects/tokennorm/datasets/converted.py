@@ -36,8 +36,7 @@ class LabelFolder(NamedTuple):
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
-    root = folder.root.resolve()
-    cache = cache_directory() / 'datasets' / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'
+    cache = cache_directory() / 'datasets' / folder.root.resolve().name
     splits = {}
     for name, entries in folder.splits.items():
         target = cache / f'{name}-{_fingerprint(folder, entries)[:16]}.json'
@@ -93,7 +92,8 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
 
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
-    digest = hashlib.sha256(repr((__version__, folder.format, list(folder.classes))).encode())
+    facts = __version__, folder.format, str(folder.root.resolve()), list(folder.classes)
+    digest = hashlib.sha256(repr(facts).encode())
     for path in (path for entry in entries for path in entry):
         if path is not None and path.exists():
             digest.update(repr((str(path), path.stat().st_size, path.stat().st_mtime_ns)).encode())
