@@ -11,6 +11,7 @@ from tokennorm.analysis.attention import (
     attention_places,
     attention_weights,
     grid_places,
+    places_inside,
     window_places,
 )
 from tokennorm.analysis.probe import find_blocks, look
@@ -74,7 +75,7 @@ def test_places_of_keys():
     torch.testing.assert_close(keys[0], torch.tensor([[2.0 * y + 1, x + 0.5] for y in range(7) for x in range(7)]))
 
 
-def test_places_in_windows_are_padded_and_shifted():
+def test_places_in_windows_are_padded_shifted_and_cut():
     """A 2 x 3 grid in windows of 2, shifted by 1 row and 1 column: row 1 comes first, column 0 last."""
     plain, shifted = window_places(2, 3, 2), window_places(2, 3, 2, shift=(1, 1))
     assert plain.shape == shifted.shape == (2, 4, 2)
@@ -83,6 +84,10 @@ def test_places_in_windows_are_padded_and_shifted():
     assert plain[1, 1::2].isnan().all()
     assert shifted[0].tolist() == [[1.5, 1.5], [1.5, 2.5], [0.5, 1.5], [0.5, 2.5]]
     assert shifted[1, 1].tolist() == [1.5, 0.5]
+    cut = places_inside(plain, 1, 2)
+    assert cut[0, :2].tolist() == plain[0, :2].tolist()
+    assert cut[0, 2:].isnan().all()
+    assert cut[1].isnan().all()
 
 
 @pytest.mark.parametrize('name', BACKBONES)

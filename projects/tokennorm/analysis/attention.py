@@ -75,3 +75,9 @@ def attention_places(
     both = places.view(1, -1, 2), rearrange(keys, 'yx h w -> 1 (h w) yx')
     queries, keys = (F.pad(part, (0, 0, int(has_class_token), 0), value=math.nan) for part in both)
     return queries, keys
+
+
+def places_inside(places: Tensor, height: int, width: int) -> Tensor:
+    """Returns places (..., 2) with NaN for those below or right of the image, the first rows and columns of a grid."""
+    beyond = (places > places.new_tensor([height, width])).any(dim=-1, keepdim=True)
+    return places.masked_fill(beyond, math.nan)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tokennorm.analysis.attention import attention_distance, attention_places, attention_weights
+from tokennorm.analysis.attention import attention_distance, attention_places, attention_weights, places_inside
 from tokennorm.backbones import vit
 from tokennorm.layers.block import Block
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
@@ -73,7 +73,7 @@ class _AttentionCalls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
-            self.calls.append((*args, kwargs['attn_mask']))
+            self.calls.append((*args[:3], kwargs.get('attn_mask')))
         return func(*args, **kwargs)
 
 
@@ -141,9 +141,6 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
         if name in blocks:
             shift, mask = attn_args[name] or ((0, 0), None)
             places = attention_places(attn, grid, (0, 0) if mask is None else shift, tuple(out.shape[1:3]) != grid)
-            # without those below or right of the image
-            beyond = [(part > part.new_tensor([height, width])).any(dim=-1, keepdim=True) for part in places]
-            inside = [part.masked_fill(out_of, math.nan) for part, out_of in zip(places, beyond, strict=True)]
-            attention = Attention(*recorded.calls[i], *inside)
+            attention = Attention(*recorded.calls[i], *(places_inside(part, height, width) for part in places))
         layers.append(Layer(name, norms[name], attn.num_heads, stride, before, after, attention))
     return layers
