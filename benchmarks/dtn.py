@@ -1,12 +1,13 @@
-"""DTN compared with LayerNorm and with a DTN that builds the T x T matrix: time, peak memory, growth with the tokens.
+"""DTN compared with LayerNorm, with its eager form and with a DTN that builds the T x T matrix: time and memory.
 
     python benchmarks/dtn.py --threads 1 --clock cpu --out work_dirs/benchmarks    # on a CPU
     python benchmarks/dtn.py --device cuda --dtype bfloat16                        # on a GPU
 
-Prints two tables (`shapes` and `growth`), writes each as CSV, and draws the second as a log-log plot. The figures to
-look at are the ratios. LayerNorm and DTN alternate without any other contender, which would evict LayerNorm's tokens
-from the caches; the dense DTN is measured after them. The memory of a step is what forward and backward of the norm
-alone allocate, beyond the tokens and the gradient of the result, which exist before.
+Prints two tables (`shapes` and `growth`, with the number of tokens), writes each as CSV, and draws the second as a
+log-log plot. The figures to look at are the ratios. LayerNorm and DTN alternate without any other contender, which
+would evict LayerNorm's tokens from the caches; the eager form and the dense DTN are measured after them. The memory of
+a step is what forward and backward of the norm alone allocate, beyond the tokens and the gradient of the result, which
+exist before.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from dense_dtn import bytes_needed, dense_dtn
 from measuring import CLOCKS, milliseconds, peak_mebibytes, print_table, write_csv
 
 from tokennorm.norms import DTN, LayerNorm
+from tokennorm.ops.dtn_eager import eager_dtn
 
 # name, batch, height, width, channels, heads, pool
 SHAPES = [
@@ -57,7 +59,7 @@ def main() -> None:
         '--seconds',
         type=float,
         default=3,
-        help='for each row and direction, and as long again for the dense DTN (default: 3)',
+        help='for each row and direction, and as long again for the eager form and the dense DTN (default: 3)',
     )
     parser.add_argument('--memory-limit', type=float, default=8, help='GiB that a contender may take (default: 8)')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/benchmarks'))
@@ -107,7 +109,12 @@ def measure(
         with torch.no_grad():
             dtn.position.fill_(a1)
     layer_norm = LayerNorm(channels).to(args.device, dtype if args.device == 'cuda' else torch.float32)
-    contenders: dict[str, Callable] = {'LN': layer_norm, 'ours': dtn}
+    parameters = (dtn.weight, dtn.bias, dtn.mean_logit, dtn.var_logit, dtn.position)
+    contenders: dict[str, Callable] = {
+        'LN': layer_norm,
+        'ours': dtn,
+        'eager': lambda x: eager_dtn(x, *parameters, eps=dtn.eps, pool=pool),
+    }
     if bytes_needed(batch, height, width, channels, num_heads, pool) <= args.memory_limit * 2**30:
         contenders['dense'] = lambda x: dense_dtn(x, dtn)
 
@@ -133,20 +140,21 @@ def measure(
 
     row = dict(shape=name, grid=f'{batch}x{height}x{width}x{channels}', heads=str(num_heads), pool=str(pool))
     for title, figures, digits in (('fwd ms', times, 2), ('f+b ms', step_times, 2), ('MiB', memory, 1)):
-        for contender in ('LN', 'ours', 'dense'):
+        for contender in ('LN', 'ours', 'eager', 'dense'):
             row[f'{contender} {title}'] = f'{figures[contender]:.{digits}f}' if contender in figures else DOES_NOT_FIT
     for title, figures in (('fwd', times), ('f+b', step_times), ('MiB', memory)):
         row[f'ours/LN {title}'] = f'{figures["ours"] / figures["LN"]:.1f}'
+        row[f'eager/ours {title}'] = f'{figures["eager"] / figures["ours"]:.1f}'
         row[f'dense/ours {title}'] = f'{figures["dense"] / figures["ours"]:.1f}' if 'dense' in figures else '-'
     return row
 
 
 def measure_pair_first(calls: dict[str, Callable], args: argparse.Namespace) -> dict[str, float]:
-    """Milliseconds of LayerNorm and DTN in turns, and of the dense DTN afterwards."""
-    pair = {name: call for name, call in calls.items() if name != 'dense'}
+    """Milliseconds of LayerNorm and DTN in turns, and of each other contender afterwards."""
+    pair = {name: calls[name] for name in ('LN', 'ours')}
     times = milliseconds(pair, args.device, args.clock, args.seconds, rounds=500)
-    if 'dense' in calls:
-        times |= milliseconds({'dense': calls['dense']}, args.device, args.clock, args.seconds)
+    for name, call in calls.items() - pair.items():
+        times |= milliseconds({name: call}, args.device, args.clock, args.seconds)
     return times
 
 
