@@ -24,7 +24,7 @@ MISTAKES = {
     'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*has DualPatchEmbed, PatchEmbed \(did you mean Du",
     'model.backbone.token_norm_cfg.pool=0': r'DTN: pool=0 must be an integer of at least 1, in tokens',
     'model.backbone.drop_path_rat=0.1': r"PVT has no argument 'drop_path_rat' \(did you mean drop_path_ra",
-    'model.backbone.out_indices=[0,7]': r'PVT: out_indices=\(0, 7\) must be in 0 to 3',
+    'model.backbone.out_indices=[0,7]': r'PVT: out_indices=.0, 7. must be integers in 0 to 3',
     'model.neck.in_channels=[1,2]': r'model.neck: in_channels=\[1, 2\], but the feature maps of PVT .* 128, 256\]',
     'model.neck.num_outs=1': r'FPN: failed at `assert num_outs >= self.num_ins - start_level`',
     'default_hooks.logger.type=Logger': r"type='Logger': there is no such hook \(did you mean LoggerHook\?\)",

@@ -244,15 +244,15 @@ dtn_triton_check.SHAPE, dtn_triton_check.HEADS = (1, 2, 3, 4), 1
 """
 BROKEN = """
 import os, time
-from tokennorm.ops import dtn_kernels
+from tokennorm.ops.dtn_kernels import along, normalize, prepare
 class Broken:
-    kernel = dtn_kernels.{kernel}
+    kernel = {kernel}
     def __getitem__(self, grid):
         def launch(*args, **kwargs):
             self.kernel[grid](*args, **kwargs)
             {fault}
         return launch
-dtn_kernels.{kernel} = Broken()
+{kernel} = Broken()
 """
 
 
@@ -289,11 +289,11 @@ def test_verified_kernels_are_used_and_cached(first_use, monkeypatch):
 @pytest.mark.parametrize(
     ('kernel', 'fault', 'message'),
     [
-        ('normalize_kernel', 'os.abort()', 'exit status -6'),
-        slow('normalize_kernel', 'time.sleep(1000)', 'it took more than 15 seconds'),
-        slow('normalize_kernel', 'args[12].mul_(1.05)', r"relative errors \{'y': '5"),
-        slow('back_along_x_kernel', 'args[11].mul_(1.05)', r"relative errors \{'x': '5"),
-        slow('pool_kernel', 'raise RuntimeError("no image")', 'RuntimeError: no image'),
+        ('normalize.normalize_kernel', 'os.abort()', 'exit status -6'),
+        slow('normalize.normalize_kernel', 'time.sleep(1000)', 'it took more than 15 seconds'),
+        slow('normalize.normalize_kernel', 'args[12].mul_(1.05)', r"relative errors \{'y': '5"),
+        slow('along.back_along_x_kernel', 'args[11].mul_(1.05)', r"relative errors \{'x': '5"),
+        slow('prepare.pool_kernel', 'raise RuntimeError("no image")', 'RuntimeError: no image'),
     ],
 )
 def test_kernels_that_fail_the_comparison_are_not_used(first_use, monkeypatch, kernel, fault, message):

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -52,24 +52,6 @@ def resolve_arch(
         if dims % num_heads:
             raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
     return optional | dict(arch)
-
-
-def in_autocast_dtype(forward: Callable[[Any, Tensor], tuple[Tensor, ...]]) -> Callable:
-    """Decorates a backbone's forward: it runs under autocast if `autocast_dtype` is set, and then returns float32.
-
-    Its feature maps are contiguous: mmcv's RoIAlign reads other memory formats as if they were contiguous, and returns
-    wrong features without an error.
-    """
-
-    @wraps(forward)
-    def wrapped(self: Any, x: Tensor) -> tuple[Tensor, ...]:
-        if self.autocast_dtype is None:
-            return tuple(out.contiguous() for out in forward(self, x))
-        with torch.autocast(x.device.type, dtype=getattr(torch, self.autocast_dtype)):
-            outs = forward(self, x)
-        return tuple(out.float().contiguous() for out in outs)
-
-    return wrapped
 
 
 class Backbone(BaseModule):
@@ -137,6 +119,22 @@ class Backbone(BaseModule):
         self.norm_eval = norm_eval
         self.autocast_dtype = autocast_dtype
 
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Images (B, C, H, W) -> what the subclass's `_outputs` returns; float32 if `autocast_dtype` is set.
+
+        The results are contiguous: mmcv's RoIAlign reads other memory formats as if they were contiguous, and returns
+        wrong features without an error.
+        """
+        if self.autocast_dtype is None:
+            return tuple(out.contiguous() for out in self._outputs(x))
+        with torch.autocast(x.device.type, dtype=getattr(torch, self.autocast_dtype)):
+            outs = self._outputs(x)
+        return tuple(out.float().contiguous() for out in outs)
+
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Feature maps or vectors of images."""
+        raise NotImplementedError
+
     def init_weights(self) -> None:
         """Loads the checkpoint of `init_cfg`, if any. mmengine calls it before training."""
         if self.init_cfg is not None:
@@ -197,13 +195,10 @@ class Backbone(BaseModule):
     def _check_range(
         self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral
     ) -> None:
-        if isinstance(values, str) or not isinstance(values, Sequence):
-            raise ValueError(f'{self._get_name()}: {name}={values!r} must be a list of numbers in {low} to {high}')
-        if not all(isinstance(value, kind) for value in values):
-            words = 'integers' if kind is Integral else 'a number'
-            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must be {words} in {low} to {high}')
-        if not all(low <= value <= high for value in values):
-            raise ValueError(f'{self._get_name()}: {name}={tuple(values)} must be in {low} to {high}')
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        if not is_list or not all(isinstance(value, kind) and low <= value <= high for value in values):
+            numbers = 'integers' if kind is Integral else 'a number'
+            raise ValueError(f'{self._get_name()}: {name}={values!r} must be {numbers} in {low} to {high}')
 
 
 class Pyramid(Backbone):

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.base import Pyramid, resolve_arch
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
@@ -205,8 +205,7 @@ class PVT(Pyramid):
         """As in `Backbone`."""
         return from_published_pvt(state_dict, self.out_type)
 
-    @in_autocast_dtype
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
         outs = []
         valid = self.valid_tokens(x)

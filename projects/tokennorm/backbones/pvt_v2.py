@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.base import Pyramid, resolve_arch
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
@@ -162,8 +162,7 @@ class PVTv2(Pyramid):
         """As in `Backbone`."""
         return from_published_pvt_v2(state_dict)
 
-    @in_autocast_dtype
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
         outs = []
         valid = self.valid_tokens(x)

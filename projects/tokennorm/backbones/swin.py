@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Pyramid, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.base import Pyramid, resolve_arch
 from tokennorm.builder import build_norm, build_stem
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
@@ -241,8 +241,7 @@ class Swin(Pyramid):
         """As in `Backbone`."""
         return from_published_swin(state_dict, self.out_type)
 
-    @in_autocast_dtype
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
         outs = []
         valid = self.valid_tokens(x)

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Backbone, in_autocast_dtype
+from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
 from tokennorm.messages import did_you_mean, shorten
 from tokennorm.registry import MODELS
@@ -29,11 +29,6 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
     """
     from timm.models._manipulate import group_with_matcher
 
-    if not hasattr(model, 'group_matcher'):
-        raise ValueError(
-            f'TimmBackbone: {type(model).__name__} has no group_matcher: frozen_stages must be -1, and there is no '
-            'layer decay'
-        )
     modules = model.named_modules() if coarse else [('', model)]
     return group_with_matcher(chain(model.named_parameters(), modules), model.group_matcher(coarse), reverse=True)
 
@@ -170,8 +165,7 @@ class TimmBackbone(Backbone):
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each feature map, with timm's keys."""
         return self.net.feature_info.get_dicts()
 
-    @in_autocast_dtype
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> feature maps (B, C, H', W')."""
         return tuple(self.net(x))
 

@@ -18,7 +18,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokennorm.backbones.base import Backbone, in_autocast_dtype, resolve_arch
+from tokennorm.backbones.base import Backbone, resolve_arch
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
 from tokennorm.builder import build_norm, build_stem, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
@@ -168,13 +168,7 @@ class ViT(Backbone):
         return [dict(num_chs=self.embed_dims, reduction=self.patch_size, module=f'blocks.{i}') for i in returned]
 
     def reset_parameters(self) -> None:
-        """DeiT's initialization: linear layers, class token and position embedding truncated normal, std 0.02.
-
-        Relative positions are initialized to 0, as in ViTDet.
-        """
-        for name, p in self.named_parameters():
-            if name.endswith(REL_POS):
-                nn.init.zeros_(p)
+        """DeiT's initialization: linear layers, class token and position embedding truncated normal, std 0.02."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -192,8 +186,7 @@ class ViT(Backbone):
             converted.added += zeros
         return converted
 
-    @in_autocast_dtype
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
         valid = valid_tokens(x, self.patch_size)
         x = self.patch_embed(x)

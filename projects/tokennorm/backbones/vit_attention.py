@@ -21,23 +21,11 @@ def rows_of_offsets(table: Tensor, size: int) -> Tensor:
     return table[at[:, None] - at + size - 1]
 
 
-def relative_bias(q: Tensor, rel_pos_h: Tensor, rel_pos_w: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Bias of queries (B, N, H * W, D) for the keys of a grid of H x W, (B, N, H * W, H * W).
-
-    It is the product of the query with the relative position in height, plus the product with the relative position in
-    width. It is added to the logits, and unlike them it is not divided by the root of D.
-    """
-    q = q.unflatten(2, grid)
-    of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(rel_pos_h, grid[0]))
-    of_columns = torch.einsum('b n h w d, w k d -> b n h w k', q, rows_of_offsets(rel_pos_w, grid[1]))
-    return rearrange(of_rows[..., None] + of_columns[..., None, :], 'b n h w kh kw -> b n (h w) (kh kw)')
-
-
 class Attention(nn.Module):
     """Attention of each token to all tokens.
 
     `rel_pos` is the height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made
-    for; None turns them off.
+    for, initially 0; None turns them off.
     """
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
@@ -58,8 +46,17 @@ class Attention(nn.Module):
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
 
     def bias(self, q: Tensor, height: int, width: int) -> Tensor | None:
-        """Bias of the logits, (B, N, H * W, H * W), for queries (B, N, H * W, D); None without relative positions."""
-        return None if self.rel_pos_h is None else relative_bias(q, self.rel_pos_h, self.rel_pos_w, (height, width))
+        """Bias of the logits, (B, N, H * W, H * W), for queries (B, N, H * W, D); None without relative positions.
+
+        It is the product of the query with the relative position in height, plus the product with the relative position
+        in width. Unlike the logits it is not divided by the root of D.
+        """
+        if self.rel_pos_h is None:
+            return None
+        q = q.unflatten(2, (height, width))
+        of_rows = torch.einsum('b n h w d, h k d -> b n h w k', q, rows_of_offsets(self.rel_pos_h, height))
+        of_columns = torch.einsum('b n h w d, w k d -> b n h w k', q, rows_of_offsets(self.rel_pos_w, width))
+        return rearrange(of_rows[..., None] + of_columns[..., None, :], 'b n h w kh kw -> b n (h w) (kh kw)')
 
 
 class WindowAttention(Attention):

@@ -27,8 +27,6 @@ class BatchNorm(nn.Module):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__()
-        if momentum is not None and (not isinstance(momentum, int | float) or not 0 <= momentum <= 1):
-            raise ValueError(f'{type(self).__name__}: momentum={momentum!r} must be in 0 to 1, or None')
         self.bn = self.bn_type(num_features, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -21,8 +21,6 @@ class Derf(DynamicTanh):
     def __init__(
         self, num_features: int, eps: float = 1e-5, alpha_init_value: float = 0.5, shift_init_value: float = 0.0
     ) -> None:
-        if not isinstance(shift_init_value, int | float):
-            raise ValueError(f'Derf: shift_init_value={shift_init_value!r} must be a number')
         super().__init__(num_features, eps, alpha_init_value)
         self.shift_init_value = shift_init_value
         self.shift = nn.Parameter(torch.empty(1))

@@ -20,8 +20,6 @@ class DynamicTanh(nn.LayerNorm):
     is_token_norm = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, alpha_init_value: float = 0.5) -> None:
-        if not isinstance(alpha_init_value, int | float):
-            raise ValueError(f'{type(self).__name__}: alpha_init_value={alpha_init_value!r} must be a number')
         super().__init__(num_features, eps=eps)
         self.alpha_init_value = alpha_init_value
         self.alpha = nn.Parameter(torch.empty(1))

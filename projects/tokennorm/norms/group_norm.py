@@ -16,8 +16,6 @@ class GroupNorm(nn.GroupNorm):
     is_token_norm = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, num_groups: int = 32) -> None:
-        if not isinstance(num_groups, int) or num_groups < 1 or num_features % num_groups:
-            raise ValueError(f'GroupNorm: num_groups={num_groups!r} must divide num_features={num_features}')
         super().__init__(num_groups, num_features, eps=eps)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -76,11 +76,6 @@ class PowerNorm(nn.LayerNorm):
         alpha_bkw: float = 0.9,
         warmup_iters: int = 10000,
     ) -> None:
-        for name, alpha in dict(alpha_fwd=alpha_fwd, alpha_bkw=alpha_bkw).items():
-            if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
-                raise ValueError(f'PowerNorm: {name}={alpha!r} must be in 0 to 1')
-        if not isinstance(warmup_iters, int) or warmup_iters < 0:
-            raise ValueError(f'PowerNorm: warmup_iters={warmup_iters!r} must be an integer of at least 0')
         super().__init__(num_features, eps=eps)
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw
@@ -126,9 +121,3 @@ class PowerNorm(nn.LayerNorm):
         running = torch.where(self.iters < self.warmup_iters, average, self.running_phi)
         self.running_phi.copy_(running.lerp(phi.to(running.dtype), 1 - self.alpha_fwd))
         return psi
-
-    def extra_repr(self) -> str:
-        return (
-            f'{self.normalized_shape[0]}, eps={self.eps}, alpha_fwd={self.alpha_fwd}, alpha_bkw={self.alpha_bkw}, '
-            f'warmup_iters={self.warmup_iters}'
-        )

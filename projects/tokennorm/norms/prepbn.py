@@ -71,6 +71,3 @@ class PRepBN(nn.LayerNorm):
         bn: Any = self.batch_norm.bn
         scale = bn.weight / torch.sqrt(bn.running_var + bn.eps)
         return scale + self.alpha, bn.bias - scale * bn.running_mean
-
-    def extra_repr(self) -> str:
-        return f'{self.normalized_shape[0]}, eps={self.eps}, steps={self.steps}'

@@ -26,8 +26,6 @@ class SwitchableNorm(nn.LayerNorm):
     is_token_norm = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
-            raise ValueError(f'SwitchableNorm: momentum={momentum!r} must be in 0 to 1')
         super().__init__(num_features, eps=eps)
         self.momentum = momentum
         self.mean_weight = nn.Parameter(torch.empty(3))
@@ -73,6 +71,3 @@ class SwitchableNorm(nn.LayerNorm):
     def _track(self, mean: Tensor, var: Tensor) -> None:
         self.running_mean.lerp_(mean.flatten().to(self.running_mean.dtype), self.momentum)
         self.running_var.lerp_(var.flatten().to(self.running_var.dtype), self.momentum)
-
-    def extra_repr(self) -> str:
-        return f'{self.normalized_shape[0]}, eps={self.eps}, momentum={self.momentum}'

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.ops import dtn_kernels
+from tokennorm.ops.dtn_kernels import along, normalize, prepare
 
 
 def dtn_triton(
@@ -80,7 +80,7 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
         + s.tables * s.N * (_blocks(s.w, block_s) + _blocks(s.h, block_s))
         + s.B * _blocks(s.C, block_s)
     )
-    dtn_kernels.prepare_kernel[(programs,)](
+    prepare.prepare_kernel[(programs,)](
         x, position, valid,
         intra, rows, bands, shift,
         *s.sizes, **s.constants, BLOCK_T=block_t, BLOCK_C=block_c, BLOCK_S=block_s,
@@ -96,7 +96,7 @@ def _pooled(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shape
     block_c = _power_of_two(s.C)
     block_i = max(4096 // block_c, 1)
     programs = s.B * s.h * _blocks(s.w, block_i)
-    dtn_kernels.pool_kernel[(programs,)](
+    prepare.pool_kernel[(programs,)](
         x, valid, shift,
         pooled,
         s.H, s.W, C=s.C, POOL=pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
@@ -108,7 +108,7 @@ def _moments_along_x(
     pooled: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
 ) -> Tensor:
     moments = pooled.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
-    dtn_kernels.along_x_kernel[(s.programs_x,)](
+    along.along_x_kernel[(s.programs_x,)](
         pooled, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
     )
     return moments
@@ -126,7 +126,7 @@ class _DTN(torch.autograd.Function):
             intra, shift, rows, bands = _prepare(x, position, valid, s)
             pooled = _pooled(x, valid, shift, pool, s)
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
-            dtn_kernels.normalize_kernel[(s.programs_y,)](
+            normalize.normalize_kernel[(s.programs_y,)](
                 x, weight, bias, mean_logit, var_logit, position, valid,
                 intra, shift, rows, bands, moments,
                 y,
@@ -154,22 +154,22 @@ class _DTN(torch.autograd.Function):
             pooled = _pooled(x, valid, shift, ctx.pool, s)
             moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
-            dtn_kernels.normalize_backward_kernel[(s.programs_y,)](
+            normalize.normalize_backward_kernel[(s.programs_y,)](
                 x, dy, weight, mean_logit, var_logit, position, valid,
                 intra, shift, rows, bands, moments,
                 grads, direct, token_sums, partial_y,
                 *s.sizes, ctx.eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
             )  # fmt: skip
-            dtn_kernels.back_along_y_kernel[(s.programs_y,)](
+            along.back_along_y_kernel[(s.programs_y,)](
                 grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
             )
-            dtn_kernels.back_along_x_kernel[(s.programs_x,)](
+            along.back_along_x_kernel[(s.programs_x,)](
                 x, pooled, position, valid, intra, shift, rows, bands,
                 moments, direct, token_sums,
                 dx, partial_x,
                 *s.sizes, **s.constants, **s.tile_x, BLOCK_G=_power_of_two(s.chunks),
             )  # fmt: skip
-            dtn_kernels.parameters_kernel[(s.N,)](
+            normalize.parameters_kernel[(s.N,)](
                 partial_y.sum(dim=0), partial_x.sum(dim=0),
                 *gradients,
                 C=s.C, N=s.N, HAS_MEAN=mean_logit is not None, BLOCK_D=s.block_d,

@@ -41,7 +41,9 @@ def fold_norms(model: Model) -> Model:
         if isinstance(block.norm2, PRepBN) and isinstance(getattr(block.mlp, 'fc1', None), nn.Linear):
             _merge(block.norm2, block.mlp.fc1)
             block.norm2 = NoNorm()
-        linears = _readers(block.attn)
+        reads_more = hasattr(block.attn, 'window') or hasattr(block.attn, 'sr')  # zeros, or a convolution reads it too
+        layers = [getattr(block.attn, name, None) for name in ('qkv', 'q', 'kv')]
+        linears = [layer for layer in layers if isinstance(layer, nn.Linear) and not reads_more]
         if isinstance(block.norm1, PRepBN) and linears:
             for linear in linears:
                 _merge(block.norm1, linear)
@@ -51,13 +53,6 @@ def fold_norms(model: Model) -> Model:
         if isinstance(module, PRepBN) and module not in adapted:  # prefix tokens need its LayerNorm
             model.set_submodule(name, ChannelAffine(*module.scale_and_shift()))
     return model
-
-
-def _readers(attn: nn.Module) -> list[nn.Linear]:
-    """The linear layers of an attention that read all of its input, and nothing but it; none if others read it too."""
-    if hasattr(attn, 'window') or hasattr(attn, 'sr'):
-        return []
-    return [module for name in ('qkv', 'q', 'kv') if isinstance(module := getattr(attn, name, None), nn.Linear)]
 
 
 @torch.no_grad()

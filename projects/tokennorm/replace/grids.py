@@ -76,7 +76,6 @@ class GridRecord:
         self.batch = 0
         self.image_sizes: Tensor | None = None
         self.mask_place: int | None = None  # of `attention_mask` among the model's arguments
-        self.mask_tokens = 0
         self.lengths: Tensor | None = None
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
@@ -108,24 +107,17 @@ class GridRecord:
         sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
-    def valid_sequence(self, num_tokens: int, num_prefix_tokens: int) -> Tensor | None:
+    def valid_sequence(self, num_prefix_tokens: int) -> Tensor | None:
         """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, (B, 2)."""
         if self.lengths is None:
             return None
-        if num_tokens < self.mask_tokens:
-            raise ValueError(
-                f'norm got {num_tokens} tokens, attention_mask has {self.mask_tokens}: leave out norms of pooled '
-                'sequences by `exclude`, or call the model without a mask'
-            )
         tokens = (self.lengths - num_prefix_tokens).clamp(min=1)
         return torch.stack([torch.ones_like(tokens), tokens], dim=1)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.grids.clear()
         by_place = args[self.mask_place] if self.mask_place is not None and self.mask_place < len(args) else None
-        mask = kwargs.get('attention_mask', by_place)
-        self.lengths = lengths_of(mask)
-        self.mask_tokens = 0 if self.lengths is None else mask.shape[1]
+        self.lengths = lengths_of(kwargs.get('attention_mask', by_place))
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0

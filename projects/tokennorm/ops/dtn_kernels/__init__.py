@@ -23,18 +23,3 @@ Tensors that the kernels share, all contiguous:
 `plane` is the size of one of the three or four tables in `rows` and `bands`. `valid` (B, 2) holds the height and width
 of each image in tokens; None means that the whole grid is image.
 """
-
-from tokennorm.ops.dtn_kernels.along import along_x_kernel, back_along_x_kernel, back_along_y_kernel
-from tokennorm.ops.dtn_kernels.normalize import normalize_backward_kernel, normalize_kernel, parameters_kernel
-from tokennorm.ops.dtn_kernels.prepare import pool_kernel, prepare_kernel
-
-__all__ = [
-    'along_x_kernel',
-    'back_along_x_kernel',
-    'back_along_y_kernel',
-    'normalize_backward_kernel',
-    'normalize_kernel',
-    'parameters_kernel',
-    'pool_kernel',
-    'prepare_kernel',
-]
