@@ -79,8 +79,8 @@ def replace_norms(
     if not names:
         raise ValueError(_why_none(model, include, exclude))
     record = GridRecord()
-    prefixes = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}
-    prefixes = sorted(prefixes, reverse=True)  # a sequence may also be without them
+    counts = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}
+    prefixes = sorted(counts, reverse=True)  # a sequence may also be without them
     replacements = {}
     for name in names:
         old, heads = model.get_submodule(name), _heads(model, name, num_heads)
