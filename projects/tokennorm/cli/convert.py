@@ -44,13 +44,8 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
 
     if out.suffix not in ('.pth', '.safetensors'):
         raise ValueError(f'OUT {out} must end in .pth or .safetensors')
-    if out.exists():
-        raise FileExistsError(f'{out} already exists; remove it or name another file')
     check_output_file(out)
-    cfg = model_of(read_config(config))
-    if not cfg.get('backbone'):
-        raise ValueError(f'the model of {config} has no backbone')
-    cfg = cfg.to_dict()
+    cfg = model_of(read_config(config)).to_dict()
     init_cfg = dict(cfg['backbone'].pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
     kept = cfg if whole else cfg['backbone']
     if whole:

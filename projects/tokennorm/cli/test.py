@@ -7,7 +7,6 @@ examples:
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from tokennorm.argument_checks import check_data
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_runner_arguments, use_detector
@@ -25,14 +24,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     output.add_argument('--show', action='store_true', help='show the predictions in a window')
     output.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
-    output.add_argument(
-        '--report',
-        nargs='?',
-        const='',
-        metavar='DIR',
-        help='write report.html into this folder of the work directory; default: test, or without --work-dir the '
-        'folder test next to the checkpoint',
-    )
+    output.add_argument('--report', action='store_true', help='write report.html into the work directory')
     data.add_argument(
         '--tta',
         action='store_true',
@@ -81,7 +73,8 @@ def main(argv: list[str]) -> None:
         meta = trained_meta(content)
         use_trained_size(cfg, meta)
     cfg.load_from, cfg.resume = args.checkpoint, False  # the config of a resumed run has True
-    report_dir = _choose_folders(cfg, args, is_local)
+    if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):  # not that of the training run
+        cfg.work_dir = str(Path(args.checkpoint).parent / 'test' if is_local else Path(cfg.work_dir) / 'test')
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         drawing = dict(draw=True, test_out_dir=args.show_dir)
@@ -100,22 +93,11 @@ def main(argv: list[str]) -> None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     test(runner)
-    if args.report is not None and is_first_process():
-        path = report_dir / 'report.html'
+    if args.report and is_first_process():
+        path = Path(cfg.work_dir) / 'report.html'
         with user_errors(ImportError, OSError, ValueError, where='--report: '):
             from tokennorm.report.hook import report_on
 
             report_on(runner, 'test', path, str(args.checkpoint))
         print(f'The report is in {path}')
     print_once(f'Metrics and log: {runner.log_dir}')
-
-
-def _choose_folders(cfg: Any, args: argparse.Namespace, is_local: bool) -> Path:
-    """Sets the work directory, next to a local checkpoint unless the arguments name one; returns the report's folder.
-
-    The folder `test` keeps the report, the log and the config of the training run.
-    """
-    if args.work_dir is None and is_local and 'work_dir' not in (args.cfg_options or {}):
-        cfg.work_dir = str(Path(args.checkpoint).parent / 'test')
-        return Path(cfg.work_dir) / (args.report or '')
-    return Path(cfg.work_dir) / (args.report or 'test')
