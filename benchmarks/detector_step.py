@@ -1,9 +1,10 @@
-"""Time and peak memory of a training step of detectors, and the share of the time that DTN takes.
+"""Time and peak memory of a training step of detectors, or of a prediction, and the share of the time that DTN takes.
 
-    python benchmarks/detector_step.py CONFIG... [--size 480 640] [--batch-size 1] [--clock cpu] [--device cuda]
+    python benchmarks/detector_step.py CONFIG... [--predict] [--size 480 640] [--batch-size 1] [--clock cpu]
 
 The detectors take turns within a round. The medians over the rounds are printed, and their ratios to those of the first
-config. A step is forward and backward pass, without data loading and optimizer, in float32, with random weights.
+config. A step is forward and backward pass, without data loading and optimizer, in float32, with random weights. A
+prediction is the forward pass with decoding; random weights leave nothing to non-maximum suppression.
 Memory is what torch allocates during the step, in addition to weights and gradients. The share of DTN is that of its
 forward and backward function in torch's profiler.
 """
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument('--size', type=int, nargs=2, default=(480, 640), metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--batch-size', type=int, default=1)
     parser.add_argument('--objects', type=int, default=10, help='in each image')
+    parser.add_argument('--predict', action='store_true', help='predictions instead of training steps')
     parser.add_argument('--rounds', type=int, default=9)
     parser.add_argument('--threads', type=int, default=1, help='of the CPU')
     parser.add_argument('--clock', default='wall', choices=sorted(CLOCKS), help='cpu: of this process alone')
@@ -42,7 +44,7 @@ def main() -> None:
         [
             {
                 'config': name,
-                'step ms': f'{times[name]:.0f}',
+                'ms': f'{times[name]:.0f}',
                 'ratio': f'{times[name] / times[first]:.3f}',
                 'peak MiB': f'{memory[name]:.0f}',
                 'ratio ': f'{memory[name] / memory[first]:.2f}',
@@ -54,7 +56,7 @@ def main() -> None:
 
 
 def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
-    """Forward and backward pass of the detector of a config."""
+    """Forward and backward pass, or prediction, of the detector of a config."""
     cfg = read_config(name)
     init_default_scope('mmdet')
     torch.manual_seed(0)
@@ -69,6 +71,14 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
         device=args.device,
     )
     batch = model.data_preprocessor(batch, training=True)
+
+    @torch.no_grad()
+    def predict() -> None:
+        model(**batch, mode='predict')
+
+    if args.predict:
+        model.eval()
+        return predict
 
     def step() -> None:
         losses = model(**batch, mode='loss')
