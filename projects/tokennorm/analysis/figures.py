@@ -255,7 +255,7 @@ def lambda_of(args: argparse.Namespace) -> Figure:
         ax.set_ylabel(f'lambda of the {title}')
         ax.grid(alpha=0.3)
     axes[1].set_xticks(range(len(layers)), [short_name(name) for name in layers], rotation=90)
-    figure.suptitle(f'{model.label}: every head (1: within tokens, 0: across tokens)')
+    figure.suptitle(f'{model.label}\nevery head (1: within tokens, 0: across tokens)')
     return figure
 
 
