@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
     (folder / 'images').mkdir()
     (folder / 'without').mkdir()
     Image.new('RGB', (64, 48)).save(folder / 'images' / 'a.png')
+    Image.new('RGB', (3000, 2)).save(folder / 'images' / 'thin.png')
     data = dict(
         images=[dict(id=1, file_name='a.png', width=64, height=48)],
         annotations=[dict(id=1, image_id=1, category_id=1, bbox=[4, 4, 20, 20], area=400, iscrowd=0)],
@@ -72,6 +73,10 @@ CASES = [
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
     ([*TRAIN, '--patience', '0'], '--patience 0 must be at least 1'),
     ([*TRAIN, '--image-size', '31'], '--image-size 31 must be at least 32 pixels'),
+    # An empty path is not the working directory.
+    ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
+    ([*PREDICT, '--out='], 'empty argument after cpu'),
+    ([*TRAIN, '--data', ''], 'empty argument after --data'),
     *[([*PREDICT, '--score-thr', value], '--score-thr: .* must be from 0 to 1') for value in ('nan', '2')],
     *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
@@ -136,6 +141,20 @@ def test_a_line_is_printed_before_the_imports(folder, capsys):
         assert capsys.readouterr().out.startswith('Importing PyTorch and OpenMMLab ...\n')
 
 
-def test_train_refuses_a_folder_without_a_name(folder):
+def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
+    """An image of 3000 x 2 pixels cannot be resized to the detector's scale."""
+    out = str(tmp_path / 'out')
+    for more in ([], ['--batch-size', '2'], ['--tiles', '2000']):
+        text, status = ended(capsys, [*PREDICT, '--out', out, *more], folder)
+        assert (text, status) == ('error: 1 of 2 files could not be read: thin.png (too narrow to resize)', 1)
+        (image,) = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
+        assert image['file_name'] == 'a.png'
+        assert (tmp_path / 'out' / 'vis' / 'a.png').is_file()
+
+
+def test_detector_and_train_refuse_what_they_cannot_use(folder):
     with pytest.raises(UserError, match='data  not found'):
         tokennorm.train(CONFIG, data='')
+    detector = tokennorm.Detector(CONFIG, folder / 'model.pth', device='cpu')
+    with pytest.raises(ValueError, match=r'images of sizes \(2, 3000\) cannot be resized'):
+        detector(folder / 'images' / 'thin.png')

@@ -2,6 +2,8 @@
 
 import os
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -134,13 +136,19 @@ def script(path, text):
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    """An empty cache, and a stand-in for the compiler that copies the library."""
+    """An empty cache, and a stand-in for the compiler that copies the library and notes each call."""
     copy = f'while [ "$1" != -o ]; do shift; done; cp {dtn_cpu.build()} "$2"'
-    monkeypatch.setenv('CXX', str(script(tmp_path / 'compiler', f'[ "$1" = --version ] && exit; {copy}')))
+    note = f'[ "$1" = --version ] && exit; echo >> {tmp_path}/calls; sleep ${{DELAY:-0}}'
+    monkeypatch.setenv('CXX', str(script(tmp_path / 'compiler', f'{note}; {copy}')))
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
     dtn_cpu.library.cache_clear()
     yield tmp_path / 'cache' / 'kernels'
     dtn_cpu.library.cache_clear()
+
+
+def compilations(cache):
+    calls = cache.parents[1] / 'calls'
+    return len(calls.read_text()) if calls.exists() else 0
 
 
 def assert_eager(message=None):
@@ -158,11 +166,11 @@ def assert_eager(message=None):
 @pytest.mark.parametrize(
     ('name', 'value', 'message'),
     [
-        ('CXX', '{}/broken', 'not available: .*internal compiler error'),
-        ('CXX', '{}/odd', 'not available: .*odd failed'),
-        ('CXX', 'g++ "-O2', 'not available: No closing quotation'),
+        ('CXX', '{}/broken', 'could not be compiled: .*internal compiler error'),
+        ('CXX', '{}/odd', 'could not be compiled: .*odd failed'),
+        ('CXX', 'g++ "-O2', 'could not be compiled: No closing quotation'),
         ('CXX', '{}/none', 'no C.. compiler was found'),
-        ('TOKENNORM_CACHE', '{}/broken', 'not available: .*(Not a directory|File exists)'),
+        ('TOKENNORM_CACHE', '{}/broken', 'could not be compiled: .*(Not a directory|File exists)'),
         ('TOKENNORM_CPU_KERNEL', '0', None),
     ],
 )
@@ -173,8 +181,18 @@ def test_eager_form_runs_without_compiler_or_cache(cache, name, value, message, 
     assert_eager(message)
 
 
+@pytest.mark.parametrize('size', [0, 0.5])
+def test_cut_off_library_is_compiled_again(cache, size):
+    path = dtn_cpu.build()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(size * len(whole))])
+    assert dtn_cpu.build().read_bytes() == whole
+    assert compilations(cache) == 2
+    assert dtn_cpu.library() is not None
+
+
 @pytest.mark.skipif(not hasattr(os, 'getuid'), reason='no owners of files')
-def test_cache_that_others_can_write(cache):
+def test_cache_that_others_can_write(cache, tmp_path):
     cache.mkdir(parents=True)
     cache.chmod(0o1777)
     assert_eager('kernels belongs to another user, or others can write')
@@ -190,6 +208,22 @@ def test_cache_that_others_can_write(cache):
     cache.parent.chmod(0o775)  # that of a umask of 002
     dtn_cpu.library.cache_clear()
     assert dtn_cpu.library() is not None
+    library.unlink()
+    (cache / 'lock').unlink()
+    (cache / 'lock').symlink_to(tmp_path / 'calls')
+    dtn_cpu.library.cache_clear()
+    assert_eager('could not be compiled: .*lock')
+
+
+def test_processes_that_start_together_compile_once(cache, monkeypatch):
+    """And remove what a killed compilation left."""
+    (cache / 'tmpxyz').mkdir(parents=True)
+    cache.chmod(0o700)
+    monkeypatch.setenv('DELAY', '0.3')
+    with ProcessPoolExecutor(2, get_context('fork')) as pool:
+        (path,) = {task.result(timeout=120) for task in [pool.submit(dtn_cpu.build) for _ in range(2)]}
+    assert compilations(cache) == 1
+    assert sorted(p.name for p in cache.iterdir()) == sorted(['lock', path.name, path.with_suffix('.sha256').name])
 
 
 def test_library_name_depends_on_its_sources(cache, monkeypatch, tmp_path):

@@ -120,11 +120,14 @@ def test_in_place_change_before_backward_raises(index):
         y.sum().backward()
 
 
-def test_batched_gradients_are_refused():
+def test_batched_gradients():
     args = arguments()
-    y = dtn(*args)
-    with pytest.raises(RuntimeError, match='for one gradient at a time'):
-        torch.autograd.grad(y, args, torch.randn(3, *y.shape), is_grads_batched=True)
+    y = dtn(*args, pool=2, valid=VALID)
+    grads = torch.randn(3, *y.shape)
+    actual = torch.autograd.grad(y, args, grads, is_grads_batched=True, retain_graph=True)
+    for i, grad in enumerate(grads):
+        for name, a, e in zip(NAMES, actual, torch.autograd.grad(y, args, grad, retain_graph=True), strict=True):
+            assert_near(name, a[i], e, 'backward')
 
 
 @pytest.mark.parametrize('parameters', [False, True])

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -27,13 +28,23 @@ _NOISE = (  # what upstream libraries print, and users cannot act on
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with `--traceback`, whose errors are one line with the name that was probably meant."""
+    """A parser with `--traceback`, whose errors are one line with the name that was probably meant.
+
+    It takes no empty argument: `Path('')` is the working directory.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.add_argument(
             _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
         )
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
+        for before, word in zip(['', *words], words, strict=False):
+            if not word.strip() or (word.startswith('--') and word.endswith('=')):
+                self.error(f'an empty argument{before and f" after {before}"}; is a variable of the shell not set?')
+        return super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.match(r'unrecognized arguments: (--[\w-]+)', message):
@@ -79,13 +90,16 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         try:
             builtins.print = _print_without_noise
             warnings.formatwarning = lambda message, *others, **kwargs: f'warning: {message}\n'
-            main(argv)
-            sys.stdout.flush()
+            try:
+                main(argv)
+            finally:
+                sys.stdout.flush()
         except (UserError, ImportError, SystemExit) as error:
             _end_with_one_line(error, show_traceback=_FLAG in argv or os.environ.get(_VARIABLE) == '1')
-        except BrokenPipeError:  # nobody reads the output any more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-            raise SystemExit(1) from None
+        except OSError as error:  # nobody reads the output any more, or it cannot be written
+            with suppress(OSError, ValueError):  # no file, as in a notebook
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+            raise SystemExit(1 if isinstance(error, BrokenPipeError) else f'error: {error}') from error
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         finally:

@@ -113,6 +113,9 @@ def main(argv: list[str]) -> None:
                 unread += [name for name, image in batch if image is None]
                 readable = [(name, image) for name, image in batch if image is not None]
                 for (name, image), found in zip(readable, model.detect([image for _, image in readable]), strict=True):
+                    if found is None:
+                        unread.append(f'{name} (too narrow to resize)')
+                        continue
                     images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
                     for one in model.annotations(found):
                         annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)

@@ -98,12 +98,17 @@ class Detector:
             `Detections` for one image, a list of them for a list.
 
         Raises:
-            ValueError: for an image that cannot be read, and for thresholds that do not exist.
+            ValueError: for an image that cannot be read, or is too narrow to be resized, and for thresholds that
+                do not exist.
         """
         thresholds = np.array(read_thresholds(score_threshold, self.checkpoint, self.classes))
         is_list = isinstance(images, list | tuple)
         arrays = [_read(image) for image in (images if is_list else [images])]
-        samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
+        try:
+            samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
+        except cv2.error as error:
+            shapes = ', '.join(str(array.shape[:2]) for array in arrays)
+            raise ValueError(f'images of sizes {shapes:.200} cannot be resized: {error}') from None
         found = [self._detections(sample.pred_instances.cpu().numpy(), thresholds) for sample in samples]
         return found if is_list else found[0]
 

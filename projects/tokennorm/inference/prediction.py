@@ -115,12 +115,15 @@ class Trained:
         """Gives objects ids across the images."""
         self.tracker = Tracker(frame_rate, self.lowest)
 
-    def detect(self, images: list[np.ndarray]) -> list[DetDataSample]:
-        """Returns the detections on each image (H, W, 3) uint8 BGR."""
-        if self.tiles is not None:
-            samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
-        else:
-            samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+    def detect(self, images: list[np.ndarray]) -> list[DetDataSample | None]:
+        """Returns the detections on each image (H, W, 3) uint8 BGR; None for one too thin to resize."""
+        try:
+            if self.tiles is not None:
+                samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
+            else:
+                samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
+        except cv2.error:
+            return [None] if len(images) == 1 else [self.detect([image])[0] for image in images]
         for sample in samples:
             if self.tracker is not None:
                 self.tracker.update(sample)

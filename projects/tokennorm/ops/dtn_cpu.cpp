@@ -25,6 +25,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -220,6 +221,14 @@ void backward(const Call& c) {
   }
 }
 
+template <class F>
+int guarded(F f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::bad_alloc&) { return 1; }
+}
+
 }  // namespace
 
 extern "C" {
@@ -239,7 +248,12 @@ int dtn_takes(const float* position, int64_t heads, int64_t rows, int64_t column
   return y.taps() + x.taps() <= WIDEST * (rows + columns);
 }
 
-void dtn_forward(const Call* c) { c->pool > 1 ? forward<true>(*c) : forward<false>(*c); }
-void dtn_backward(const Call* c) { c->pool > 1 ? backward<true>(*c) : backward<false>(*c); }
+// 0, or 1 where memory ran out.
+int dtn_forward(const Call* c) {
+  return guarded([&] { c->pool > 1 ? forward<true>(*c) : forward<false>(*c); });
+}
+int dtn_backward(const Call* c) {
+  return guarded([&] { c->pool > 1 ? backward<true>(*c) : backward<false>(*c); });
+}
 
 }  // extern "C"

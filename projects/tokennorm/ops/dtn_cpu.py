@@ -2,9 +2,9 @@
 
 The system's C++ compiler (`CXX`, else c++, g++ or clang++) compiles the library into a cache directory:
 `TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. The file's name is a hash of the
-sources, the compiler, its options and the processor. A folder or file that other users can write is not used. If there
-is no usable file, one warning says why and the eager form in `tokennorm.ops.dtn_eager` runs. `TOKENNORM_CPU_KERNEL=0`
-switches it off. To compile ahead of use:
+sources, the compiler, its options and the processor. A folder or file that other users can write is not used, and a
+file is loaded only if its hash is the noted one. If there is no usable file, one warning says why and the eager form
+in `tokennorm.ops.dtn_eager` runs. `TOKENNORM_CPU_KERNEL=0` switches it off. To compile ahead of use:
 
     python -m tokennorm.ops.dtn_cpu
 """
@@ -21,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tokennorm.files import cache_directory, write_atomically
+from tokennorm.files import cache_directory
+from tokennorm.ops.dtn_eager import eager_dtn
 from tokennorm.ops.tensors import is_plain
 
 SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
@@ -97,15 +98,15 @@ class _DTN(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_y):
         """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
-        is_batched = not is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y)
-        if torch.is_grad_enabled() or is_batched:
+        if torch.is_grad_enabled():
             raise RuntimeError(
-                'DTN in float32 and below is differentiable once on a CPU, for one gradient at a time: for '
-                'create_graph=True and is_grads_batched=True use float64 tokens, '
+                'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use float64 tokens, '
                 'tokennorm.ops.dtn_eager.eager_dtn or TOKENNORM_CPU_KERNEL=0'
             )
         # Asked for once: activation checkpointing allows no more.
         x, *parameters, valid, statistics = ctx.saved_tensors
+        if not is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
+            return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
         gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
         grad_x = statistics.new_empty(x.shape)
         _call(
@@ -139,7 +140,20 @@ def _call(
     if valid is not None:
         tensors['valid'] = valid.long().contiguous()
     pointers = {name: t.data_ptr() for name, t in tensors.items()}
-    getattr(library(), function)(_Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers))
+    call = _Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers)
+    if getattr(library(), function)(call):
+        raise MemoryError(f'DTN: not enough memory for tokens of shape {tuple(x.shape)}')
+
+
+def _eager_gradients(
+    grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
+) -> list[Tensor | None]:
+    """The gradients by the eager form, for a batch of them (`is_grads_batched`)."""
+    with torch.enable_grad():
+        inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
+        y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
+        gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
+    return [None if t is None else next(gradients) for t in inputs]
 
 
 # ---- The library
@@ -151,26 +165,28 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get('TOKENNORM_CPU_KERNEL', '1') == '0':
         return None
     try:
-        kernel = ctypes.CDLL(str(build()))
+        path = build()
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-        warnings.warn(
-            f'DTN runs in its slower eager form, because its CPU kernel is not available: {error}. Install a C++ '
-            'compiler (g++ or clang++), or set TOKENNORM_CPU_KERNEL=0 to silence this.',
-            stacklevel=2,
-        )
+        _warn(f'could not be compiled: {error}. Install a C++ compiler (g++ or clang++)')
         return None
-    kernel.dtn_forward.argtypes = kernel.dtn_backward.argtypes = [ctypes.POINTER(_Call)]
-    kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
-    return kernel
+    try:
+        return _load(path)
+    except (OSError, AttributeError) as error:
+        _warn(f'could not be loaded: {error}. Remove {path.parent}')
+        return None
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(
+        f'DTN runs in its slower eager form, because its CPU kernel {problem}, or set TOKENNORM_CPU_KERNEL=0 to '
+        'silence this.',
+        stacklevel=3,
+    )
 
 
 def build() -> Path:
     """Compiles the kernel unless it is in the cache, and returns its path."""
-    named = shlex.split(os.environ.get('CXX', ''))
-    found = next(filter(None, map(shutil.which, named[:1] or ('c++', 'g++', 'clang++'))), None)
-    if found is None:
-        raise RuntimeError(f'no C++ compiler was found ({named[0] if named else "c++, g++ or clang++ on PATH"})')
-    compiler = [found, *named[1:]]
+    compiler = _compiler()
     version = subprocess.run([*compiler, '--version'], capture_output=True, timeout=60).stdout
     sources = [path.read_text() for path in (SOURCE, *HEADERS)]
     key = (sources, compiler, version, OPTIONS, _processor())
@@ -179,8 +195,10 @@ def build() -> Path:
     target.parent.mkdir(mode=0o700, exist_ok=True)
     _refuse_others(target.parent.parent, writers=0o002)  # a user's own group may write where the umask is 002
     _refuse_others(target.parent)
-    if not target.exists():
-        _compile(compiler, target)
+    if not _is_whole(target):
+        with _one_at_a_time(target.parent):
+            if not _is_whole(target):
+                _compile(compiler, target)
     _refuse_others(target)
     return target
 
@@ -192,6 +210,23 @@ def _refuse_others(path: Path, writers: int = 0o022) -> None:
         raise PermissionError(f'{path} belongs to another user, or others can write to it; remove it or set its owner')
 
 
+def _is_whole(target: Path) -> bool:
+    """Returns whether the library has the hash that was noted when it was written. Loading half a file kills Python."""
+    try:
+        return target.with_suffix('.sha256').read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
+    except OSError:
+        return False
+
+
+def _compiler() -> list[str]:
+    """The command of `CXX`, or the first C++ compiler on PATH."""
+    named = shlex.split(os.environ.get('CXX', ''))
+    found = next(filter(None, map(shutil.which, named[:1] or ('c++', 'g++', 'clang++'))), None)
+    if found is None:
+        raise RuntimeError(f'no C++ compiler was found ({named[0] if named else "c++, g++ or clang++ on PATH"})')
+    return [found, *named[1:]]
+
+
 def _processor() -> str:
     """The architecture and the processor's features, on which `-march=native` depends."""
     with contextlib.suppress(OSError):
@@ -201,20 +236,48 @@ def _processor() -> str:
     return f'{platform.machine()} {platform.processor()}'
 
 
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Lets other processes that compile wait, where the file system has locks. A link is refused."""
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | getattr(os, 'O_NOFOLLOW', 0), 0o600)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _compile(compiler: list[str], target: Path) -> None:
-    """Compiles in a temporary folder. Processes that do so at the same time write the same file, each in one step."""
+    """Compiles in a temporary folder, notes the hash, and renames, so that no process sees half a file."""
     print('TokenNorm compiles the CPU kernel of DTN, once: about 20 seconds', file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory() as directory:
+    for left in target.parent.glob('tmp*'):  # of processes that were killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         output = Path(directory, target.name)
         for native in ('-march=native', '-mcpu=native', None):
             command = [*compiler, *OPTIONS, *filter(None, [native]), str(SOURCE), '-o', str(output)]
             done = subprocess.run(command, capture_output=True, text=True, errors='replace', timeout=600)
             if done.returncode == 0:
-                write_atomically(target, output.read_bytes())
-                target.chmod(0o700)
+                output.chmod(0o700)
+                noted = output.with_suffix('.sha256')
+                noted.write_text(hashlib.sha256(output.read_bytes()).hexdigest())
+                for path in (output, noted):
+                    with path.open('rb') as file:
+                        os.fsync(file.fileno())
+                    path.replace(target.with_suffix(path.suffix))
                 return
     errors = [line for line in done.stderr.splitlines() if 'error' in line] or ['no message']
     raise RuntimeError(f'{compiler[0]} failed: {errors[0][:300]}')
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    kernel = ctypes.CDLL(str(path))
+    kernel.dtn_forward.argtypes = kernel.dtn_backward.argtypes = [ctypes.POINTER(_Call)]
+    kernel.dtn_takes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
+    return kernel
 
 
 if __name__ == '__main__':

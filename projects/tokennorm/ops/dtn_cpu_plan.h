@@ -9,6 +9,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -177,15 +179,22 @@ T* zeros(Scratch& scratch, size_t count) {
 template <class F>
 void run(const Call& c, int64_t tasks, F task) {
   std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
   const auto work = [&] {
-    Scratch scratch;
-    for (int64_t i; (i = next++) < tasks;) task(i, scratch);
+    try {
+      Scratch scratch;
+      for (int64_t i; (i = next++) < tasks;) task(i, scratch);
+    } catch (const std::bad_alloc&) { failed = true; }
   };
   const int64_t threads = std::min({c.threads, tasks, c.batch * c.tokens() * c.channels / SHARE});
   std::vector<std::thread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  try {
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads: those that run do all tasks
+  }
   work();
   for (auto& thread : others) thread.join();
+  if (failed) throw std::bad_alloc();
 }
 
 }  // namespace
