@@ -1,4 +1,4 @@
-"""Walks through configs: datasets inside wrappers, steps of pipelines, evaluators, heads and limits of detections."""
+"""Walks through configs: datasets inside wrappers, evaluators, heads, and all other dicts."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -11,18 +11,9 @@ def is_classifier(cfg: Mapping[str, Any]) -> bool:
     return type_name(cfg.get('model') or {}) == 'ImageClassifier'
 
 
-def model_of(cfg: Any) -> MutableMapping[str, Any]:
-    """Returns the model of a config."""
-    model = cfg.get('model')
-    if not isinstance(model, MutableMapping) or not model:
-        problem = f'model={model!r}, which is not a dict' if model else 'no model'
-        raise ValueError(f'{cfg.filename} has {problem}: it is not a whole config')
-    return model
-
-
 def set_num_classes(model: Any, num_classes: int) -> None:
     """Sets the number of classes of every head that counts the classes of the data, in place."""
-    for _, head in heads(model, 'model'):
+    for _, head in heads(model):
         head['num_classes'] = num_classes
 
 
@@ -44,41 +35,20 @@ def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, A
     return [one for one in found if isinstance(one, MutableMapping)]
 
 
-def heads(node: Any, name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Yields the parts of a model's config that have their own `num_classes`, and their names."""
-    if isinstance(node, Mapping) and 'language_model' not in node:
-        if isinstance(node.get('num_classes'), int) and 'semantic' not in name:
-            yield name, node
+def heads(model: Any) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
+    """Yields the parts of a model's config that count the classes of the data, and their paths."""
+    for name, part in walk(model, 'model') if 'language_model' not in model else ():
+        # An rpn_head has one class, object or background.
+        if isinstance(part.get('num_classes'), int) and 'rpn_head' not in name and 'semantic' not in name:
+            yield name, part
+
+
+def walk(node: Any, name: str = '') -> Iterator[tuple[str, MutableMapping[str, Any]]]:
+    """Yields a part of a config and all dicts in it, outer ones first, with their paths, `name.key.another[0]`."""
+    if isinstance(node, MutableMapping):
+        yield name, node
         for key, value in node.items():
-            if key != 'rpn_head':  # it has one class: object or background
-                yield from heads(value, f'{name}.{key}')
+            yield from walk(value, f'{name}.{key}')
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):
-            yield from heads(value, f'{name}[{i}]')
-
-
-def steps(cfg: Mapping[str, Any], split: str) -> Iterator[MutableMapping[str, Any]]:
-    """The steps of a split's pipelines, those inside other steps and dataset wrappers included."""
-    dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}
-    while dataset:
-        yield from inner_steps(dataset.get('pipeline') or [])
-        inner = dataset.get('dataset') or (dataset.get('datasets') or [None])[0]
-        dataset = inner or {}
-
-
-def inner_steps(pipeline: Any) -> Iterator[MutableMapping[str, Any]]:
-    """The steps of a pipeline, those inside other steps included."""
-    for step in pipeline:
-        if isinstance(step, list | tuple):
-            yield from inner_steps(step)
-        else:
-            yield step
-            yield from inner_steps(step.get('transforms') or [])
-
-
-def inference_cfgs(node: MutableMapping[str, Any], name: str) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Yields `model.test_cfg` and its parts, for proposals and detections, with their names."""
-    yield name, node
-    for key, value in node.items():
-        if isinstance(value, MutableMapping):
-            yield from inference_cfgs(value, f'{name}.{key}')
+            yield from walk(value, f'{name}[{i}]')

@@ -1,12 +1,11 @@
 """The size that images are resized to, in training and in testing."""
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config_tree import inner_steps, steps
+from tokennorm.config_tree import walk
 from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
@@ -24,7 +23,7 @@ def short_side(cfg: Config) -> int | None:
 
 def test_scale(cfg: Config) -> tuple[int, int] | None:
     """Returns the `scale` of the step that resizes test images; None where there is no such step."""
-    for step in steps(cfg, 'test'):
+    for _, step in walk(cfg.get('test_dataloader')):
         if type_name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
             return tuple(step['scale'])
     return None
@@ -39,8 +38,8 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     if old is None:
         raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')
     seen: set[int] = set()
-    pipelines = [steps(cfg, split) for split in ('train', 'val', 'test')]
-    for step in chain(*pipelines, inner_steps(cfg.get('tta_pipeline') or [])):
+    parts = [cfg.get(key) for key in ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline')]
+    for _, step in walk(parts):
         if id(step) not in seen and type_name(step) in _STEPS:
             seen.add(id(step))
             step.update(

@@ -93,7 +93,7 @@ def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
 
 def check_num_classes(model: Any, num_classes: int, role: str) -> None:
     """Checks that every `num_classes` in the heads of a model's config that count classes equals the dataset's."""
-    for name, head in heads(model, 'model'):
+    for name, head in heads(model):
         if head['num_classes'] != num_classes:
             raise ValueError(
                 f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {role} has {num_classes}: '

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config_tree import evaluators, inference_cfgs, innermost_datasets, is_classifier, set_num_classes
+from tokennorm.config_tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
@@ -195,7 +195,7 @@ def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
     """Keeps and counts as many detections per image as an image may have objects."""
     changes = []
     limit = -(-most_objects // 100) * 100
-    for name, test_cfg in inference_cfgs(cfg['model'].get('test_cfg') or {}, 'model.test_cfg'):
+    for name, test_cfg in walk(cfg['model'].get('test_cfg'), 'model.test_cfg'):
         for key in ('max_per_img', 'nms_pre'):
             if key in test_cfg and 0 < test_cfg[key] < most_objects:
                 changes.append(f'{name}.{key}={limit} instead of {test_cfg[key]}')

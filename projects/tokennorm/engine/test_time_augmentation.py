@@ -8,7 +8,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.hooks import PrepareTTAHook
 from mmengine.runner import Runner
 
-from tokennorm.config_tree import inference_cfgs, innermost_datasets, is_classifier
+from tokennorm.config_tree import innermost_datasets, is_classifier, walk
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.messages import UserError
 
@@ -31,7 +31,7 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
         dataset['pipeline'] = cfg.get('tta_pipeline') or [*dataset['pipeline'][:-1], deepcopy(_FLIPS)]
         views = prod(len(choices) for choices in dataset['pipeline'][-1]['transforms'])
     merge = ConfigDict(deepcopy(cfg.get('tta_model') or _MERGE))
-    for name, limits in inference_cfgs(cfg.model.get('test_cfg') or {}, 'test_cfg'):
+    for name, limits in walk(cfg.model.get('test_cfg'), 'test_cfg'):
         if 'rpn' not in name and 'tta_cfg' in merge:  # a model of one's own may have other arguments
             merge.tta_cfg.max_per_img = max(merge.tta_cfg.get('max_per_img', 100), limits.get('max_per_img', 0))
     return merge, f'Test-time augmentation: {views} views per image, whose boxes are merged by NMS'
