@@ -15,13 +15,16 @@ _NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
 
 
 def read_config(name: str | Path) -> Config:
-    """Returns mmengine's config of a file, or of a config's name (`tokennorm.config`)."""
+    """Returns mmengine's config of a file with a model, or of a config's name (`tokennorm.config`)."""
     with user_errors(FileNotFoundError):
         path = config_path(name)
     try:
-        return Config.fromfile(path)
+        cfg = Config.fromfile(path)
     except Exception as error:
         raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from None
+    if not isinstance(cfg.get('model'), Mapping):
+        raise UserError(f'{path} has no model: it is not a whole config')
+    return cfg
 
 
 def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config_files import read_config, use_options
-from tokennorm.config_tree import model_of
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
 
 
@@ -29,7 +28,7 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
     cfg = read_config(path)
     use_options(cfg, options)
     scope = cfg.get('default_scope')
-    if 'backbone' not in model_of(cfg) or scope not in ('mmdet', 'mmpretrain'):
+    if 'backbone' not in cfg.model or scope not in ('mmdet', 'mmpretrain'):
         raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
     init_default_scope(scope)
     return cfg

@@ -52,12 +52,10 @@ def main(argv: list[str]) -> None:
         splits = find_splits(args.data)
         if args.config is not None:
             from tokennorm.config_files import read_config
-            from tokennorm.config_tree import model_of
             from tokennorm.datasets.anchor_fit import anchor_fit
             from tokennorm.engine import data
 
             cfg = read_config(args.config)
-            model_of(cfg)
             learns_masks = data.learns_masks(cfg)
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')

@@ -37,7 +37,6 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     from tokennorm.checkpoints.reading import state_dict_in, trained_meta
     from tokennorm.checkpoints.writing import to_bytes, write_new
     from tokennorm.config_files import read_config
-    from tokennorm.config_tree import model_of
     from tokennorm.files import check_output_file
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__
@@ -45,7 +44,7 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     if out.suffix not in ('.pth', '.safetensors'):
         raise ValueError(f'OUT {out} must end in .pth or .safetensors')
     check_output_file(out)
-    cfg = model_of(read_config(config)).to_dict()
+    cfg = read_config(config).model.to_dict()
     init_cfg = dict(cfg['backbone'].pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
     kept = cfg if whole else cfg['backbone']
     if whole:

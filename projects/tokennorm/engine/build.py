@@ -13,7 +13,6 @@ from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, 
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
-from tokennorm.config_tree import model_of
 from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_strides
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
@@ -30,7 +29,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with user_errors(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
         require_mmcv_ops()
         keep_mmengine_from_unpickling()
-        model_of(cfg)
         for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):
                 raise ValueError(f'{cfg.filename} has no {key}: it is not a whole config')

@@ -8,7 +8,7 @@ from typing import Any
 from mmengine.config import Config
 
 from tokennorm.config_files import check_options, merge_options, read_config
-from tokennorm.config_tree import evaluators, is_classifier, model_of
+from tokennorm.config_tree import evaluators, is_classifier
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.messages import UserError, user_errors
 from tokennorm.registry import type_name
@@ -29,8 +29,6 @@ def open_config(
     """
     os.environ.setdefault('LOCAL_RANK', str(local_rank))
     cfg = read_config(config)
-    with user_errors(ValueError):
-        model_of(cfg)
     cfg.launcher, options = launcher, options or {}
     check_options(cfg, options)
     if work_dir is not None and 'work_dir' in options:
@@ -49,7 +47,6 @@ def merge(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Applies `--cfg-options`, which take precedence over all else."""
     with user_errors(ValueError):
         merge_options(cfg, options or {})
-        model_of(cfg)
     if cfg.default_hooks.get('non_finite', {}) is None:
         del cfg.default_hooks['non_finite']
 

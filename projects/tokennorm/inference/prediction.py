@@ -19,7 +19,7 @@ from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkp
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe, describe_checkpoint, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
-from tokennorm.config_tree import model_of, set_num_classes
+from tokennorm.config_tree import set_num_classes
 from tokennorm.environment import require_mmcv_ops
 from tokennorm.image_size import use_trained_size
 from tokennorm.inference.tiles import detect_in_tiles
@@ -36,7 +36,6 @@ def open_detector(
     require_mmcv_ops()
     cfg = read_config(config)
     use_options(cfg, options)
-    model_of(cfg)
     if cfg.get('default_scope') != 'mmdet':
         raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
     found = find_checkpoint(checkpoint)
