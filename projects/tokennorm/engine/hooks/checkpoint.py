@@ -4,15 +4,42 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.dist import is_main_process
+from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
-from tokennorm.engine.work_dir import ATOMIC
-from tokennorm.files import TEMPORARY
+from tokennorm.files import TEMPORARY, write_atomically
 from tokennorm.registry import HOOKS
+
+ATOMIC = 'tokennorm.atomic'  # mmengine's name of the file backend
+
+
+class AtomicBackend(LocalBackend):
+    """mmengine's files on a local disk (`backend_args=dict(backend=ATOMIC, outdated=[])`).
+
+    `put` writes in one step, and then removes the files that `remove` named since the last one, in the same directory
+    only: a checkpoint that was resumed from may name files of the directory that this one is a copy of.
+    """
+
+    def __init__(self, outdated: list[str]) -> None:
+        self.outdated = outdated  # one list for a run, since mmengine makes new backends
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        write_atomically(filepath, obj)
+        for name in {Path(path).name for path in self.outdated} - {Path(filepath).name}:
+            Path(filepath).with_name(name).unlink(missing_ok=True)
+        self.outdated.clear()
+
+    def remove(self, filepath: str | Path) -> None:
+        self.outdated.append(str(filepath))
+
+    rmtree = remove  # checkpoints are files
+
+
+register_backend(ATOMIC, AtomicBackend, force=True)
 
 
 @HOOKS.register_module()
