@@ -1,6 +1,5 @@
 """`tokennorm.train`: a training run as a Python function."""
 
-import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,9 +212,6 @@ class _LastMetrics(Hook):
         self.metrics = dict(metrics or {})
 
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def run(runner: Runner, how_to_continue: str) -> None:
     """Runs training. Errors of the user and an interruption say where the checkpoints are and how to continue."""
     try:
@@ -226,13 +222,8 @@ def run(runner: Runner, how_to_continue: str) -> None:
         raise UserError(f'{error}\n{initial_weights_help(start.get("checkpoint", ""))}') from None
     except (DataError, NonFiniteError) as error:
         raise UserError(f'{error}') from None
-    except OSError as error:
-        if error.errno not in FULL_DISK:
-            raise
-        raise UserError(
-            f'{error}. The disk or the quota is full; earlier checkpoints in {runner.work_dir} are '
-            f'unchanged. Free some space, then {how_to_continue}'
-        ) from None
+    except OSError as error:  # such as a full disk
+        raise UserError(f'{error}. Checkpoints so far are in {runner.work_dir}; {how_to_continue}') from error
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f'Interrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}'
