@@ -8,7 +8,6 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from tokennorm.engine import compat
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
 from tokennorm.files import TEMPORARY, write_atomically
@@ -78,7 +77,7 @@ class CheckpointHook(UpstreamCheckpointHook):
         self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
         if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):
-            self.last_ckpt = str(compat.loaded_checkpoint(runner))
+            self.last_ckpt = str(runner._load_from)
             runner.logger.info(f'The validation after iteration {runner.iter} is not in the checkpoint; it is repeated')
             runner.val_loop.run()
 
@@ -118,6 +117,6 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     by_epoch = isinstance(loop, EpochBasedTrainLoop)
     if runner.val_loop is None or (by_epoch and batches_of_epoch):
         return False
-    compat.decide_val_interval(loop)
+    loop._decide_current_val_interval()  # by `dynamic_intervals`; private in mmengine 0.10.12, as `_load_from`
     done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
     return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)

@@ -7,7 +7,6 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from tokennorm.engine.compat import built_loops
 from tokennorm.registry import HOOKS
 
 
@@ -28,9 +27,10 @@ class DataErrorHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Wraps the datasets. mmengine calls this after building them, before any worker starts."""
-        for loop in built_loops(runner):
-            for dataset in _innermost(loop.dataloader.dataset):
-                dataset.prepare_data = partial(prepare_data, dataset)
+        for loop in (runner._train_loop, runner._val_loop, runner._test_loop):  # private in mmengine 0.10.12
+            if hasattr(loop, 'dataloader'):  # others are configs still
+                for dataset in _innermost(loop.dataloader.dataset):
+                    dataset.prepare_data = partial(prepare_data, dataset)
 
 
 def prepare_data(dataset: Any, index: int) -> Any:

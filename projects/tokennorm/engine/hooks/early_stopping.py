@@ -5,7 +5,6 @@ from typing import Any
 from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import Runner
 
-from tokennorm.engine.compat import is_resuming
 from tokennorm.registry import HOOKS
 
 
@@ -23,7 +22,7 @@ class EarlyStoppingHook(UpstreamEarlyStoppingHook):
         checkpoint['early_stopping'] = dict(best_score=float(self.best_score), wait_count=self.wait_count)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        if is_resuming(runner) and 'early_stopping' in checkpoint:
+        if runner._resume and 'early_stopping' in checkpoint:  # private in mmengine 0.10.12
             self.best_score = checkpoint['early_stopping']['best_score']
             self.wait_count = checkpoint['early_stopping']['wait_count']
 

@@ -14,7 +14,6 @@ from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
 
-from tokennorm.engine.compat import input_sizes, set_input_sizes, set_passes
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import RandomState, set_random_state
 from tokennorm.engine.resume.sampler import ResumableBatchSampler, seed_samples
@@ -55,7 +54,7 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
         data=_data(runner),
         batches_of_epoch=batches_of_epoch,
         validated=validated,
-        input_sizes={name: list(size) for name, size in input_sizes(unwrapped(runner.model)).items()},
+        input_sizes={name: list(module._input_size) for name, module in _multi_scale(unwrapped(runner.model))},
     )
 
 
@@ -78,7 +77,8 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
         for name, gradient in state['gradients'].items():
             parameter = model.get_parameter(name)
             parameter.grad = gradient.to(parameter)
-        set_input_sizes(model, state['input_sizes'])
+        for name, module in _multi_scale(model):
+            module._input_size = tuple(state['input_sizes'].get(name, module._input_size))
         if _data(runner) == state['data']:
             batches = state['batches_of_epoch'] if by_epoch else 0
         else:
@@ -91,7 +91,7 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
         batch_sampler.skip(batches, runner.epoch, first=runner.iter - batches)
     else:
         runner.train_loop.fast_forward_on_resume = True  # mmengine would load the batches that it skips
-        set_passes(runner.train_loop, batch_sampler.skip(runner.iter))
+        runner.train_loop.dataloader_iterator._epoch = batch_sampler.skip(runner.iter)  # private in mmengine 0.10.12
     return batches
 
 
@@ -115,6 +115,11 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
     for gradient in gradients.values():
         all_reduce(gradient, op='mean')
     return {name: gradient.cpu() for name, gradient in gradients.items()}
+
+
+def _multi_scale(model: nn.Module) -> list[tuple[str, Any]]:
+    """mmdet's `BatchSyncRandomResize` layers, whose `_input_size` (private in mmdet 3.5.1) serves several batches."""
+    return [(name, module) for name, module in model.named_modules() if getattr(module, '_input_size', None)]
 
 
 def _data(runner: Runner) -> str:
