@@ -136,7 +136,7 @@ def test_bad_arguments_end_in_one_line(words, message, folder, capsys, monkeypat
 def test_a_line_is_printed_before_the_imports(folder, capsys):
     for words in (PREDICT, TEST):
         with pytest.raises(SystemExit):
-            main([word.replace('@', str(folder)) for word in [*words, '--cfg-options', 'model=3']])
+            main([word.replace('@', str(folder)) for word in [*words, '--cfg-options', 'train_cf=3']])
         assert capsys.readouterr().out.startswith('Importing PyTorch and OpenMMLab ...\n')
 
 

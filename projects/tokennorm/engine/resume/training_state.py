@@ -54,7 +54,7 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
         data=_data(runner),
         batches_of_epoch=batches_of_epoch,
         validated=validated,
-        input_sizes={name: list(module._input_size) for name, module in _multi_scale(unwrapped(runner.model))},
+        input_sizes={name: module._input_size for name, module in _multi_scale(unwrapped(runner.model))},
     )
 
 
@@ -78,7 +78,8 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
             parameter = model.get_parameter(name)
             parameter.grad = gradient.to(parameter)
         for name, module in _multi_scale(model):
-            module._input_size = tuple(state['input_sizes'].get(name, module._input_size))
+            if size := state['input_sizes'].get(name):
+                module._input_size = tuple(size)
         if _data(runner) == state['data']:
             batches = state['batches_of_epoch'] if by_epoch else 0
         else:
@@ -119,7 +120,7 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 def _multi_scale(model: nn.Module) -> list[tuple[str, Any]]:
     """mmdet's `BatchSyncRandomResize` layers, whose `_input_size` (private in mmdet 3.5.1) serves several batches."""
-    return [(name, module) for name, module in model.named_modules() if getattr(module, '_input_size', None)]
+    return [(name, module) for name, module in model.named_modules() if hasattr(module, '_input_size')]
 
 
 def _data(runner: Runner) -> str:
