@@ -10,7 +10,7 @@ from mmdet.utils import register_all_modules
 from torch.utils.data import DataLoader
 
 from tokennorm.engine.hooks import DataErrorHook
-from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.engine.hooks.errors import DataError
 
 HEIGHT, WIDTH = 24, 32
 PIPELINE = [

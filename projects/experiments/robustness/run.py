@@ -28,7 +28,7 @@ from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import merge, open_config
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.hooks.data_errors import DataError
+from tokennorm.engine.hooks.errors import DataError
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
 

@@ -18,8 +18,7 @@ from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import merge, open_config
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.hooks.data_errors import DataError
-from tokennorm.engine.hooks.non_finite import NonFiniteError
+from tokennorm.engine.hooks.errors import DataError, NonFiniteError
 from tokennorm.engine.initial_weights import initial_weights_help, use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule

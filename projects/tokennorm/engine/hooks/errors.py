@@ -1,6 +1,8 @@
-"""Leaves out optimizer steps whose gradient is not finite, and stops training when that recurs."""
+"""Errors of training with the names of the images: files that cannot be read, losses that are not finite."""
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,55 @@ from mmengine.utils import apply_to
 
 from tokennorm.messages import shorten
 from tokennorm.registry import HOOKS
+
+
+class DataError(RuntimeError):
+    """An image or its annotations cannot be read; the message has the file and the reason."""
+
+    def __str__(self) -> str:
+        # A DataLoader worker passes on its whole traceback as the message; the error itself comes last.
+        return super().__str__().rpartition('DataError: ')[2].rstrip()
+
+
+@HOOKS.register_module()
+class DataErrorHook(Hook):
+    """Turns any error in reading or transforming a sample into a `DataError` with the name of its image.
+
+    mmcv and OpenCV report an empty file, or a mask that does not fit, without naming the file.
+    """
+
+    def before_run(self, runner: Runner) -> None:
+        """Wraps the datasets. mmengine calls this after building them, before any worker starts."""
+        for loop in (runner._train_loop, runner._val_loop, runner._test_loop):  # private in mmengine 0.10.12
+            if hasattr(loop, 'dataloader'):  # others are configs still
+                for dataset in _innermost(loop.dataloader.dataset):
+                    dataset.prepare_data = partial(prepare_data, dataset)
+
+
+def prepare_data(dataset: Any, index: int) -> Any:
+    """Calls the dataset's own `prepare_data`, and names the image in its errors."""
+    try:
+        return type(dataset).prepare_data(dataset, index)
+    except Exception as error:
+        sample = dataset.get_data_info(index)
+        name = sample.get('img_path', f'sample {index}')
+        number = f' (image id {sample["img_id"]})' if 'img_id' in sample else ''
+        reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+        raise DataError(
+            f'{name}{number} or its annotations cannot be read: {reason}. '
+            '`tokennorm check DIR` finds such files in a folder'
+        ) from error
+
+
+def _innermost(dataset: Any) -> Iterator[Any]:
+    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
+    if hasattr(dataset, 'datasets'):
+        for inner in dataset.datasets:
+            yield from _innermost(inner)
+    elif hasattr(dataset, 'dataset'):
+        yield from _innermost(dataset.dataset)
+    elif hasattr(dataset, 'prepare_data'):
+        yield dataset
 
 
 class NonFiniteError(RuntimeError):
