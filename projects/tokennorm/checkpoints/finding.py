@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import metadata
@@ -157,20 +156,14 @@ def download(url: str) -> Path:
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
-        with suppress(ImportError, OSError):  # Windows, and file systems without locks
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
-        try:
-            if not path.is_file():
-                torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
-        except (URLError, HTTPException) as error:
-            raise ConnectionError(
-                f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
-                f'elsewhere and save it as {path}'
-            ) from error
-        except RuntimeError as error:
-            raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
+    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+    try:
+        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])  # moves a whole file to its name
+    except (URLError, HTTPException) as error:
+        raise ConnectionError(
+            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
+            f'elsewhere and save it as {path}'
+        ) from error
+    except RuntimeError as error:
+        raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
     return path
