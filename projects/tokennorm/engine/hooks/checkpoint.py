@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill or a full disk, and hold everything that an exact resumption needs; early stopping."""
+"""Early stopping, and checkpoints that survive a kill or a full disk and hold what an exact resumption needs."""
 
 from pathlib import Path
 from typing import Any
