@@ -1,5 +1,6 @@
 """The table of published detectors repeats mmdet's metafiles, and names configs of this package."""
 
+import re
 from pathlib import Path
 
 import mmdet
@@ -25,8 +26,7 @@ def stated():
 def test_published_detectors_are_those_of_mmdet(published):
     assert stated()[published.url] == [ap for ap in (published.box_ap, published.mask_ap) if ap is not None]
     assert Path(config(published.config)).stem == published.config
-    assert published.url.endswith(f'-{published.hash_prefix}.pth')
-    assert len(published.hash_prefix) == 8
+    assert re.fullmatch(r'.*-[0-9a-f]{8}\.pth', published.url)
 
 
 def test_all_of_mmdet_are_listed_except_a_duplicate():
@@ -57,5 +57,5 @@ def test_weights_command_lists_names_and_files(capsys):
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert rows.keys() >= PUBLISHED.keys()
     row = rows['mask-rcnn_swin-t']
-    assert row[1:7] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191', 'bacf6f7b...', 'Apache-2.0']
-    assert row[7] == PUBLISHED['mask-rcnn_swin-t'].url
+    assert row[1:5] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191']
+    assert row[5] == PUBLISHED['mask-rcnn_swin-t'].url

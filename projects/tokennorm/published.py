@@ -23,12 +23,6 @@ class Published:
     size: int  # of the file, in MB
     box_ap: float  # on COCO val2017, 0 to 100, as its authors state
     mask_ap: float | None = None  # the same of masks; None for a detector without masks
-    license: str = 'Apache-2.0'  # of mmdet, which its authors publish the weights with
-
-    @property
-    def hash_prefix(self) -> str:
-        """The first 8 digits of the file's SHA-256."""
-        return Path(self.url).stem.rpartition('-')[2]
 
 
 def _retinanet(key: str, time_and_hash: str, size: int, box_ap: float) -> Published:
