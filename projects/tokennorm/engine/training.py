@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from tokennorm.argument_checks import check_epochs, check_training
@@ -160,11 +159,11 @@ def train(
         print_once(*initial_weights)
     runner = build_runner(cfg, splits=('train', 'val'))
     _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
-    last = _LastMetrics()
-    runner.register_hook(last)
     run(runner, how_to_continue='--resume continues from the latest.')
     folder = Path(cfg.work_dir)
-    return TrainingResult(last.metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
+    validated = {name[4:]: values for name, values in runner.message_hub.log_scalars.items() if name.startswith('val/')}
+    metrics = {name: float(values.current()) for name, values in validated.items() if name not in ('time', 'data_time')}
+    return TrainingResult(metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
 
 
 def keep_anchors(cfg: Config, folder: Path) -> None:
@@ -199,16 +198,6 @@ def _fit_schedule_and_lr(
     if rate is not None and auto_scale_lr:
         rate = rate._replace(reason='before --auto-scale-lr')
     runner.register_hook(SummaryHook(schedule, rate))
-
-
-class _LastMetrics(Hook):
-    """Keeps the metrics of the last validation."""
-
-    def __init__(self) -> None:
-        self.metrics: dict[str, float] = {}
-
-    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self.metrics = dict(metrics or {})
 
 
 def run(runner: Runner, how_to_continue: str) -> None:
