@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size
@@ -45,25 +45,24 @@ def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = Fal
     return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
 
 
-def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> 'LearningRate | None':
-    """Sets the learning rate of the optimizer, and returns it; None where the config has several optimizers.
+def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
+    """Sets the learning rate of the optimizer, and returns it with the reason; '' where the config has several.
 
     It is the user's `lr`, or the config's scaled from `base_batch` images per optimizer step to the batch of this run;
     a `base_batch` of 0 leaves it as it is.
     """
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
-        return None
+        return ''
     optimizer = runner.optim_wrapper['optimizer']
+    value, reason = optimizer['lr'], 'as the config sets it'
     if lr is not None:
-        found = LearningRate(lr, '--lr')
+        value, reason = lr, '--lr'
     elif base_batch:
-        found = scaled_lr(optimizer['lr'], str(optimizer['type']), base_batch, images_per_step(runner))
-    else:
-        return LearningRate(optimizer['lr'], 'as the config sets it')
+        value, reason = scaled_lr(value, str(optimizer['type']), base_batch, images_per_step(runner))
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
-        cfg['lr'] = found.value
+        cfg['lr'] = value
     runner.dump_config()
-    return found
+    return f'{value:.4g}: {reason}'
 
 
 def images_per_step(runner: Runner) -> int:
@@ -71,22 +70,15 @@ def images_per_step(runner: Runner) -> int:
     return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
 
 
-class LearningRate(NamedTuple):
-    """A learning rate, and the reason for it in one line."""
-
-    value: float
-    reason: str
-
-
-def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> LearningRate:
-    """Scales a config's learning rate to another total batch."""
+def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
+    """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
     if base_batch == total_batch:
-        return LearningRate(lr, f'the config sets it for {base_batch} images per step')
+        return lr, f'the config sets it for {base_batch} images per step'
     is_linear = optimizer in ('SGD', 'ASGD')
     ratio = total_batch / base_batch
     rule = 'linear in the batch (arXiv 1706.02677)' if is_linear else 'square root of the batch (arXiv 2205.10287)'
     reason = f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
-    return LearningRate(lr * (ratio if is_linear else math.sqrt(ratio)), reason)
+    return lr * (ratio if is_linear else math.sqrt(ratio)), reason
 
 
 Scheduler = dict[str, Any]

@@ -11,7 +11,7 @@ from mmengine.logging import MMLogger
 from mmengine.runner import EpochBasedTrainLoop
 
 from tokennorm.config_tree import innermost_datasets
-from tokennorm.engine.schedule import LearningRate, images_per_step
+from tokennorm.engine.schedule import images_per_step
 from tokennorm.engine.settings import every
 from tokennorm.image_size import short_side
 
@@ -45,7 +45,7 @@ class SummaryHook(Hook):
 
     priority = 'LOWEST'
 
-    def __init__(self, schedule: Sequence[str], lr: LearningRate | None) -> None:
+    def __init__(self, schedule: Sequence[str], lr: str) -> None:
         self.schedule = schedule
         self.lr = lr
 
@@ -66,12 +66,15 @@ class SummaryHook(Hook):
         yield 'batch', f'{images_per_step(runner)} images per step'
         for line in self.schedule:
             yield 'schedule', line
-        yield 'learning rate', '' if self.lr is None else f'{self.lr.value:.4g}: {self.lr.reason}'
+        yield 'learning rate', self.lr
         if runner.iter >= loop.max_iters:
             yield 'training', 'complete already; a larger --epochs continues it'
         elif runner.iter:
             yield 'begins with', f'iteration {runner.iter + 1}, resumed'
-        yield 'checkpoints', _checkpoints(runner)
+        hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        best = ''.join(f'the best by {name} and ' for name in getattr(hook, 'key_indicators', None) or [])
+        kept = 'all others' if getattr(hook, 'max_keep_ckpts', 0) < 1 else f'the latest {hook.max_keep_ckpts}'
+        yield 'checkpoints', f'{hook.out_dir}: {best}{kept}' if hook else 'none'
         yield 'log, config', runner.log_dir
 
 
@@ -89,12 +92,3 @@ def log_often(runner: mmengine.runner.Runner) -> None:
     for hook in runner.hooks:
         if isinstance(hook, LoggerHook):
             hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
-
-
-def _checkpoints(runner: mmengine.runner.Runner) -> str:
-    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
-    if hook is None:
-        return 'none'
-    best = [f'the best by {name}' for name in getattr(hook, 'key_indicators', None) or []]
-    others = 'all others' if hook.max_keep_ckpts < 1 else f'the latest {hook.max_keep_ckpts}'
-    return f'{hook.out_dir}: {" and ".join([*best, others])}'
