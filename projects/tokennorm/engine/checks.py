@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.config_tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
+from tokennorm.messages import shorten
 from tokennorm.registry import type_name
 
 
@@ -55,17 +56,11 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         names = [category['name'] for category in read_coco_file(path, with_annotations=False)['categories']]
     except (ValueError, KeyError) as error:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
-    absent = [name for name in classes or () if name not in names]
-    if absent:
+    found = [name for name in names if name in (classes or names)]
+    if classes is not None and (found != list(classes) if kind is CocoDataset else len(found) < len(classes)):
         raise ValueError(
-            f'{role}: metainfo.classes has {", ".join(absent)}, but the categories in {path} are '
-            f'{", ".join(map(str, names))}'
-        )
-    in_file = [name for name in names if name in (classes or names)]
-    if kind is CocoDataset and classes is not None and in_file != list(classes):
-        raise ValueError(
-            f'{role}: mmdet numbers classes in the order of the categories in {path}, {", ".join(map(str, in_file))}, '
-            f'but metainfo.classes has {", ".join(classes)}: give both the same order'
+            f'{role}: metainfo.classes has {shorten(classes)}, but the categories in {path} are {shorten(names)}: give '
+            'both the same names in the same order, in which mmdet numbers them'
         )
 
 
