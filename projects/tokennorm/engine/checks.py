@@ -53,14 +53,14 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         return
     classes = _classes(dataset)
     try:
-        names = [category['name'] for category in read_coco_file(path, with_annotations=False)['categories']]
+        names = [str(category['name']) for category in read_coco_file(path, with_annotations=False)['categories']]
     except (ValueError, KeyError) as error:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
     found = [name for name in names if name in (classes or names)]
     if classes is not None and (found != list(classes) if kind is CocoDataset else len(found) < len(classes)):
         raise ValueError(
-            f'{role}: metainfo.classes has {shorten(classes)}, but the categories in {path} are {shorten(names)}: give '
-            'both the same names in the same order, in which mmdet numbers them'
+            f'{role}: metainfo.classes has {shorten(classes)}, but the categories in {path} are {shorten(names)}: '
+            'give both the same names in the same order, in which mmdet numbers them'
         )
 
 
