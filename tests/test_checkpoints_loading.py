@@ -9,6 +9,7 @@ from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt, load_pretrained, read_state_dict
+from tokennorm.messages import UserError
 
 
 def test_what_does_not_fit_is_named(tmp_path):
@@ -68,7 +69,7 @@ def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
     assert report.unexpected == ['stages.0.patch_embed.proj.weight']
     with pytest.raises(RuntimeError, match=r'(?s)8 missing: stages.0.blocks.0.norm1.position.*105 loaded, 0 res'):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing=[*new[:2], *new[3:]]), **kwargs).init_weights()
-    with pytest.raises(ValueError, match=r"allow_missing: 'stages.9.\*' matches no parameter"):
+    with pytest.raises(UserError, match=r"allow_missing: 'stages.9.\*' matches no parameter"):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='stages.9.*')).init_weights()
     torch.save(source.state_dict() | {'extra': torch.ones(1)}, tmp_path / 'ln.pth')
     with pytest.raises(RuntimeError, match='1 unexpected: extra'):

@@ -14,7 +14,7 @@ from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_lay
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.checkpoints.slab import from_published_slab
-from tokennorm.messages import shorten
+from tokennorm.messages import shorten, user_errors
 
 _BACKBONE = 'backbone.'
 
@@ -50,7 +50,8 @@ class LoadReport:
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
-    report = load_pretrained(model, *parse_init_cfg(init_cfg))
+    with user_errors(ValueError):
+        report = load_pretrained(model, *parse_init_cfg(init_cfg))
     print_log(str(report), logger='current')
     return report
 

@@ -16,7 +16,7 @@ from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_me
 from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_strides
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
-from tokennorm.engine.initial_weights import check_allow_missing, check_initial_weights
+from tokennorm.engine.initial_weights import use_weights_of_backbone
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import require_mmcv_ops
@@ -39,7 +39,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             _find_checkpoint_to_resume(cfg)
             if cfg.get('load_from'):
                 cfg.load_from = find_checkpoint(cfg.load_from)
-            check_initial_weights(cfg)
+            use_weights_of_backbone(cfg)
         make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
@@ -53,7 +53,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with user_errors(ValueError):
         check_neck(model, cfg.model.get('neck'))
         check_strides(model)
-        check_allow_missing(model)
     runner.register_hook(DataErrorHook())
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)

@@ -1,4 +1,4 @@
-"""Initial weights of a training run: `--init`, and their check before it begins."""
+"""Initial weights of a training run: `--init`, and what to do where they are missing."""
 
 import logging
 from collections.abc import Iterable, Mapping, MutableMapping
@@ -7,11 +7,9 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
-from torch import nn
 
 from tokennorm.checkpoints.finding import PACKAGED
-from tokennorm.checkpoints.loading import matching, parse_init_cfg
-from tokennorm.checkpoints.reading import CheckpointError, read_state_dict
+from tokennorm.checkpoints.reading import read_state_dict
 from tokennorm.config_paths import CONFIGS
 from tokennorm.published import published_detector
 
@@ -61,34 +59,16 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, op
     return [f'Initial weights: the backbone, {init}']
 
 
-def check_initial_weights(cfg: MutableMapping[str, Any]) -> None:
-    """Reads the initial weights of a config's backbone, or warns that it is initialized at random.
+def use_weights_of_backbone(cfg: MutableMapping[str, Any]) -> None:
+    """Leaves out a backbone's `init_cfg` where the whole detector is loaded (`load_from`, also to resume).
 
-    Where the whole detector is loaded (`load_from`, also to resume), its `init_cfg` becomes None. Third-party
-    backbones keep their own loaders.
+    Warns of a random initialization. Third-party backbones keep their own loaders.
     """
     backbone = cfg['model'].get('backbone') or {}
-    if not str(backbone.get('type', '')).startswith('tokennorm.'):
-        return
-    if cfg.get('load_from'):
+    if str(backbone.get('type', '')).startswith('tokennorm.') and cfg.get('load_from'):
         backbone['init_cfg'] = None
-        return
-    init_cfg = backbone.get('init_cfg')
-    if init_cfg is None:
+    elif str(backbone.get('type', '')).startswith('tokennorm.') and backbone.get('init_cfg') is None:
         print_log('model.backbone.init_cfg is None: the backbone is initialized at random.', level=logging.WARNING)
-        return
-    checkpoint, _ = parse_init_cfg(init_cfg)
-    try:
-        read_state_dict(checkpoint)
-    except (OSError, CheckpointError) as error:
-        raise CheckpointError(f'{error}.\n{initial_weights_help(checkpoint)}') from error
-
-
-def check_allow_missing(model: nn.Module) -> None:
-    """Checks that every name in the `allow_missing` of a backbone's `init_cfg` matches a parameter."""
-    backbone = getattr(model, 'backbone', None)
-    if type(backbone).__module__.startswith('tokennorm.') and backbone.init_cfg is not None:
-        matching(backbone.state_dict(), parse_init_cfg(backbone.init_cfg)[1])
 
 
 def initial_weights_help(checkpoint: str) -> str:
