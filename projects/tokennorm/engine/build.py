@@ -32,6 +32,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):
                 raise ValueError(f'{cfg.filename} has no {key}: it is not a whole config')
+        make_output_dir(cfg.work_dir)
         check_config_data(cfg, splits)
         if 'train' in splits:
             make_resumable(cfg)
@@ -40,7 +41,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
             if cfg.get('load_from'):
                 cfg.load_from = find_checkpoint(cfg.load_from)
             use_weights_of_backbone(cfg)
-        make_output_dir(cfg.work_dir)
         start_cpu_processes(cfg)
         init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
         if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
