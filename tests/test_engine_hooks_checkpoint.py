@@ -60,7 +60,7 @@ def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch)
         train_with_messages(inner, '--resume continues')
 
     monkeypatch.setattr(Runner, 'train', with_messages)
-    with pytest.raises(UserError, match=r'No space left on device.*are unchanged\. Free some space, then --resume'):
+    with pytest.raises(UserError, match=r'No space left on device.* Checkpoints so far are in .*; --resume continues'):
         train(tmp_path, **SETTINGS)
     assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_1.pth'
 
