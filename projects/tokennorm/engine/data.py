@@ -125,15 +125,13 @@ def use_loader_defaults(cfg: Config) -> None:
 
 def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
     changes = []
-    owners = {'val_evaluator': evaluators(cfg, 'val'), 'test_evaluator': evaluators(cfg, 'test')}
-    owners['model.head'] = [cfg['model'].get('head') or {}]
-    for owner, entries in owners.items():
-        for entry in entries:
-            topk = entry.get('topk', ())
+    for key in ('model', 'val_evaluator', 'test_evaluator'):
+        for name, part in walk(cfg.get(key), key):
+            topk = part.get('topk', ())
             topk = topk if isinstance(topk, list | tuple) else (topk,)
             if any(k > num_classes for k in topk):
-                entry['topk'] = tuple(k for k in topk if k <= num_classes)
-                changes.append(f'{owner}: topk={entry["topk"]}, since there are {num_classes} classes')
+                part['topk'] = tuple(k for k in topk if k <= num_classes)
+                changes.append(f'{name}: topk={part["topk"]}, since there are {num_classes} classes')
     return changes
 
 
