@@ -48,7 +48,10 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with build_errors():
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if 'train' in splits and cfg.get('resume'):
-        _write_config_that_does_not_resume(runner, load_from, init_cfg)
+        runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too
+        if init_cfg is not None:
+            runner.cfg.model.backbone.init_cfg = init_cfg
+        runner.dump_config()
     model = unwrapped(runner.model)
     with user_errors(ValueError):
         check_neck(model, cfg.model.get('neck'))
@@ -57,17 +60,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)
     return runner
-
-
-def _write_config_that_does_not_resume(runner: Runner, load_from: str | None, init_cfg: Any) -> None:
-    """Replaces the config in the work directory, with which another run would resume the same checkpoint.
-
-    The arguments are the initial weights of the first run.
-    """
-    runner.cfg.resume, runner.cfg.load_from = False, load_from
-    if init_cfg is not None:
-        runner.cfg.model.backbone.init_cfg = init_cfg
-    runner.dump_config()
 
 
 def _find_checkpoint_to_resume(cfg: Config) -> None:
