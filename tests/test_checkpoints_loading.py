@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     ],
 )
 def test_other_forms_of_init_cfg_are_refused_not_half_loaded(init_cfg):
-    with pytest.raises(ValueError, match=r'init_cfg=.* must be dict'):
+    with pytest.raises(UserError, match=r'init_cfg=.* must be dict'):
         PVT(ARCH, init_cfg=init_cfg).init_weights()
 
 

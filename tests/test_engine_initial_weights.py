@@ -6,7 +6,6 @@ from mmengine import Config
 from tests.helpers.configs import ROOT
 from tests.helpers.pvt import small_pvt
 from tokennorm.engine.initial_weights import initial_weights_help
-from tokennorm.messages import UserError
 
 CONFIG = ROOT / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'
 
@@ -20,8 +19,3 @@ def test_missing_weights_are_named_with_what_makes_them(tmp_path, monkeypatch):
         text = initial_weights_help(name)
         for part in ('tools/dist_train.sh configs/imagenet/pvt-tiny-dtn_8xb128_in1k.py', '--init FILE', '--init none'):
             assert part in text
-
-
-def test_an_init_cfg_of_another_form_is_refused():
-    with pytest.raises(UserError, match=r'init_cfg=.* must be dict'):
-        small_pvt(init_cfg=[dict(type='Pretrained', checkpoint='a.pth')]).init_weights()
