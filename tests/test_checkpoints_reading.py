@@ -11,6 +11,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengines
 from mmengine.runner.checkpoint import CheckpointLoader
+from safetensors.torch import save_file
 
 from tests.helpers.checkpoints import Planted, assert_same, assert_same_weights, pretrained
 from tests.helpers.http import serve
@@ -131,6 +132,13 @@ def test_lists_that_share_lists_are_read_once(tmp_path):
     assert left is right
 
 
+def test_safetensors_files_of_0_2_have_their_classes_and_config(tmp_path):
+    metadata = dict(format='pt', classes='["cat"]', config='a = 1', meta='{"epoch": 3}')
+    save_file({'weight': torch.ones(1)}, tmp_path / 'old.safetensors', metadata)
+    meta = read_checkpoint(tmp_path / 'old.safetensors')['meta']
+    assert meta == dict(epoch=3, cfg='a = 1', dataset_meta=dict(classes=('cat',)))
+
+
 def test_mmengine_reads_no_code_by_any_scheme(tmp_path, monkeypatch, mmengines_loaders):
     monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
     monkeypatch.setenv('MMENGINE_HOME', str(tmp_path))
@@ -158,7 +166,9 @@ def test_mmengine_gets_no_config_to_run(tmp_path, mmengines_loaders):
 def test_a_text_file_is_not_a_checkpoint(tmp_path):
     for content, kind in (
         (b'hello', r"empty, or begins with b'hello'"),
-        (b'<!doctype html>', r"empty, or begins with b'<!doctype html>'"),
+        (b'\xff\xd8\xff\xe0 of a camera', 'a JPEG image'),
+        (b'<!doctype html>', 'HTML or XML'),
+        (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
         (b'\x80\x02' + bytes(range(27, 60)), 'cut off, damaged'),
     ):
         (tmp_path / 'a.pth').write_bytes(content)

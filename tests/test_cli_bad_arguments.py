@@ -83,7 +83,7 @@ CASES = [
     ([*ANALYZE, '--num-images', '0'], '--num-images: 0 must be at least 1'),
     (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
     # Outputs that cannot be written, before anything long begins.
-    ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created .*: .*choose another'),
+    ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),
     ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
     ([*TRAIN, '--work-dir', '@/file/x'], 'the folder .*file.* cannot be created'),
     ([*PREDICT, '--out', '@/file/x'], '--out: the folder .* cannot be created'),

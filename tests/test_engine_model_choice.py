@@ -1,5 +1,6 @@
 """Training runs without a config: the chosen config, and the initial weights of `--init`."""
 
+import hashlib
 import json
 from importlib import metadata
 from pathlib import Path
@@ -182,10 +183,15 @@ def test_init_takes_a_detector_or_a_backbone(tmp_path):
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(tmp_path / 'backbone.pth'))
 
 
-def test_weights_of_a_package_are_its_file(monkeypatch):
+def test_weights_of_a_package_are_checked(monkeypatch):
     path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
-    monkeypatch.setattr(finding, 'PACKAGED', {'pip:einops': PackagedWeights('einops', 'einops/__init__.py', '')})
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    weights = {'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, '')}
+    monkeypatch.setattr(finding, 'PACKAGED', weights)
     assert find_checkpoint('pip:einops') == str(packaged_file('pip:einops')) == str(path)
+    weights['pip:einops'] = PackagedWeights('einops', 'einops/__init__.py', '0' * 64, '')
+    with pytest.raises(ValueError, match='not the file that was tested'):
+        packaged_file('pip:einops')
 
 
 def test_more_gpus_than_there_are(monkeypatch):

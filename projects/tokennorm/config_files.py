@@ -9,9 +9,9 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.config_paths import config as config_path
-from tokennorm.messages import UserError, did_you_mean, user_errors
+from tokennorm.messages import UserError, did_you_mean, print_once, user_errors
 
-_NEAR = 0.8  # trian_cfg and train_cfg are
+_NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
 
 
 def read_config(name: str | Path) -> Config:
@@ -28,18 +28,42 @@ def read_config(name: str | Path) -> Config:
 
 
 def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Applies `--cfg-options` in place, entries by the paths of their keys, and raises `UserError`.
+    """Applies `--cfg-options`, and prints warnings."""
+    check_options(cfg, options)
+    with user_errors(ValueError):
+        merge_options(cfg, options or {})
 
-    A key may be new: many arguments have defaults that no config names. mmengine ignores misspelled keys at the top
-    level, and so the name of an existing key must not be near; constructors report the others.
+
+def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
+    """Prints a warning for each new key that resembles an existing one; at the top level it raises `UserError`.
+
+    Other new keys are usual defaults.
     """
-    known = {*cfg, *inspect.signature(Runner.__init__).parameters}
-    for path, value in (options or {}).items():
-        first = path.partition('.')[0]
-        if first not in known and (meant := did_you_mean(first, sorted(known), _NEAR)):
-            raise UserError(f'--cfg-options: {path}: the config has no {first}{meant}')
+    for path in options or {}:
+        node: Any = cfg
+        parts = path.split('.')
+        for i, part in enumerate(parts):
+            if isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
+                node = node[int(part)]
+            elif isinstance(node, Mapping | Config) and part in node:
+                node = node[part]
+            else:
+                known = set(node) if isinstance(node, Mapping | Config) else set()
+                known |= set() if i else set(inspect.signature(Runner.__init__).parameters)
+                meant = did_you_mean(part, sorted(known - {part}), _NEAR) if part not in known else ''
+                if meant and i == 0:
+                    raise UserError(f'--cfg-options: {path}: the config has no {part}{meant}')
+                if meant:
+                    above = '.'.join(parts[:i])
+                    print_once(f'warning: --cfg-options: {path} is new: {above} has no {part}{meant}')
+                break
+
+
+def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
+    """Sets entries of a config in place. A key may be new: many arguments have defaults that no config names."""
+    for key, value in options.items():
         try:
-            cfg.merge_from_dict({path: value})
+            cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             reason = str(error.args[0] if error.args else error).partition(' [')[0]  # without the whole list
-            raise UserError(f'--cfg-options: {path}: {reason}') from None
+            raise ValueError(f'--cfg-options: {key}: {reason}') from None

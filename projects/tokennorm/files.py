@@ -25,6 +25,11 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise OSError(
             error.errno, f'{path}, {len(content) / 2**20:.1f} MiB, could not be written: {error.strerror}'
         ) from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name
+    finally:
+        os.close(folder)
 
 
 def check_output_file(path: str | Path) -> None:
@@ -38,12 +43,13 @@ def make_output_dir(folder: str | Path) -> None:
     """Creates a folder, and checks that files can be written to it."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f'the folder {folder} cannot be created: {error.strerror}; choose another one') from None
+    try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(LEAST_SPACE))
     except OSError as error:  # such as a full disk
-        raise ValueError(
-            f'the folder {folder} cannot be created or written to: {error.strerror}; choose another one'
-        ) from None
+        raise ValueError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None
 
 
 def cache_directory() -> Path:

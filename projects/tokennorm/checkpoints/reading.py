@@ -13,6 +13,12 @@ from tokennorm.checkpoints.safe_unpickle import read_data
 
 StateDict = dict[str, Tensor]
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
+_FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
+    b'\xff\xd8\xff': 'a JPEG image',
+    b'\x89PNG': 'a PNG image',
+    b'<': 'HTML or XML, such as the page of a failed download',
+    b'version https://git-lfs': 'a pointer of Git LFS; `git lfs pull` gets the file',
+}
 
 
 class CheckpointError(RuntimeError):
@@ -37,7 +43,8 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     with path.open('rb') as file:
         first = file.read(24)
     if not first.startswith((b'PK', b'\x80')):  # torch's formats: a zip archive, pickles
-        raise CheckpointError(f'{found} is not a checkpoint: it is empty, or begins with {first!r}')
+        kind = next((kind for start, kind in _FOREIGN.items() if first.startswith(start)), None)
+        raise CheckpointError(f'{found} is not a checkpoint: it is {kind or f"empty, or begins with {first[:8]!r}"}')
     try:
         return read_data(path, map_location)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
@@ -66,6 +73,10 @@ def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     """A runner's `meta` from a file's metadata; {} for metadata of other programs."""
     try:
         meta = dict(json.loads(metadata['meta']))
+        if 'config' in metadata:  # 0.2 had entries of their own for config and classes
+            meta['cfg'] = metadata['config']
+        if 'classes' in metadata:
+            meta.setdefault('dataset_meta', {})['classes'] = json.loads(metadata['classes'])
         dataset_meta = meta.get('dataset_meta', {})
         if 'classes' in dataset_meta:
             dataset_meta['classes'] = tuple(dataset_meta['classes'])

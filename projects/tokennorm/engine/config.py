@@ -7,10 +7,10 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config_files import read_config, use_options
+from tokennorm.config_files import check_options, merge_options, read_config
 from tokennorm.config_tree import evaluators, is_classifier
 from tokennorm.engine.data import use_loader_defaults
-from tokennorm.messages import UserError
+from tokennorm.messages import UserError, user_errors
 from tokennorm.registry import type_name
 
 HOOKS = (dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=100))
@@ -23,13 +23,14 @@ def open_config(
     launcher: str = 'none',
     local_rank: int = 0,
 ) -> Config:
-    """Returns a config with its work directory and our hooks. `merge` applies the `options` except `work_dir`.
+    """Returns a config with its work directory and our hooks. `options` are checked only: `merge` applies them.
 
     The arguments are those of `tokennorm.train`. Whatever the user can fix raises `UserError`.
     """
     os.environ.setdefault('LOCAL_RANK', str(local_rank))
     cfg = read_config(config)
     cfg.launcher, options = launcher, options or {}
+    check_options(cfg, options)
     if work_dir is not None and 'work_dir' in options:
         raise UserError(f'--work-dir {work_dir} and --cfg-options work_dir={options["work_dir"]}: leave out one')
     chosen = work_dir or options.get('work_dir') or cfg.get('work_dir')
@@ -44,7 +45,8 @@ def open_config(
 
 def merge(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Applies `--cfg-options`, which take precedence over all else."""
-    use_options(cfg, options)
+    with user_errors(ValueError):
+        merge_options(cfg, options or {})
     if cfg.default_hooks.get('non_finite', {}) is None:
         del cfg.default_hooks['non_finite']
 

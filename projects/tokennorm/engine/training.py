@@ -22,6 +22,7 @@ from tokennorm.engine.initial_weights import initial_weights_help, use_initial_w
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
+from tokennorm.engine.work_dir import locked_work_dir
 from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
 
@@ -157,9 +158,12 @@ def train(
         cfg.resume = 'auto' if resume is True else str(resume)
     else:
         print_once(*initial_weights)
-    runner = build_runner(cfg, splits=('train', 'val'))
-    _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
-    run(runner, how_to_continue='--resume continues from the latest.')
+    with locked_work_dir(cfg.work_dir):
+        if not cfg.get('resume'):
+            _check_unused(cfg.work_dir)  # another run may have ended since the first check
+        runner = build_runner(cfg, splits=('train', 'val'))
+        _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
+        run(runner, how_to_continue='--resume continues from the latest.')
     folder = Path(cfg.work_dir)
     validated = {name[4:]: values for name, values in runner.message_hub.log_scalars.items() if name.startswith('val/')}
     metrics = {name: float(values.current()) for name, values in validated.items() if name not in ('time', 'data_time')}
