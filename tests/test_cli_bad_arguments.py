@@ -80,6 +80,7 @@ CASES = [
     *[([*PREDICT, '--score-thr', value], '--score-thr: .* must be from 0 to 1') for value in ('nan', '2')],
     *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
+    ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
     ([*ANALYZE, '--num-images', '0'], '--num-images: 0 must be at least 1'),
     (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
     # Outputs that cannot be written, before anything long begins.

@@ -127,6 +127,10 @@ def test_unsupported_parts_are_named():
     model.bbox_head.__class__ = OwnDecoding
     with pytest.raises(ValueError, match='OwnDecoding cannot be exported'):
         WholeDetector(model)
+    model = build(config('mask-rcnn'))
+    model.roi_head.mask_roi_extractor.roi_layers[0].pool_mode = 'max'
+    with pytest.raises(ValueError, match="pool_mode='max' cannot be exported"):
+        WholeDetector(model)
 
 
 def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypatch):

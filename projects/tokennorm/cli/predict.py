@@ -67,6 +67,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     add_options_argument(parser)
     args = parser.parse_args(argv)
+    if args.overlap == 1:
+        parser.error('--overlap 1 must be below 1')
     if args.config.endswith('.pt2'):
         parser.error(f'{args.config}: load a .pt2 file with torch.export.load; only .onnx and .xml run here')
     if not is_exported(args.config):

@@ -30,6 +30,8 @@ def check_roi_head(roi_head: nn.Module) -> None:
         check_methods(extractor, SingleRoIExtractor, 'forward')
         for layer in extractor.roi_layers:
             check_methods(layer, RoIAlign, 'forward')
+            if layer.pool_mode != 'avg':
+                raise UnsupportedError(f"RoIAlign with pool_mode={layer.pool_mode!r} cannot be exported, only 'avg'")
     if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
         raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
     nms_threshold(roi_head.test_cfg, type(roi_head).__name__)

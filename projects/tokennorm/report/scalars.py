@@ -29,6 +29,7 @@ def read_scalars(work_dir: str | Path) -> dict[str, Curve]:
                 if name not in skipped and isinstance(value, int | float):
                     found.setdefault(name, {})[entry['step']] = value
         for name, new in found.items():
-            earlier = {step: value for step, value in curves.get(name, {}).items() if step < min(new)}
+            first = min(new)
+            earlier = {step: value for step, value in curves.get(name, {}).items() if step < first}
             curves[name] = earlier | dict(sorted(new.items()))
     return curves
