@@ -39,7 +39,7 @@ def test_what_fits_passes_and_a_missing_file_does_not(folder, tmp_path, wrap):
 
 
 def test_classes_that_do_not_fit_are_named(folder):
-    with pytest.raises(ValueError, match=r'classes has cat, cow, but the categories .* are cat, dog'):
+    with pytest.raises(ValueError, match=r'classes has cow, but the categories .* are cat, dog'):
         check_config_data(config(folder, classes=('cat', 'cow')), ('train',))
     with pytest.raises(ValueError, match=r'model.bbox_head.num_classes=80, .* has 2: set it to 2'):
         check_config_data(config(folder, num_classes=80), ('train',))

@@ -58,9 +58,10 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
     found = [name for name in names if name in (classes or names)]
     if classes is not None and (found != list(classes) if kind is CocoDataset else len(found) < len(classes)):
+        absent = [name for name in classes if name not in names]
         raise ValueError(
-            f'{role}: metainfo.classes has {shorten(classes)}, but the categories in {path} are {shorten(names)}: '
-            'give both the same names in the same order, in which mmdet numbers them'
+            f'{role}: metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
+            f'{shorten(names, 100)}: give both the same names in the same order, in which mmdet numbers them'
         )
 
 
