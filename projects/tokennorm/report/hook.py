@@ -23,6 +23,10 @@ class ReportHook(Hook):
 
     def __init__(self) -> None:
         self.best: tuple[str, dict[str, Any]] | None = None
+        self.begin = -1  # iteration that a resumed run begins with
+
+    def before_train(self, runner: Runner) -> None:
+        self.begin = runner.iter
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""
@@ -33,6 +37,8 @@ class ReportHook(Hook):
     @master_only
     def after_train(self, runner: Runner) -> None:
         """Writes the report; mmengine calls it when training ends."""
+        if runner.iter == self.begin:
+            return  # the run was complete before it was resumed: nothing was validated
         path = Path(runner.work_dir) / 'report.html'
         try:
             end, detections = self.best or (f'end of training, iteration {runner.iter}', None)
