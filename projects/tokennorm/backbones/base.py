@@ -257,7 +257,7 @@ class Pyramid(Backbone):
         self._block = partial(Block, norm_placement=norm_placement, with_cp=with_cp)
 
     def _blocks(self, stage: int, attn: Callable[[], nn.Module], mlp: Callable[[], nn.Module]) -> list[Block]:
-        """The blocks of a stage, with the attention and the MLP that these functions build. Stages are in order."""
+        """Builds the blocks of the next stage. The two functions build the attention and the MLP of each block."""
         norm, drop_paths = self._norms[stage], self._drop_paths
         return [self._block(norm, attn(), mlp(), next(drop_paths)) for _ in range(self._depths[stage])]
 

@@ -65,9 +65,11 @@ def use_weights_of_backbone(cfg: MutableMapping[str, Any]) -> None:
     Warns of a random initialization. Third-party backbones keep their own loaders.
     """
     backbone = cfg['model'].get('backbone') or {}
-    if str(backbone.get('type', '')).startswith('tokennorm.') and cfg.get('load_from'):
+    if not str(backbone.get('type', '')).startswith('tokennorm.'):
+        return
+    if cfg.get('load_from'):
         backbone['init_cfg'] = None
-    elif str(backbone.get('type', '')).startswith('tokennorm.') and backbone.get('init_cfg') is None:
+    elif backbone.get('init_cfg') is None:
         print_log('model.backbone.init_cfg is None: the backbone is initialized at random.', level=logging.WARNING)
 
 

@@ -199,7 +199,7 @@ def _fit_schedule_and_lr(
         log_often(runner)
     by_batch = own_data and not auto_scale_lr and 'optim_wrapper.optimizer.lr' not in options
     rate = fit_lr(runner, lr, base_batch if by_batch else 0)
-    runner.register_hook(SummaryHook(schedule, f'{rate}; before --auto-scale-lr' if auto_scale_lr else rate))
+    runner.register_hook(SummaryHook(schedule, f'{rate}; before --auto-scale-lr' if rate and auto_scale_lr else rate))
 
 
 def run(runner: Runner, how_to_continue: str) -> None:
