@@ -13,7 +13,7 @@ from tests.helpers.scalars import write_scalars
 from tokennorm.cli.compare import main
 from tokennorm.datasets.coco.detections import Detections
 from tokennorm.report.compare import compare, config_changes, read_run
-from tokennorm.report.page import Source, write_report
+from tokennorm.report.page import write_report
 
 
 def make_run(folder, truth, detections, name, cfg=None, best=0.5):
@@ -21,9 +21,10 @@ def make_run(folder, truth, detections, name, cfg=None, best=0.5):
     write_scalars(
         folder, '20260101_000000', [dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': best, 'step': 1}]
     )
-    source = Source(name, folder.parent / 'val.json', dict(bbox=detections), work_dir=folder, cfg=cfg)
     (folder.parent / 'val.json').write_text(json.dumps(truth))
-    write_report(source, folder / 'report.html')
+    write_report(
+        folder / 'report.html', name, folder.parent / 'val.json', dict(bbox=detections), work_dir=folder, cfg=cfg
+    )
     return folder
 
 

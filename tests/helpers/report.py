@@ -11,7 +11,7 @@ from mmengine.config import Config
 
 from tests.helpers.detections import make_truth, noisy
 from tests.helpers.scalars import write_scalars
-from tokennorm.report.page import Source, write_report
+from tokennorm.report.page import write_report
 
 CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
 
@@ -56,15 +56,15 @@ def report(tmp_path_factory):
     layers = {f'lambda/backbone.norm{i}.{kind}.mean': 0.5 for i in (1, 2) for kind in ('mean', 'var')}
     entries = [layers | dict(step=0), dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': 0.25, 'step': 1}]
     write_scalars(folder, '20260101_000000', [*entries, {'coco/bbox_mAP': 0.2, 'step': 2}])
-    source = Source(
+    detections = dict(bbox=noisy(truth))
+    numbers = write_report(
+        folder / 'report.html',
         title='tiny <run>',
         ann_file=folder / 'val.json',
-        detections=dict(bbox=noisy(truth)),
+        detections=detections,
         image_dir=folder,
         work_dir=folder,
         cfg=Config.fromfile(CONFIG),
         checkpoint='epoch_2.pth',
-        command='train.py "a b"',
     )
-    numbers = write_report(source, folder / 'report.html')
-    return folder, truth, source, numbers
+    return folder, truth, detections, numbers

@@ -8,7 +8,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from tokennorm.registry import HOOKS
-from tokennorm.report.page import IOU_TYPES, Source, format_points, write_report
+from tokennorm.report.page import IOU_TYPES, format_points, write_report
 
 
 @HOOKS.register_module()
@@ -68,7 +68,8 @@ def report_on(
     dataset = loop.dataloader.dataset
     while not hasattr(dataset, 'data_prefix') and hasattr(dataset, 'dataset'):
         dataset = dataset.dataset
-    source = Source(
+    return write_report(
+        path,
         title=Path(runner.cfg.filename).stem if runner.cfg.filename else runner.experiment_name,
         ann_file=metric.ann_file,
         detections=detections or metric.detections,
@@ -79,7 +80,6 @@ def report_on(
         checkpoint=checkpoint,
         max_detections=metric.max_detections,
     )
-    return write_report(source, path)
 
 
 def _metric(runner: Runner, split: str) -> Any:

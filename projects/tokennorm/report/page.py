@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,81 +30,75 @@ IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
 PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')
 
 
-@dataclass(frozen=True)
-class Source:
-    """Input of a report."""
-
-    title: str  # heading of the page
-    ann_file: str | Path  # COCO annotation file that was evaluated
-    detections: Mapping[str, Detections]  # detections by 'bbox' or 'segm'
-    image_dir: str | Path | None = None  # directory of the images; None leaves the galleries out
-    category_ids: Sequence[int] | None = None  # evaluated categories; None takes those of the file
-    # work directory of the training run, for its scalars; None leaves the curves out
-    work_dir: str | Path | None = None
-    cfg: Config | None = None  # config of the detector
-    checkpoint: str | None = None  # where the weights come from
-    # command line that the page names; default: that of this process
-    command: str = field(default_factory=lambda: shlex.join([Path(sys.argv[0]).name.split()[0], *sys.argv[1:]]))
-    max_detections: int = 100  # AP counts this number of detections per image and class
-
-
-def write_report(source: Source, path: str | Path) -> dict[str, Any]:
-    """Writes a report.
+def write_report(
+    path: str | Path,
+    title: str,
+    ann_file: str | Path,
+    detections: Mapping[str, Detections],
+    image_dir: str | Path | None = None,
+    category_ids: Sequence[int] | None = None,
+    work_dir: str | Path | None = None,
+    cfg: Config | None = None,
+    checkpoint: str | None = None,
+    max_detections: int = 100,
+) -> dict[str, Any]:
+    """Writes a report on detections, by 'bbox' or 'segm', of the images of a COCO annotation file.
 
     Next to the page `NAME.html` there will be `NAME.json`, its numbers, and `NAME.bbox.json` or `NAME.segm.json`, the
     detections as COCO results, which `tokennorm compare` reads, and `thresholds.json`, the recommended thresholds.
+
+    Args:
+        image_dir: Folder of the images; None leaves the galleries out.
+        category_ids: Evaluated categories; None takes those of the file.
+        work_dir: Work directory of the training run, for its scalars; None leaves the curves out.
+        checkpoint: Where the weights come from.
+        max_detections: Detections per image and class that AP counts.
     """
     path = Path(path)
-    content = json.loads(Path(source.ann_file).read_text())
-    ground_truth = select_categories(content, source.category_ids)
-    results = {
-        iou_type: evaluate(ground_truth, detections, iou_type, source.max_detections)
-        for iou_type, detections in source.detections.items()
-    }
+    content = json.loads(Path(ann_file).read_text())
+    ground_truth = select_categories(content, category_ids)
+    results = {kind: evaluate(ground_truth, found, kind, max_detections) for kind, found in detections.items()}
     main = list(results.values())[-1]  # masks, where there are masks
-    scalars = {} if source.work_dir is None else read_scalars(source.work_dir)
-    data = dict(
-        path=str(Path(source.ann_file).resolve()),
-        fingerprint=hashlib.sha256(Path(source.ann_file).read_bytes()).hexdigest()[:12],
-        images=len(ground_truth['images']),
-        objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
-        classes=len(ground_truth['categories']),
-    )
-    train_cfg = (source.cfg or {}).get('train_cfg') or {}
+    scalars = {} if work_dir is None else read_scalars(work_dir)
+    train_cfg = (cfg or {}).get('train_cfg') or {}
     by_epoch = 'IterBased' not in str(train_cfg.get('type', '')) and bool(train_cfg.get('by_epoch', True))
     numbers = dict(
-        title=source.title,
-        command=source.command,
-        checkpoint=source.checkpoint,
-        data=data,
+        title=title,
+        command=shlex.join([Path(sys.argv[0]).name.split()[0], *sys.argv[1:]]),
+        checkpoint=checkpoint,
+        work_dir=None if work_dir is None else str(work_dir),
+        data=dict(
+            path=str(Path(ann_file).resolve()),
+            fingerprint=hashlib.sha256(Path(ann_file).read_bytes()).hexdigest()[:12],
+            images=len(ground_truth['images']),
+            objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
+            classes=len(ground_truth['categories']),
+        ),
         category_ids=[category['id'] for category in ground_truth['categories']],
-        max_detections=source.max_detections,
-        config=None if source.cfg is None else source.cfg.pretty_text,
+        max_detections=max_detections,
+        config=None if cfg is None else cfg.pretty_text,
         by_epoch=by_epoch,
         versions=versions(),
-        results={iou_type: as_numbers(result) for iou_type, result in results.items()},
+        results={kind: as_numbers(result) for kind, result in results.items()},
     )
-    gallery = None if source.image_dir is None else Gallery(ground_truth, main, source.image_dir)
+    gallery = None if image_dir is None else Gallery(ground_truth, main, image_dir)
     page = render(
         'report.html.j2',
-        source=source,
+        numbers=numbers,
         results=results,
         main=main,
-        tide={IOU_TYPES[iou_type]: result.tide for iou_type, result in results.items()},
-        numbers=numbers,
-        data=data,
-        fit=None if source.cfg is None else anchor_fit(source.cfg, ground_truth),
+        tide={IOU_TYPES[kind]: result.tide for kind, result in results.items()},
+        fit=None if cfg is None else anchor_fit(cfg, ground_truth),
         over_the_run=curve_figures({'': scalars}, 'epoch' if by_epoch else 'iteration'),
-        galleries=dict(
-            worst=gallery.worst_images() if gallery else [], labels=gallery.label_errors() if gallery else []
-        ),
+        worst=gallery.worst_images() if gallery else [],
+        labels=gallery.label_errors() if gallery else [],
         figures=figures,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    for iou_type, detections in source.detections.items():
-        detections.write(path.with_suffix(f'.{iou_type}.json'))
+    for kind, found in detections.items():
+        found.write(path.with_suffix(f'.{kind}.json'))
     path.with_suffix('.json').write_text(json.dumps(numbers, indent=1))
-    write_thresholds(path.parent, main.class_thresholds(), source.checkpoint)
+    write_thresholds(path.parent, main.class_thresholds(), checkpoint)
     path.write_text(page)
     return numbers
 
