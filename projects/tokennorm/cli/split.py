@@ -25,12 +25,12 @@ def main(argv: list[str]) -> None:
     with user_errors(FileNotFoundError):
         check_data(args.data)
 
-    from tokennorm.datasets.coco.inspection import inspect_annotations
+    from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.splitting import find_unsplit, split_annotations
 
     with user_errors(ValueError, OSError):
         splits = find_unsplit(Path(args.data).expanduser())
-        found = inspect_annotations(splits['train'])
+        found = inspect_splits(dict(train=splits['train']), open_images=False)
         if found.errors:
             raise ValueError('; '.join(found.errors))
         files = split_annotations(splits, args.val, args.seed)

@@ -49,12 +49,16 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
     return splits
 
 
+def _open(entry: LabeledImage) -> tuple[str, tuple[int, int]]:
+    return open_image(entry.image.parent, entry.image.name)
+
+
 def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], image_dir: Path) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable: list[str] = []
     wrong: list[str] = []
-    opened = map_files(lambda entry: open_image(entry.image.parent, entry.image.name), entries, f'Images of {name}')
+    opened = map_files(_open, entries, f'Images of {name}')
     for entry, (problem, size) in zip(entries, opened, strict=True):
         if problem:
             unreadable.append(f'{entry.image} {problem}')

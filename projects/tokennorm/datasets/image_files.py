@@ -6,10 +6,11 @@ more than 2**30 pixels.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,19 @@ def list_images(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str, chunk: int = 16) -> Iterator[Any]:
-    """Yields the results of a function for each item in their order, computed in threads; many show a progress bar."""
+def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterator[Any]:
+    """Begins to compute a function of each item, in processes for many items, and returns the results in their order.
+
+    Many items show a progress bar.
+    """
     from rich.progress import track
 
-    pool = ThreadPoolExecutor()
-    try:
-        chunks = pool.map(lambda i: [function(item) for item in items[i : i + chunk]], range(0, len(items), chunk))
-        yield from track(chain.from_iterable(chunks), what, total=len(items), disable=len(items) < 5000)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    many = len(items) >= 5000
+    in_processes = many and sys.platform == 'linux'  # elsewhere a process would import the user's script again
+    pool = ProcessPoolExecutor(mp_context=get_context('fork')) if in_processes else ThreadPoolExecutor()
+    results = pool.map(function, items, chunksize=64)
+    pool.shutdown(wait=False)
+    return track(results, what, total=len(items), disable=not many)
 
 
 def read_image(path: str | Path) -> np.ndarray | None:

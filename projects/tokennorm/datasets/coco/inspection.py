@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -56,25 +56,21 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     Every image file is opened to read its size and its end. Only files that do not end as their format does are
     decoded.
     """
-    found = inspect_annotations(*splits.values())
-    if found.entries_are_valid:
-        _compare_categories(splits, found)
-        if open_images:
-            for split in splits.values():
-                inspect_images(split, found)
-            find_shared_images(splits, found)
-        found.table = _table(splits)
-    return found
-
-
-def inspect_annotations(*splits: CocoSplit) -> Inspection:
-    """Inspects the annotations of splits one by one, without their image files."""
     found = Inspection()
-    for split in splits:
+    for split in splits.values():
         inspect_entries(split, found)
     found.entries_are_valid = not found.errors
-    for split in splits if found.entries_are_valid else ():
+    if not found.entries_are_valid:
+        return found
+    opened = [open_images_of(split) for split in splits.values()] if open_images else []
+    for split in splits.values():
         inspect_objects(split, found)
+    _compare_categories(splits, found)
+    for split, results in zip(splits.values(), opened, strict=False):
+        inspect_images(split, results, found)
+    if open_images:
+        find_shared_images(splits, found)
+    found.table = _table(splits)
     return found
 
 
@@ -257,13 +253,16 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 # ---- image files ----
 
 
-def inspect_images(split: CocoSplit, found: Inspection) -> None:
-    """Opens every image file, and adds what is wrong with it."""
-    images = split.content['images']
+def open_images_of(split: CocoSplit) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Begins to open every image file of a split, and returns the results of `open_image`."""
+    names = [image['file_name'] for image in split.content['images']]
+    return map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
+
+
+def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]]], found: Inspection) -> None:
+    """Adds what is wrong with the image files, of which `open_images_of` returned the results."""
     problems: dict[str, list[str]] = defaultdict(list, {_OTHER_SIZE: []})
-    names = [image['file_name'] for image in images]
-    opened = map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
-    for image, (problem, size) in zip(images, opened, strict=True):
+    for image, (problem, size) in zip(split.content['images'], opened, strict=True):
         label = f'{image["file_name"]} (id {image["id"]})'
         if problem:
             problems[f'image files {problem} in {split.image_dir}'].append(label)
@@ -281,7 +280,7 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
             if path.is_file():
                 by_size[path.stat().st_size].append((split.name, path))
     files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
-    digests = map_files(lambda file: hashlib.sha256(file[1].read_bytes()).digest(), files, 'Images of the same size')
+    digests = map_files(_digest, [path for _, path in files], 'Images of the same size')
     names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
     for (split_name, path), digest in zip(files, digests, strict=True):
         names[digest].setdefault(split_name, path.name)
@@ -290,6 +289,10 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
         if both:
             shared = [one if one == other else f'{one} = {other}' for one, other in both]
             found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 # ---- splits ----
