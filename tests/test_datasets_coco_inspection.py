@@ -15,6 +15,7 @@ from pycocotools import mask as coco_masks
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
+from tokennorm.datasets import image_files
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits, mask_problem
 from tokennorm.datasets.image_files import open_image
@@ -173,7 +174,9 @@ def test_crowds_are_counted_apart(data):
     assert inspect(data).errors == ['train: no image has an object to learn from or to evaluate on']
 
 
-def test_image_files(data):
+@pytest.mark.parametrize('many', [5000, 1], ids=['threads', 'processes'])
+def test_image_files(data, many, monkeypatch):
+    monkeypatch.setattr(image_files, 'MANY', many)
     images = json.loads((data / 'annotations/train.json').read_text())['images']
     names, ids = [image['file_name'] for image in images], [image['id'] for image in images]
     paths = [data / 'images' / 'train' / name for name in names]

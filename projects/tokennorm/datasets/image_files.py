@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
+MANY = 5000  # files, from which on processes open them
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
 _ORIENTATION, _ROTATED_BY_EXIF = 0x0112, range(5, 9)  # orientations that swap height and width
 
@@ -35,7 +36,7 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -
     """
     from rich.progress import track
 
-    many = len(items) >= 5000
+    many = len(items) >= MANY
     in_processes = many and sys.platform == 'linux'  # elsewhere a process would import the user's script again
     pool = ProcessPoolExecutor(mp_context=get_context('fork')) if in_processes else ThreadPoolExecutor()
     results = pool.map(function, items, chunksize=64)
