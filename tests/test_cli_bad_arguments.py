@@ -71,8 +71,8 @@ CASES = [
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
-    ([*TRAIN, '--patience', '0'], '--patience 0 must be at least 1'),
-    ([*TRAIN, '--image-size', '31'], '--image-size 31 must be at least 32 pixels'),
+    ([*TRAIN, '--patience', '0'], '--patience 0 must be an integer of at least 1'),
+    ([*TRAIN, '--image-size', '31'], '--image-size 31 must be an integer of at least 32'),
     # An empty path is not the working directory.
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
@@ -82,17 +82,20 @@ CASES = [
     ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
     ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
     ([*ANALYZE, '--num-images', '0'], '--num-images: 0 must be at least 1'),
-    (['check', '@/data', '--image-size', '-1', '--config', CONFIG], '--image-size -1 must be at least 32'),
+    (
+        ['check', '@/data', '--image-size', '-1', '--config', CONFIG],
+        '--image-size -1 must be an integer of at least 32',
+    ),
     # Outputs that cannot be written, before anything long begins.
-    ([*TEST, '--out', '@/file/x.pkl'], '--out: the folder .*file cannot be created: .*choose another'),
+    ([*TEST, '--out', '@/file/x.pkl'], '--out: cannot write to the folder .*file: .*choose another'),
     ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
-    ([*TRAIN, '--work-dir', '@/file/x'], 'the folder .*file.* cannot be created'),
-    ([*PREDICT, '--out', '@/file/x'], '--out: the folder .* cannot be created'),
-    ([*EXPORT, '@/file/x.onnx'], 'OUT: the folder .*file cannot be created'),
+    ([*TRAIN, '--work-dir', '@/file/x'], 'cannot write to the folder .*file'),
+    ([*PREDICT, '--out', '@/file/x'], '--out: cannot write to the folder'),
+    ([*EXPORT, '@/file/x.onnx'], 'OUT: cannot write to the folder .*file'),
     ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
     (['compare', '@', '@', '--out', '@/images'], '--out: .*images is a folder; name a file'),
-    (['check', '@/data', '--out', '@/file/x'], '--out: the folder .* cannot be created'),
-    (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'folder .*file cannot be created'),
+    (['check', '@/data', '--out', '@/file/x'], '--out: cannot write to the folder'),
+    (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'cannot write to the folder .*file'),
     # Configs.
     (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),
     (['check', '@/data', '--config', '@/number.py'], 'number.py has no model'),

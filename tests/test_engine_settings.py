@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +21,6 @@ from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_paths import config as config_path
 from tokennorm.engine import settings
 from tokennorm.engine.summary import log_often
-from tokennorm.engine.training import keep_anchors
 from tokennorm.norms import LocalLayerNorm
 
 
@@ -59,27 +57,11 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
 
 
-def test_a_resumed_run_keeps_its_anchors(tmp_path):
-    path = Path(config_path('retinanet_pvt-mini-dtn_fpn'))
-    run, cfg = Config.fromfile(path), Config.fromfile(path)
-    run.model.bbox_head.anchor_generator.octave_base_scale = 1.5
-    run.dump(tmp_path / path.name)
-    keep_anchors(cfg, tmp_path)
-    assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
-    keep_anchors(cfg, tmp_path / 'elsewhere')  # without a config: as they are
-
-
 def test_kernels_of_local_layer_norm_train_faster():
-    wrapper = dict(optimizer=dict(type='AdamW', lr=0.1, weight_decay=0.1), paramwise_cfg=dict(norm_decay_mult=0.0))
-    cfg = config(model=dict(backbone=dict(token_norm_cfg=dict(type='tokennorm.LocalLayerNorm'))), optim_wrapper=wrapper)
-    assert settings.speed_up_local_norms(cfg)
-    model = torch.nn.Sequential(LocalLayerNorm(4))
-    groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini-local_fpn'))
+    groups = build_optim_wrapper(torch.nn.Sequential(LocalLayerNorm(4)), cfg.optim_wrapper).param_groups
     rates = {group['params'][0].ndim: group['lr'] for group in groups}
-    assert (rates[1], rates[4]) == (0.1, 2.0)
-    assert not settings.speed_up_local_norms(cfg)  # the config has a rate now
-    cfg = config(model=dict(backbone=dict(token_norm_cfg=None)), optim_wrapper=wrapper)
-    assert not settings.speed_up_local_norms(cfg)
+    assert rates[4] == pytest.approx(20 * rates[1])
 
 
 @pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])
@@ -120,7 +102,9 @@ def test_loggers_are_added_to_the_files():
 def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
     monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(cores)))
     monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
-    assert settings.default_workers() == workers
+    cfg = config()
+    settings.set_workers(cfg, None)
+    assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
 
 
 @pytest.fixture(scope='module')

@@ -17,7 +17,7 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
 from tokennorm.config_files import read_config
-from tokennorm.environment import require_mmcv_ops
+from tokennorm.environment import check_mmcv_ops
 from tokennorm.messages import user_errors
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('arguments', nargs=argparse.REMAINDER, help='arguments of the tool')
     args = parser.parse_args(argv)
     with user_errors(ImportError, RuntimeError):
-        require_mmcv_ops()
+        check_mmcv_ops()
         keep_mmengine_from_unpickling()
     if args.tool == 'flops':
         flops(args.arguments)

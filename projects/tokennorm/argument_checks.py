@@ -1,7 +1,7 @@
 """Checks of arguments that read no config and import no torch, so that a mistake ends a command at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import did_you_mean
 
-LEAST_SIZE = 32  # of an image, in pixels
+LEAST = dict(epochs=1, image_size=32, patience=1, workers=0)  # of arguments that are integers
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
 LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs
 MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
@@ -21,69 +21,40 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
     'mini': ('retinanet_pvt-mini{}_fpn', 'mask-rcnn_pvt-mini{}_fpn'),
     'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
 }
-NORMS, STEMS = ('ln', 'dtn', 'local'), ('plain', 'dpn')
+CHOICES = dict(model=tuple(MODEL_NAMES), norm=('ln', 'dtn', 'local'), stem=('plain', 'dpn'), augment=('strong',))
 
 
-def check_training(
-    config: str | Path | None = None,
-    data: str | Path | None = None,
-    model: str | None = None,
-    norm: str | None = None,
-    stem: str | None = None,
-    epochs: int | None = None,
-    lr: float | None = None,
-    image_size: int | None = None,
-    patience: int | None = None,
-    log: Sequence[str] = (),
-    workers: int | None = None,
-    resume: bool | str | Path = False,
-    **others: Any,
-) -> None:
+def check_training(arguments: Mapping[str, Any]) -> None:
     """Checks the arguments of `tokennorm.train` that can be checked without the config."""
-    if epochs is not None:
-        check_epochs(epochs)
+    for name in LEAST:
+        check_integer(name, arguments[name])
+    lr, config, resume = (arguments[name] for name in ('lr', 'config', 'resume'))
     if lr is not None and not 0 < lr < math.inf:
-        raise ValueError(f'--lr {lr} must be above 0' + (' and finite' if lr > 0 else ''))
-    check_image_size(image_size)
-    if patience is not None and patience < 1:
-        raise ValueError(f'--patience {patience} must be at least 1')
-    if workers is not None and workers < 0:
-        raise ValueError(f'--workers {workers} must be at least 0')
-    check_loggers(log)
-    choices = (('model', model, MODEL_NAMES), ('norm', norm, NORMS), ('stem', stem, STEMS))
-    for name, value, known in choices:
-        if value is not None and value not in known:
-            raise ValueError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')
-    if config is not None and (model or norm or stem):
-        raise ValueError('--model, --norm and --stem choose a config; leave them out where one is named')
-    if config is None and data is None:
-        raise ValueError('a config is needed, or --data DIR, for which one is chosen')
-    if config is not None:
-        config_path(config)
-    check_data(data)
-    if isinstance(resume, str | Path) and not Path(resume).is_file():
-        raise FileNotFoundError(f'--resume: checkpoint {resume} not found')
-
-
-def check_epochs(epochs: Any) -> None:
-    """Raises `ValueError` for a number of epochs that is not an integer of at least 1."""
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f'--epochs (train_cfg.max_epochs) {epochs} must be an integer of at least 1')
-
-
-def check_image_size(size: int | None) -> None:
-    """Raises `ValueError` for a size below 32."""
-    if size is not None and size < LEAST_SIZE:
-        raise ValueError(f'--image-size {size} must be at least {LEAST_SIZE} pixels')
-
-
-def check_loggers(names: Sequence[str]) -> None:
-    """Checks the names of loggers, which are keys of `LOGGERS`."""
-    for name in names:
+        raise ValueError(f'--lr {lr} must be above 0 and finite')
+    for name in arguments['log']:
         if name not in LOGGERS:
             raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')
         if find_spec(name) is None:
             raise ImportError(f'--log {name}: the package is not installed; run `pip install {name}`')
+    for name, known in CHOICES.items():
+        value = arguments[name]
+        if value is not None and value not in known:
+            raise ValueError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')
+    if config is not None and any(arguments[name] for name in ('model', 'norm', 'stem')):
+        raise ValueError('--model, --norm and --stem choose a config; leave them out where one is named')
+    if config is None and arguments['data'] is None:
+        raise ValueError('a config is needed, or --data DIR, for which one is chosen')
+    if config is not None:
+        config_path(config)
+    check_data(arguments['data'])
+    if isinstance(resume, str | Path) and not Path(resume).is_file():
+        raise FileNotFoundError(f'--resume: checkpoint {resume} not found')
+
+
+def check_integer(name: str, value: Any) -> None:
+    """Raises `ValueError` for a value of an argument that is not an integer of at least `LEAST[name]`; None passes."""
+    if value is not None and not (isinstance(value, int) and value >= LEAST[name]):
+        raise ValueError(f'--{name.replace("_", "-")} {value} must be an integer of at least {LEAST[name]}')
 
 
 def check_data(data: str | Path | None) -> None:

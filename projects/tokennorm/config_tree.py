@@ -17,12 +17,13 @@ def set_num_classes(model: Any, num_classes: int) -> None:
         head['num_classes'] = num_classes
 
 
-def innermost_datasets(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
-    if 'dataset' in dataset:
-        yield from innermost_datasets(dataset['dataset'])
-    elif 'datasets' in dataset:
-        for inner in dataset['datasets']:
+def innermost_datasets(dataset: Any) -> Iterator[Any]:
+    """Yields the datasets, or their configs, inside wrappers such as RepeatDataset and ConcatDataset."""
+    entries = dataset if isinstance(dataset, Mapping) else vars(dataset)
+    if 'dataset' in entries:
+        yield from innermost_datasets(entries['dataset'])
+    elif 'datasets' in entries:
+        for inner in entries['datasets']:
             yield from innermost_datasets(inner)
     else:
         yield dataset

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from importlib import metadata
-from typing import NamedTuple
 
 PACKAGES = {  # what is imported: the distribution that brings it
     'torch': 'torch',
@@ -21,15 +20,11 @@ PIP = f'{sys.executable} -m pip'
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys.prefix}'
 
 
-class Check(NamedTuple):
-    """One check: no problem, or a problem and the command that fixes it."""
+class Fault(RuntimeError):
+    """A fault of the environment, and the command that fixes it."""
 
-    name: str
-    problem: str = ''
-    fix: str = ''
-
-    def __str__(self) -> str:
-        return f'FAIL  {self.name}: {self.problem}\n      {self.fix}' if self.problem else f'ok    {self.name}'
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f'{problem}\nFix it with\n  {fix}')
 
 
 def available_cores() -> int:
@@ -54,24 +49,16 @@ def rebuild_mmcv(variables: str = '') -> str:
     return f'{tools}; {PIP} cache remove onedl_mmcv; {path} {install}{version and f"=={version}"}'
 
 
-def check_mmcv_ops() -> Check:
-    """Checks that mmcv's compiled ops exist and fit the installed torch."""
-    name = "mmcv's compiled ops"
+def check_mmcv_ops() -> None:
+    """Raises `Fault` unless mmcv's compiled ops, such as NMS, exist and fit the installed torch."""
     try:
         importlib.import_module('torch')
         importlib.import_module('mmcv._ext')
     except ImportError as error:
         if error.name == 'mmcv._ext' and isinstance(error, ModuleNotFoundError):
-            return Check(name, 'mmcv was installed without them (pip builds it so in isolation)', rebuild_mmcv())
+            problem = 'mmcv was installed without its compiled ops (pip builds it so in isolation)'
+            raise Fault(problem, rebuild_mmcv()) from error
         if re.search(r'undefined symbol|lib(c10|torch)\w*\.so|libcudart', str(error)):
             problem = f'mmcv was compiled for another torch than the installed {version_of("torch")} ({error})'
-            return Check(name, problem, rebuild_mmcv())
-        return Check(name, f'cannot be tested: {error}', MAKE_ENV)
-    return Check(name)
-
-
-def require_mmcv_ops() -> None:
-    """Raises a clear error if mmcv has no compiled ops, such as NMS."""
-    check = check_mmcv_ops()
-    if check.problem:
-        raise RuntimeError(f'{check.name}: {check.problem}\nFix it with\n  {check.fix}')
+            raise Fault(problem, rebuild_mmcv()) from error
+        raise Fault(f"mmcv's compiled ops cannot be tested: {error}", MAKE_ENV) from error

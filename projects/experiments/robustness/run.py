@@ -85,7 +85,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument('--work-dir', help='directory of logs; default: as in the config, or work_dirs/NAME')
     add_options_argument(parser)
-    parser.set_defaults(launcher='none', local_rank=0)
+    parser.set_defaults(launcher='none')
     args = parser.parse_args(argv)
     if args.images is not None and args.images < 1:
         parser.error(f'--images {args.images} must be at least 1')

@@ -77,4 +77,4 @@ def add_runner_arguments(
     hardware.add_argument(
         '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher'
     )
-    hardware.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+    hardware.add_argument('--local_rank', '--local-rank', help='set by torch.distributed.launch; not needed')

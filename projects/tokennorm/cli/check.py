@@ -7,7 +7,7 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.argument_checks import check_data, check_image_size
+from tokennorm.argument_checks import check_data, check_integer
 from tokennorm.cli.command import command, make_parser, positive_integer
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import user_errors
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     if args.image_size is not None and args.config is None:
         parser.error('--image-size needs --config')
     with user_errors(OSError, ValueError):
-        check_image_size(args.image_size)
+        check_integer('image_size', args.image_size)
         check_data(args.data)
         if args.config is not None:
             config_path(args.config)

@@ -7,43 +7,42 @@ import importlib
 import platform
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 
-from tokennorm.environment import MAKE_ENV, PACKAGES, PIP, Check, check_mmcv_ops, rebuild_mmcv, version_of
+from tokennorm.environment import MAKE_ENV, PACKAGES, PIP, Fault, check_mmcv_ops, rebuild_mmcv, version_of
 
 FORK_OF = {'mmcv-full': 'onedl-mmcv', 'mmcv-lite': 'onedl-mmcv', 'mmengine-lite': 'onedl-mmengine'}
 FORK_OF |= {name: PACKAGES[name] for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain')}
 
 
-def check_packages() -> Check:
+def check_packages() -> None:
     """Checks that all packages are installed, and that none is installed besides its fork, into the same folder."""
-    missing = [PACKAGES[name] for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        return Check('packages', f'not installed: {", ".join(missing)}', MAKE_ENV)
-    twice = {name: fork for name, fork in FORK_OF.items() if version_of(name) and version_of(fork)}
-    forks = ' '.join(f'{fork}=={version_of(fork)}' for fork in sorted(set(twice.values())))
-    problem = f'installed twice, as original and as fork: {", ".join(twice)}' if twice else ''
-    again = f'{PIP} install --force-reinstall --no-deps --no-build-isolation {forks}'
-    return Check('packages', problem, f'{PIP} uninstall -y {" ".join(twice)} && {again}')
+    if missing := [PACKAGES[name] for name in PACKAGES if find_spec(name) is None]:
+        raise Fault(f'not installed: {", ".join(missing)}', MAKE_ENV)
+    if twice := {name: fork for name, fork in FORK_OF.items() if version_of(name) and version_of(fork)}:
+        forks = ' '.join(f'{fork}=={version_of(fork)}' for fork in sorted(set(twice.values())))
+        again = f'{PIP} install --force-reinstall --no-deps --no-build-isolation {forks}'
+        problem = f'installed twice, as original and as fork: {", ".join(twice)}'
+        raise Fault(problem, f'{PIP} uninstall -y {" ".join(twice)} && {again}')
 
 
-def check_imports() -> Check:
+def check_imports() -> None:
     """Checks that the versions accept each other: mmdet and mmpretrain check mmcv's and mmengine's on import."""
     for name in ('cv2', *PACKAGES):
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever a package does when it is imported
-            return Check('imports', f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV)
-    return Check('imports')
+            raise Fault(f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV) from error
 
 
-def check_gpu() -> Check:
-    """Checks that torch and mmcv's ops have code for the GPU."""
+def check_gpu() -> str:
+    """Checks that torch and mmcv's ops have code for the GPU, and returns its name."""
     import torch
     from mmcv.ops import nms
 
     if not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
-        return Check('GPU: there is none, everything runs on the CPU')
+        return 'there is none, everything runs on the CPU'
     fix = f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'  # of torch, for older GPUs
     try:
         boxes = torch.ones(1, 4, device='cuda')
@@ -51,22 +50,28 @@ def check_gpu() -> Check:
         fix = rebuild_mmcv('FORCE_CUDA=1')
         nms(boxes, boxes[:, 0], 0.5)[0].cpu()
     except (AssertionError, RuntimeError) as error:  # torch for CPUs asserts that it was compiled with CUDA
-        return Check('GPU', _first_line(error), fix)
-    return Check(f'GPU {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}')
+        raise Fault(_first_line(error), fix) from error
+    return f'{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}'
 
 
-def check_dtn_kernel() -> Check:
+def check_dtn_kernel() -> str:
     """Compiles DTN's CPU kernel, so that no training run waits for it. Without a compiler the eager form runs."""
     from tokennorm.ops.dtn_cpu import build
 
     try:
         build()
     except Exception as error:  # the same as the dispatch of DTN does
-        return Check(f"DTN's CPU kernel: not compiled, the slower eager form runs ({_first_line(error)})")
-    return Check("DTN's CPU kernel")
+        return f'not compiled, the slower eager form runs ({_first_line(error)})'
+    return 'compiled'
 
 
-CHECKS = (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_kernel)
+CHECKS: dict[str, Callable[[], str | None]] = {
+    'packages': check_packages,
+    "mmcv's compiled ops": check_mmcv_ops,
+    'imports': check_imports,
+    'GPU': check_gpu,
+    "DTN's CPU kernel": check_dtn_kernel,
+}
 
 
 def main() -> int:
@@ -76,10 +81,11 @@ def main() -> int:
     for name in (*PACKAGES.values(), 'numpy', opencv):
         print(f'{name:<24}{version_of(name) or "not installed"}')
     print()
-    for run in CHECKS:
-        check = run()
-        print(check, flush=True)
-        if check.problem:
+    for name, check in CHECKS.items():
+        try:
+            print(f'ok    {name}: {check() or "ok"}', flush=True)
+        except Fault as fault:
+            print(f'FAIL  {name}: {fault}')
             return 1
     return 0
 

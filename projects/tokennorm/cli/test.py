@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
     is_local = Path(args.checkpoint).expanduser().exists()
     with user_errors(RuntimeError, OSError, ValueError):
         args.checkpoint = find_checkpoint(args.checkpoint)
-        cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher, args.local_rank)
+        cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher)
         if args.data is not None:
             use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
         merge(cfg, args.cfg_options)

@@ -8,7 +8,7 @@ examples:
 import argparse
 import os
 
-from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
+from tokennorm.argument_checks import CHOICES, check_training
 from tokennorm.cli.arguments import add_options_argument, add_runner_arguments
 from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.environment import available_cores
@@ -26,11 +26,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     groups = ('model', 'data', 'schedule', 'hardware', 'output')
     model, data, schedule, hardware, output = map(parser.add_argument_group, groups)
     add_runner_arguments(data, hardware, output)
-    model.add_argument(
-        '--model', choices=MODEL_NAMES, help='without a config: the model; default: by hardware and annotations'
+    texts = dict(
+        model='without a config: the model; default: by hardware and annotations',
+        norm='without a config; local: mini only; default: ln, dtn for mini',
+        stem='without a config: plain or Dual PatchNorm; default: plain',
     )
-    model.add_argument('--norm', choices=NORMS, help='without a config; local: mini only; default: ln, dtn for mini')
-    model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
+    for name, text in texts.items():
+        model.add_argument(f'--{name}', choices=CHOICES[name], help=text)
     model.add_argument(
         '--init',
         metavar='WEIGHTS',
@@ -83,10 +85,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = vars(parse_args(argv))
-    del args['traceback']
+    del args['traceback'], args['local_rank']
     gpus = args.pop('gpus')
     with user_errors(ImportError, OSError, ValueError):
-        check_training(**args)
+        check_training(args)
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (gpus or 1)))))
     if gpus is not None and args['launcher'] != 'none' and 'TORCHELASTIC_RUN_ID' not in os.environ:

@@ -19,7 +19,7 @@ from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.initial_weights import use_weights_of_backbone
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner
-from tokennorm.environment import require_mmcv_ops
+from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import make_output_dir
 from tokennorm.messages import user_errors
 
@@ -27,7 +27,7 @@ from tokennorm.messages import user_errors
 def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
     """Builds mmengine's runner of a config. What breaks most often is checked before, and raises `UserError`."""
     with user_errors(ImportError, RuntimeError, ValueError, FileNotFoundError, ConnectionError):
-        require_mmcv_ops()
+        check_mmcv_ops()
         keep_mmengine_from_unpickling()
         for key in (f'{split}_dataloader' for split in splits if split != 'val'):
             if not cfg.get(key):

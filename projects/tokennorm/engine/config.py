@@ -1,6 +1,5 @@
 """The config of a training run or an evaluation: a file, its work directory, hooks and options."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ def open_config(
     work_dir: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     launcher: str = 'none',
-    local_rank: int = 0,
 ) -> Config:
     """Returns a config with its work directory and our hooks. `options` are checked only: `merge` applies them.
 
     The arguments are those of `tokennorm.train`. Whatever the user can fix raises `UserError`.
     """
-    os.environ.setdefault('LOCAL_RANK', str(local_rank))
     cfg = read_config(config)
     cfg.launcher, options = launcher, options or {}
     check_options(cfg, options)

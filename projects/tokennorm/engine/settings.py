@@ -18,8 +18,8 @@ VALIDATIONS = 10  # in a training run, at least
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
 PRECISIONS = dict(bf16='bfloat16', fp16='float16')
-LOCAL_LR_MULT = 20.0  # of the kernels of LocalLayerNorm, as in docs/study
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
+_JITTER = (0.1, 2.0)
 
 
 def metric_of(cfg: Config) -> str | None:
@@ -78,7 +78,7 @@ def keep_the_best(cfg: Config) -> None:
         hook.update(save_best=metric, rule='greater')
 
 
-def use_mixed_precision(cfg: Config, kind: bool | str = True) -> None:
+def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
     """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the device has it."""
     if kind is True:
         kind = 'bf16' if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else 'fp16'
@@ -88,18 +88,6 @@ def use_mixed_precision(cfg: Config, kind: bool | str = True) -> None:
     # gradients that are not finite, which NonFiniteHook reports.
     scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
     cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=PRECISIONS[kind], loss_scale=scale)
-
-
-def speed_up_local_norms(cfg: Config) -> list[str]:
-    """Multiplies the learning rate of `LocalLayerNorm`'s kernels, where a backbone has it and the config no rate."""
-    backbone = cfg.model.get('backbone') or {}
-    norms = [backbone[key] for key in ('token_norm_cfg', 'norm_cfg') if backbone.get(key)]
-    paramwise = cfg.optim_wrapper.get('paramwise_cfg') or {}
-    rules = paramwise.get('custom_keys') or {}
-    if 'LocalLayerNorm' not in map(type_name, norms) or '.depthwise' in rules:
-        return []
-    cfg.optim_wrapper.paramwise_cfg = {**paramwise, 'custom_keys': {**rules, '.depthwise': dict(lr_mult=LOCAL_LR_MULT)}}
-    return [f'LocalLayerNorm: its kernels train with {LOCAL_LR_MULT:g} times the learning rate']
 
 
 def average_weights(cfg: Config) -> None:
@@ -126,14 +114,10 @@ def log_to(cfg: Config, names: Sequence[str]) -> None:
             cfg.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
 
 
-def default_workers() -> int:
-    """Returns data workers per rank: the cores of this machine divided among its ranks, less one, from 1 to 4."""
-    ranks = int(os.environ.get('LOCAL_WORLD_SIZE', 1))
-    return min(4, max(1, available_cores() // ranks - 1))
-
-
-def set_workers(cfg: Config, workers: int) -> None:
-    """Sets the data workers of every loader."""
+def set_workers(cfg: Config, workers: int | None) -> None:
+    """Sets the data workers of every loader; None for the cores of this machine per rank, less one, from 1 to 4."""
+    if workers is None:
+        workers = min(4, max(1, available_cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1)) - 1))
     for split in ('train', 'val', 'test'):
         loader = cfg.get(f'{split}_dataloader')
         if loader:
@@ -150,13 +134,8 @@ def _add_hook(cfg: Config, hook: Mapping[str, Any]) -> None:
     cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(hook)]
 
 
-_JITTER = (0.1, 2.0)
-
-
-def augment_strongly(cfg: Config, kind: str = 'strong') -> str:
+def augment_strongly(cfg: Config) -> str:
     """Replaces the training pipeline between loading and packing, and returns the change in one line."""
-    if kind != 'strong':
-        raise ValueError(f"--augment {kind!r} must be 'strong'")
     dataset, scale = cfg.train_dataloader.dataset, test_scale(cfg)
     pipeline = list(dataset.get('pipeline') or [])
     loading = [step for step in pipeline if str(step['type']).startswith('Load')]

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 
-from tokennorm.argument_checks import check_epochs, check_training
+from tokennorm.argument_checks import check_integer, check_training
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
@@ -22,7 +21,7 @@ from tokennorm.engine.initial_weights import initial_weights_help, use_initial_w
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
-from tokennorm.engine.work_dir import locked_work_dir
+from tokennorm.files import locked_work_dir
 from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
 
@@ -60,7 +59,6 @@ def train(
     auto_scale_lr: bool = False,
     cfg_options: Mapping[str, Any] | None = None,
     launcher: str = 'none',
-    local_rank: int = 0,
 ) -> TrainingResult:
     """Trains a detector or a classifier, as `tokennorm train` does.
 
@@ -98,20 +96,19 @@ def train(
         cfg_options: Entries of the config by the paths of their keys, `a.b.0.c`. They take precedence over the other
             arguments.
         launcher: Of a distributed run: none, pytorch, slurm or mpi.
-        local_rank: Set by `torch.distributed.launch`.
 
     Raises:
         UserError: for whatever ends `tokennorm train` with an error.
         KeyboardInterrupt: with the place of the checkpoints and how to continue.
     """
     with user_errors(ImportError, OSError, ValueError):
-        check_training(config, data, model, norm, stem, epochs, lr, image_size, patience, log, workers, resume)
+        check_training(locals())
     options = dict(cfg_options or {})
-    own_data, is_chosen, resumes = data is not None, config is None, bool(resume or options.get('resume'))
+    own_data, is_chosen = data is not None, config is None
     if config is None:
         config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
-    cfg = open_config(config, work_dir, options, launcher, local_rank)
+    cfg = open_config(config, work_dir, options, launcher)
     if not (resume or options.get('resume', cfg.get('resume'))):
         _check_unused(cfg.work_dir)
     initial_weights: list[str] = []
@@ -119,10 +116,8 @@ def train(
         with user_errors(CheckpointError, OSError, ValueError):
             initial_weights = use_initial_weights(cfg, init, own_data, options)
     if own_data:  # reading it may take a minute
-        fit_anchors = is_chosen and not resumes and 'load_from' not in options
+        fit_anchors = is_chosen and 'load_from' not in options
         use_data_folder(cfg, str(data), ('train', 'val'), image_size, fit_anchors=fit_anchors)
-    if is_chosen and resumes:
-        keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
     # Total batch that the config's learning rate is for.
     base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
     if auto_scale_lr and not base_batch:
@@ -133,20 +128,19 @@ def train(
         if image_size is not None and not own_data:
             print_once(*set_image_size(cfg, image_size))
         if augment is not None:
-            print_once(settings.augment_strongly(cfg, augment))
+            print_once(settings.augment_strongly(cfg))
         if workers is not None or own_data:
-            settings.set_workers(cfg, settings.default_workers() if workers is None else workers)
+            settings.set_workers(cfg, workers)
         if ema:
             settings.average_weights(cfg)
         if patience is not None:
             settings.stop_early(cfg, patience)
         settings.log_to(cfg, log)
         merge(cfg, options)
-        check_epochs((cfg.get('train_cfg') or {}).get('max_epochs', 1))
+        check_integer('epochs', (cfg.get('train_cfg') or {}).get('max_epochs'))
         if own_data:
             print_once(*settings.validate_often(cfg))
         settings.keep_the_best(cfg)
-        print_once(*settings.speed_up_local_norms(cfg))
         if amp:
             settings.use_mixed_precision(cfg, amp)
     if auto_scale_lr:
@@ -168,15 +162,6 @@ def train(
     validated = {name[4:]: values for name, values in runner.message_hub.log_scalars.items() if name.startswith('val/')}
     metrics = {name: float(values.current()) for name, values in validated.items() if name not in ('time', 'data_time')}
     return TrainingResult(metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
-
-
-def keep_anchors(cfg: Config, folder: Path) -> None:
-    """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
-    file = folder / Path(cfg.filename).name
-    model = Config.fromfile(file).model if file.is_file() else {}
-    for head in ('bbox_head', 'rpn_head'):
-        if 'anchor_generator' in (model.get(head) or {}):
-            cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
 def _check_unused(work_dir: str) -> None:

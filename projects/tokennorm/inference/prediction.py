@@ -20,7 +20,7 @@ from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import describe, describe_checkpoint, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import set_num_classes
-from tokennorm.environment import require_mmcv_ops
+from tokennorm.environment import check_mmcv_ops
 from tokennorm.image_size import use_trained_size
 from tokennorm.inference.tiles import detect_in_tiles
 from tokennorm.inference.tracking import Tracker, draw_tracks
@@ -33,7 +33,7 @@ def open_detector(
     config: str | Path, checkpoint: str | Path, device: str | None = None, options: Mapping[str, Any] | None = None
 ) -> tuple[DetInferencer, Config, str]:
     """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint."""
-    require_mmcv_ops()
+    check_mmcv_ops()
     cfg = read_config(config)
     use_options(cfg, options)
     if cfg.get('default_scope') != 'mmdet':

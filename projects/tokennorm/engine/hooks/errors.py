@@ -1,7 +1,6 @@
 """Errors of training with the names of the images: files that cannot be read, losses that are not finite."""
 
 import math
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.utils import apply_to
 
+from tokennorm.config_tree import innermost_datasets
 from tokennorm.messages import shorten
 from tokennorm.registry import HOOKS
 
@@ -35,8 +35,9 @@ class DataErrorHook(Hook):
         """Wraps the datasets. mmengine calls this after building them, before any worker starts."""
         for loop in (runner._train_loop, runner._val_loop, runner._test_loop):  # private in mmengine 0.10.12
             if hasattr(loop, 'dataloader'):  # others are configs still
-                for dataset in _innermost(loop.dataloader.dataset):
-                    dataset.prepare_data = partial(prepare_data, dataset)
+                for dataset in innermost_datasets(loop.dataloader.dataset):
+                    if hasattr(dataset, 'prepare_data'):
+                        dataset.prepare_data = partial(prepare_data, dataset)
 
 
 def prepare_data(dataset: Any, index: int) -> Any:
@@ -52,17 +53,6 @@ def prepare_data(dataset: Any, index: int) -> Any:
             f'{name}{number} or its annotations cannot be read: {reason}. '
             '`tokennorm check DIR` finds such files in a folder'
         ) from error
-
-
-def _innermost(dataset: Any) -> Iterator[Any]:
-    """Yields the datasets inside wrappers such as RepeatDataset ('dataset') and ConcatDataset ('datasets')."""
-    if hasattr(dataset, 'datasets'):
-        for inner in dataset.datasets:
-            yield from _innermost(inner)
-    elif hasattr(dataset, 'dataset'):
-        yield from _innermost(dataset.dataset)
-    elif hasattr(dataset, 'prepare_data'):
-        yield dataset
 
 
 class NonFiniteError(RuntimeError):
