@@ -11,7 +11,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.checks import check_neck, check_strides
+from tokennorm.engine.checks import check_feature_maps
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,13 +26,15 @@ class Detector(nn.Module):
 
 
 def test_channels_that_fit_pass():
-    check_neck(Detector(), dict(type='FPN', in_channels=[8, 16, 24]))
-    check_neck(Detector(out_indices=(1, 2)), [dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)])
-    check_neck(Detector(out_indices=(2,)), dict(type='SimpleFeaturePyramid', in_channels=24))
-    check_neck(Detector(), dict(type='DilatedEncoder', in_channels=24))  # which takes the last map
-    check_neck(Detector(), dict(type='GlobalAveragePooling'))
-    check_neck(Detector(), None)
-    check_neck(nn.Module(), dict(in_channels=[1]))
+    check_feature_maps(Detector(), dict(type='FPN', in_channels=[8, 16, 24]))
+    check_feature_maps(
+        Detector(out_indices=(1, 2)), [dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)]
+    )
+    check_feature_maps(Detector(out_indices=(2,)), dict(type='SimpleFeaturePyramid', in_channels=24))
+    check_feature_maps(Detector(), dict(type='DilatedEncoder', in_channels=24))  # which takes the last map
+    check_feature_maps(Detector(), dict(type='GlobalAveragePooling'))
+    check_feature_maps(Detector(), None)
+    check_feature_maps(nn.Module(), dict(in_channels=[1]))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_channels_that_fit_pass():
 )  # fmt: skip
 def test_others_are_named(in_channels, out_indices, message):
     with pytest.raises(ValueError, match=message):
-        check_neck(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
+        check_feature_maps(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +67,14 @@ def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
         model = MODELS.build(cfg)
     if found is None:
-        check_strides(model)
+        check_feature_maps(model, cfg.neck)
         assert model.neck.training
         return
     message = (
         rf'model.bbox_head: its anchors have the strides \[8, 16, 32\], but .* have {re.escape(str(found))}: .*out_ind'
     )
     with pytest.raises(ValueError, match=message):
-        check_strides(model)
+        check_feature_maps(model, cfg.neck)
 
 
 def test_a_backbone_with_one_map_wants_a_pyramid():
@@ -81,9 +83,9 @@ def test_a_backbone_with_one_map_wants_a_pyramid():
     cfg.backbone.update(arch='tiny', init_cfg=None, pretrain_img_size=32, rel_pos=None)
     cfg.neck.in_channels = 192
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
-        check_strides(MODELS.build(cfg))
+        check_feature_maps(MODELS.build(cfg), cfg.neck)
         cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
         with pytest.raises(
             ValueError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
         ):
-            check_strides(MODELS.build(cfg))
+            check_feature_maps(MODELS.build(cfg), cfg.neck)

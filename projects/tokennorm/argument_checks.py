@@ -21,7 +21,7 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
     'mini': ('retinanet_pvt-mini{}_fpn', 'mask-rcnn_pvt-mini{}_fpn'),
     'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
 }
-CHOICES = dict(model=tuple(MODEL_NAMES), norm=('ln', 'dtn', 'local'), stem=('plain', 'dpn'), augment=('strong',))
+NORMS, STEMS = ('ln', 'dtn', 'local'), ('plain', 'dpn')
 
 
 def check_training(arguments: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ def check_training(arguments: Mapping[str, Any]) -> None:
             raise ValueError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {", ".join(LOGGERS)}')
         if find_spec(name) is None:
             raise ImportError(f'--log {name}: the package is not installed; run `pip install {name}`')
-    for name, known in CHOICES.items():
+    for name, known in (('model', MODEL_NAMES), ('norm', NORMS), ('stem', STEMS), ('augment', ('strong',))):
         value = arguments[name]
         if value is not None and value not in known:
             raise ValueError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')

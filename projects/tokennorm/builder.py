@@ -6,7 +6,7 @@ which has no plain names such as `DTN`.
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -31,41 +31,30 @@ MODELS.register_module(module=norms.RMSNorm)
 MODELS.register_module(module=norms.ScaleNorm)
 
 
-def is_token_norm(cls: type) -> bool:
-    """Returns whether a class is a token normalization layer, called as `norm(x, valid=None)` on (B, H, W, C).
-
-    Such a class has the attribute `is_token_norm = True`. Torch's and OpenMMLab's norms have no `valid`, and most of
-    them take channels first.
-    """
-    return getattr(cls, 'is_token_norm', False)
+# Class attributes that are True in a class of its kind. A token normalization layer is called as `norm(x, valid=None)`
+# on (B, H, W, C); norms of other libraries have no `valid`, and most of them take channels first. A patch embedding is
+# built with `in_channels`, `embed_dims` and `patch_size`.
+KINDS = dict(is_token_norm='a token normalization layer', is_patch_embed='a patch embedding')
 
 
-def is_patch_embed(cls: type) -> bool:
-    """Returns whether a class is a patch embedding, built with `in_channels`, `embed_dims` and `patch_size`.
-
-    Such a class has the attribute `is_patch_embed = True`.
-    """
-    return getattr(cls, 'is_patch_embed', False)
-
-
-def resolve_type(
-    cfg: Mapping[str, Any], role: str, suits: Callable[[type], bool] = lambda cls: True
-) -> tuple[type[nn.Module], dict[str, Any]]:
+def resolve_type(cfg: Mapping[str, Any], role: str, kind: str | None = None) -> tuple[type[nn.Module], dict[str, Any]]:
     """Returns the class that `cfg['type']` names, with or without a scope, or is, and the other entries.
 
-    `role` is the argument that `cfg` came from, and `suits` selects the classes that a message lists as choices.
+    `role` is the argument that `cfg` came from, and `kind` a key of `KINDS`, or None for any class. Classes of another
+    kind, and arguments that the class does not have, raise `ValueError`.
     """
     check_cfg(cfg, role)
     kwargs = dict(cfg)
-    kind = kwargs.pop('type', None)
-    if isinstance(kind, type):
-        return kind, kwargs
-    cls = MODELS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        known = sorted(name for name, cls in MODELS.module_dict.items() if suits(cls))
+    name = kwargs.pop('type', None)
+    cls = MODELS.get(name) if isinstance(name, str) else name
+    if not isinstance(cls, type):
+        known = sorted(key for key, one in MODELS.module_dict.items() if kind is None or getattr(one, kind, False))
         raise ValueError(
-            f'{role}: no type {kind!r} in scope tokennorm, which has {", ".join(known)}{did_you_mean(kind, known)}'
+            f'{role}: no type {name!r} in scope tokennorm, which has {", ".join(known)}{did_you_mean(name, known)}'
         )
+    if kind is not None and not getattr(cls, kind, False):
+        raise ValueError(f'{role}: {cls.__name__} is not {KINDS[kind]}: it has no {kind} = True')
+    check_arguments(cls, kwargs, role)
     return cls, kwargs
 
 
@@ -106,10 +95,7 @@ def build_norm(
     some normalizers have, such as `pool`. Types that do not take token grids, such as torch's own norms, and arguments
     that the type does not have, raise `ValueError`.
     """
-    cls, kwargs = resolve_type(cfg, role, is_token_norm)
-    if not is_token_norm(cls):
-        raise ValueError(f'{role}: {cls.__name__} does not normalize token grids: it has no is_token_norm = True')
-    check_arguments(cls, kwargs, role)
+    cls, kwargs = resolve_type(cfg, role, 'is_token_norm')
     accepted = inspect.signature(cls).parameters
     eps = kwargs.get('eps', 0)
     if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
@@ -128,10 +114,7 @@ def eps_of_replaced(token_norm_cfg: Any, norm_cfg: Mapping[str, Any], dims: int)
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
     """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`."""
-    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', is_patch_embed)
-    if not is_patch_embed(cls):
-        raise ValueError(f'stem_cfg: {cls.__name__} is not a patch embedding: it lacks is_patch_embed = True')
-    check_arguments(cls, own, 'stem_cfg')
+    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', 'is_patch_embed')
     for name in ('in_channels', 'embed_dims', 'patch_size'):
         if name in own and own[name] != kwargs.get(name, own[name]):
             raise ValueError(f'stem_cfg: {name}={own[name]!r} must be {kwargs[name]}, as the backbone has it')

@@ -30,8 +30,7 @@ def read_config(name: str | Path) -> Config:
 def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Applies `--cfg-options`, and prints warnings."""
     check_options(cfg, options)
-    with user_errors(ValueError):
-        merge_options(cfg, options or {})
+    merge_options(cfg, options)
 
 
 def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
@@ -59,11 +58,11 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
                 break
 
 
-def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
+def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Sets entries of a config in place. A key may be new: many arguments have defaults that no config names."""
-    for key, value in options.items():
+    for key, value in (options or {}).items():
         try:
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             reason = str(error.args[0] if error.args else error).partition(' [')[0]  # without the whole list
-            raise ValueError(f'--cfg-options: {key}: {reason}') from None
+            raise UserError(f'--cfg-options: {key}: {reason}') from None

@@ -49,7 +49,7 @@ def rebuild_mmcv(variables: str = '') -> str:
     return f'{tools}; {PIP} cache remove onedl_mmcv; {path} {install}{version and f"=={version}"}'
 
 
-def check_mmcv_ops() -> None:
+def check_mmcv_ops() -> str:
     """Raises `Fault` unless mmcv's compiled ops, such as NMS, exist and fit the installed torch."""
     try:
         importlib.import_module('torch')
@@ -62,3 +62,4 @@ def check_mmcv_ops() -> None:
             problem = f'mmcv was compiled for another torch than the installed {version_of("torch")} ({error})'
             raise Fault(problem, rebuild_mmcv()) from error
         raise Fault(f"mmcv's compiled ops cannot be tested: {error}", MAKE_ENV) from error
+    return 'fit the installed torch'

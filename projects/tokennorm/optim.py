@@ -3,7 +3,6 @@ Bao et al., "BEiT", 2021; Li et al., "ViTDet", 2022), for every TokenNorm backbo
 
 from typing import Any
 
-from mmengine.logging import print_log
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
@@ -67,17 +66,12 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if not backbones:
             raise ValueError(f'LayerDecayOptimWrapperConstructor: {type(module).__name__} has no backbone of tokennorm')
         names = {id(p): name for name, p in module.named_parameters()}
-        rates: dict[tuple[str, int], float] = {}
         for group in params:
             name = names[id(group['params'][0])]
             prefix = next((prefix for prefix in backbones if name.startswith(prefix)), next(iter(backbones)))
             depth, num_layers = backbones[prefix].get_layer_depth(name, prefix)
-            scale = self.paramwise_cfg['decay_rate'] ** (num_layers - 1 - depth)
-            group['lr'] = group.get('lr', self.base_lr) * scale
-            rates[prefix, depth] = self.base_lr * scale
+            group['lr'] = group.get('lr', self.base_lr) * self.paramwise_cfg['decay_rate'] ** (num_layers - 1 - depth)
             parent, _, leaf = name.rpartition('.')
             custom = any(key in f'{parent}.{leaf}' for key in self.paramwise_cfg.get('custom_keys', {}))
             if leaf in _UNDECAYED and not custom and self.base_wd is not None:
                 group['weight_decay'] = 0.0
-        for (prefix, depth), lr in sorted(rates.items()):
-            print_log(f'layer decay -- {prefix}depth {depth}: lr={lr:.3g}', logger='current')

@@ -9,7 +9,7 @@ import mmpretrain.utils
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
-from tokennorm.engine.checks import check_neck, check_strides
+from tokennorm.engine.checks import check_feature_maps
 
 ROOT = Path(__file__).resolve().parents[2] / 'configs'
 
@@ -24,6 +24,5 @@ def build_model(cfg):
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(deepcopy(cfg.model))
-    check_neck(model, cfg.model.get('neck'))
-    check_strides(model)
+    check_feature_maps(model, cfg.model.get('neck'))
     return model

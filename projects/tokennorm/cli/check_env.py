@@ -7,7 +7,6 @@ import importlib
 import platform
 import shutil
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 
 from tokennorm.environment import MAKE_ENV, PACKAGES, PIP, Fault, check_mmcv_ops, rebuild_mmcv, version_of
@@ -16,7 +15,7 @@ FORK_OF = {'mmcv-full': 'onedl-mmcv', 'mmcv-lite': 'onedl-mmcv', 'mmengine-lite'
 FORK_OF |= {name: PACKAGES[name] for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain')}
 
 
-def check_packages() -> None:
+def check_packages() -> str:
     """Checks that all packages are installed, and that none is installed besides its fork, into the same folder."""
     if missing := [PACKAGES[name] for name in PACKAGES if find_spec(name) is None]:
         raise Fault(f'not installed: {", ".join(missing)}', MAKE_ENV)
@@ -25,15 +24,17 @@ def check_packages() -> None:
         again = f'{PIP} install --force-reinstall --no-deps --no-build-isolation {forks}'
         problem = f'installed twice, as original and as fork: {", ".join(twice)}'
         raise Fault(problem, f'{PIP} uninstall -y {" ".join(twice)} && {again}')
+    return 'installed'
 
 
-def check_imports() -> None:
+def check_imports() -> str:
     """Checks that the versions accept each other: mmdet and mmpretrain check mmcv's and mmengine's on import."""
     for name in ('cv2', *PACKAGES):
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever a package does when it is imported
             raise Fault(f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV) from error
+    return 'their versions accept each other'
 
 
 def check_gpu() -> str:
@@ -65,13 +66,7 @@ def check_dtn_kernel() -> str:
     return 'compiled'
 
 
-CHECKS: dict[str, Callable[[], str | None]] = {
-    'packages': check_packages,
-    "mmcv's compiled ops": check_mmcv_ops,
-    'imports': check_imports,
-    'GPU': check_gpu,
-    "DTN's CPU kernel": check_dtn_kernel,
-}
+CHECKS = (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_kernel)
 
 
 def main() -> int:
@@ -81,9 +76,10 @@ def main() -> int:
     for name in (*PACKAGES.values(), 'numpy', opencv):
         print(f'{name:<24}{version_of(name) or "not installed"}')
     print()
-    for name, check in CHECKS.items():
+    for check in CHECKS:
+        name = check.__name__.removeprefix('check_')
         try:
-            print(f'ok    {name}: {check() or "ok"}', flush=True)
+            print(f'ok    {name}: {check()}', flush=True)
         except Fault as fault:
             print(f'FAIL  {name}: {fault}')
             return 1

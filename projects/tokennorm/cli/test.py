@@ -50,6 +50,7 @@ def main(argv: list[str]) -> None:
     print_once(IMPORTING)
     from mmdet.evaluation import DumpDetResults
     from mmengine.evaluator import DumpResults
+    from mmengine.hooks import PrepareTTAHook
 
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, trained_meta
@@ -57,8 +58,8 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.config import merge, open_config
     from tokennorm.engine.data import use_data_folder
+    from tokennorm.engine.settings import use_tta
     from tokennorm.engine.summary import describe_data
-    from tokennorm.engine.test_time_augmentation import add_tta, use_tta
     from tokennorm.engine.training import test
     from tokennorm.image_size import use_trained_size
 
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> None:
         print_once(views)
     runner = build_runner(cfg, splits=('test',))
     if args.tta:
-        add_tta(runner, merge)
+        runner.register_hook(PrepareTTAHook(merge))
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         dump = DumpResults if classifier else DumpDetResults

@@ -8,7 +8,7 @@ examples:
 import argparse
 import os
 
-from tokennorm.argument_checks import CHOICES, check_training
+from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_options_argument, add_runner_arguments
 from tokennorm.cli.command import IMPORTING, command, make_parser
 from tokennorm.environment import available_cores
@@ -26,13 +26,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     groups = ('model', 'data', 'schedule', 'hardware', 'output')
     model, data, schedule, hardware, output = map(parser.add_argument_group, groups)
     add_runner_arguments(data, hardware, output)
-    texts = dict(
-        model='without a config: the model; default: by hardware and annotations',
-        norm='without a config; local: mini only; default: ln, dtn for mini',
-        stem='without a config: plain or Dual PatchNorm; default: plain',
-    )
-    for name, text in texts.items():
-        model.add_argument(f'--{name}', choices=CHOICES[name], help=text)
+    model.add_argument('--model', choices=MODEL_NAMES, help='without a config; default: by hardware and annotations')
+    model.add_argument('--norm', choices=NORMS, help='without a config; local: mini only; default: ln, dtn for mini')
+    model.add_argument('--stem', choices=STEMS, help='without a config: plain or Dual PatchNorm; default: plain')
     model.add_argument(
         '--init',
         metavar='WEIGHTS',

@@ -13,7 +13,7 @@ from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, 
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
-from tokennorm.engine.checks import check_classes, check_config_data, check_neck, check_strides
+from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook
 from tokennorm.engine.initial_weights import use_weights_of_backbone
@@ -54,8 +54,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...]) -> Runner:
         runner.dump_config()
     model = unwrapped(runner.model)
     with user_errors(ValueError):
-        check_neck(model, cfg.model.get('neck'))
-        check_strides(model)
+        check_feature_maps(model, cfg.model.get('neck'))
     runner.register_hook(DataErrorHook())
     with build_errors(), user_errors(CheckpointError, OSError, ValueError):
         _load_from(runner, cfg, training='train' in splits)

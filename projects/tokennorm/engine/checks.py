@@ -25,9 +25,11 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
         if loader is None:
             continue
         for dataset in innermost_datasets(loader['dataset']):
+            if dataset.get('backend_args') or '://' in f'{dataset.get("data_root")}{dataset.get("ann_file")}':
+                continue  # at a URL, or in one of mmengine's file backends
             if not dataset.get('ann_file'):
                 root = Path(dataset.get('data_root') or '.')
-                if not root.is_dir() and not _is_elsewhere(dataset):
+                if not root.is_dir():
                     raise FileNotFoundError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
@@ -37,14 +39,12 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
-    """Checks that an annotation file exists, unless it is elsewhere, and a COCO file's classes and their order."""
+    """Checks that an annotation file exists, and a COCO file's classes and their order."""
     role = f'{split}_dataloader'
     path = Path(dataset.get('data_root') or '', dataset['ann_file'])
     kind = _class_of(dataset)
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     if not path.is_file():
-        if _is_elsewhere(dataset):
-            return
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
         if 'shapes' in path.parts:
             hint = 'make it with `python tools/make_dataset.py`'
@@ -63,12 +63,6 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
             f'{role}: metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
             f'{shorten(names, 100)}: give both the same names in the same order, in which mmdet numbers them'
         )
-
-
-def _is_elsewhere(dataset: Mapping[str, Any]) -> bool:
-    """Returns whether the files are at a URL or in one of mmengine's file backends."""
-    places = (dataset.get('data_root'), dataset.get('ann_file'))
-    return bool(dataset.get('backend_args')) or any('://' in str(place) for place in places)
 
 
 def _class_of(dataset: Mapping[str, Any]) -> type | None:
@@ -109,30 +103,29 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
     )
 
 
-def check_neck(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
-    """Checks that the `in_channels` of the (first) neck are the channels in the backbone's `feature_info`."""
-    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
+@torch.no_grad()
+def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
+    """Checks that neck and anchors fit the backbone's feature maps.
+
+    The `in_channels` of the (first) neck are the channels in the backbone's `feature_info`, and the anchors or points
+    of a head have the strides of the neck's feature maps, by a forward pass.
+    """
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
-    if not isinstance(first, Mapping) or first.get('in_channels') is None or info is None:
+    if info is None:
         return
     channels = [entry['num_chs'] for entry in info]
-    given = first['in_channels']
-    if given != (channels[-1] if isinstance(given, int) else channels):
-        backbone = type(model.backbone).__name__
+    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
+    given = first.get('in_channels') if isinstance(first, Mapping) else None
+    expected = channels[-1] if isinstance(given, int) else channels
+    if given not in (None, expected):
         raise ValueError(
-            f'model.neck: in_channels={given}, but the feature maps of {backbone} have {channels} channels: '
-            f'set it to {channels[-1] if isinstance(given, int) else channels}'
+            f'model.neck: in_channels={given}, but the feature maps of {type(model.backbone).__name__} have {channels} '
+            f'channels: set it to {expected}'
         )
-
-
-@torch.no_grad()
-def check_strides(model: nn.Module) -> None:
-    """Checks that the anchors or points of a head have the strides of the neck's feature maps, by a forward pass."""
-    info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     neck = getattr(model, 'neck', None)
     head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)
     strides = getattr(getattr(getattr(model, head or '', None), 'prior_generator', None), 'strides', None)
-    if info is None or neck is None or strides is None:
+    if neck is None or strides is None:
         return
     strides = [stride[0] for stride in strides]
     side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from tokennorm.config_files import check_options, merge_options, read_config
 from tokennorm.config_tree import evaluators, is_classifier
 from tokennorm.engine.data import use_loader_defaults
-from tokennorm.messages import UserError, user_errors
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 HOOKS = (dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=100))
@@ -42,8 +42,7 @@ def open_config(
 
 def merge(cfg: Config, options: Mapping[str, Any] | None) -> None:
     """Applies `--cfg-options`, which take precedence over all else."""
-    with user_errors(ValueError):
-        merge_options(cfg, options or {})
+    merge_options(cfg, options)
     if cfg.default_hooks.get('non_finite', {}) is None:
         del cfg.default_hooks['non_finite']
 

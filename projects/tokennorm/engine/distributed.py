@@ -8,8 +8,6 @@ from mmengine.model import is_model_wrapper
 from torch import distributed as torch_dist
 from torch import nn
 
-DATA_PARALLEL = ('DistributedDataParallel', 'MMDistributedDataParallel')
-
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Returns the model inside a wrapper such as DistributedDataParallel, or the model."""
@@ -29,11 +27,8 @@ def start_cpu_processes(cfg: Config) -> None:
     if not torch_dist.is_initialized():
         timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
         torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))
-    defaults = dict(
-        type='MMDistributedDataParallel',
-        broadcast_buffers=False,
-        find_unused_parameters=cfg.get('find_unused_parameters', False),
-    )
+    unused = cfg.get('find_unused_parameters', False)
+    defaults = dict(type='MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused)
     wrapper = defaults | (cfg.get('model_wrapper_cfg') or {})
-    if wrapper['type'] in DATA_PARALLEL:
+    if wrapper['type'].endswith('DistributedDataParallel'):
         cfg.model_wrapper_cfg = wrapper | dict(device_ids=None)

@@ -1,17 +1,19 @@
-"""What the options of a training run change in its config: length, validation, checkpoints, averaging, logs, workers,
-augmentation."""
+"""What the options of a training run, and `--tta` of an evaluation, change in the config."""
 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
+from copy import deepcopy
+from math import prod
 from typing import Any
 
 import torch
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 
 from tokennorm.argument_checks import LOGGERS
-from tokennorm.config_tree import evaluators, is_classifier
+from tokennorm.config_tree import evaluators, innermost_datasets, is_classifier, walk
 from tokennorm.environment import available_cores
 from tokennorm.image_size import test_scale
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least
@@ -20,6 +22,11 @@ LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
 PRECISIONS = dict(bf16='bfloat16', fp16='float16')
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
 _JITTER = (0.1, 2.0)
+_KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
+# The first view is the image itself: merged detections have the ground truth of that view, which --show-dir draws.
+_FLIPPED = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)]
+_FLIPS = dict(type='TestTimeAug', transforms=[_FLIPPED, [dict(type='PackDetInputs', meta_keys=_KEYS)]])
+_MERGE = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
 
 
 def metric_of(cfg: Config) -> str | None:
@@ -162,3 +169,23 @@ def augment_strongly(cfg: Config) -> str:
         pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
     )
     return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp; images without objects are left out'
+
+
+def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
+    """Replaces the pipeline of the test data by `tta_pipeline`, or by test images and their mirror images without one.
+
+    Returns the model that merges the boxes of an image, for mmengine's `PrepareTTAHook`: the config's `tta_model`, or
+    mmdet's default, which keeps at least as many per image as the detector. And a line that describes the views.
+    """
+    if is_classifier(cfg):
+        raise UserError('--tta is for detectors; this config is a classifier')
+    if any(name.endswith('mask_head') for name, _ in walk(cfg.model, 'model')):  # mmdet does not merge masks
+        raise UserError('--tta merges boxes only, and this detector predicts masks; leave out --tta')
+    for dataset in innermost_datasets(cfg.test_dataloader.dataset):
+        dataset['pipeline'] = cfg.get('tta_pipeline') or [*dataset['pipeline'][:-1], deepcopy(_FLIPS)]
+        views = prod(len(choices) for choices in dataset['pipeline'][-1]['transforms'])
+    merge = ConfigDict(deepcopy(cfg.get('tta_model') or _MERGE))
+    for name, limits in walk(cfg.model.get('test_cfg'), 'test_cfg'):
+        if 'rpn' not in name and 'tta_cfg' in merge:  # a model of one's own may have other arguments
+            merge.tta_cfg.max_per_img = max(merge.tta_cfg.get('max_per_img', 100), limits.get('max_per_img', 0))
+    return merge, f'Test-time augmentation: {views} views per image, whose boxes are merged by NMS'

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from tokennorm.builder import build_norm, is_token_norm
+from tokennorm.builder import build_norm
 from tokennorm.messages import shorten
 from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
 from tokennorm.replace.grids import GridRecord
@@ -72,7 +72,7 @@ def replace_norms(
         name
         for name, module in model.named_modules()
         if isinstance(module, replaceable)
-        and not is_token_norm(type(module))
+        and not getattr(module, 'is_token_norm', False)
         and (_sibling_attention(model, name) if include is None else _matches(name, include))
         and not _matches(name, exclude)
     ]

@@ -7,14 +7,12 @@ is the same for any number of ranks.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any
 
-import torch
 from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS as HOST_SAMPLERS
-from torch.utils.data import BatchSampler, DataLoader, Sampler
+from torch.utils.data import BatchSampler, Sampler
 
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import DATA_SAMPLERS
@@ -91,7 +89,7 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
 
 
-def _seeded_samples(dataset: Any, seed: int, draws: list[Draw]) -> list[Any]:
+def seeded_samples(dataset: Any, seed: int, draws: list[Draw]) -> list[Any]:
     """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers."""
     samples = []
     with preserved_generators():
@@ -99,13 +97,3 @@ def _seeded_samples(dataset: Any, seed: int, draws: list[Draw]) -> list[Any]:
             seed_generators(seed, draw.number)
             samples.append(dataset[int(draw)])
     return samples
-
-
-def seed_samples(loader: DataLoader, seed: int) -> None:
-    """Makes augmentation depend on the seed and the sample's number only, in a loader with a `ResumableBatchSampler`.
-
-    A dataset whose class has `__getitems__` stays as it is.
-    """
-    if not hasattr(type(loader.dataset), '__getitems__'):
-        loader.dataset.__getitems__ = partial(_seeded_samples, loader.dataset, seed)
-    loader.generator = torch.Generator()  # so that seeds of workers are not drawn from the global generator

@@ -4,6 +4,7 @@ It consists of the random generators, accumulated gradients, the place in the da
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import RandomState, set_random_state
-from tokennorm.engine.resume.sampler import ResumableBatchSampler, seed_samples
+from tokennorm.engine.resume.sampler import ResumableBatchSampler, seeded_samples
 
 TrainingState = dict[str, Any]
 
@@ -97,10 +98,17 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
 
 
 def seed_training_samples(runner: Runner) -> None:
-    """Makes augmentation depend on the seed of the run and the number of the sample only."""
-    if isinstance(runner.train_dataloader.batch_sampler, ResumableBatchSampler):
+    """Makes augmentation depend on the seed of the run and the number of the sample only.
+
+    A dataset whose class has `__getitems__` stays as it is.
+    """
+    loader = runner.train_dataloader
+    if isinstance(loader.batch_sampler, ResumableBatchSampler):
         seed = getattr(_sampler(runner), 'seed', None)
-        seed_samples(runner.train_dataloader, runner.seed if seed is None else seed)
+        if not hasattr(type(loader.dataset), '__getitems__'):
+            seed = runner.seed if seed is None else seed
+            loader.dataset.__getitems__ = partial(seeded_samples, loader.dataset, seed)
+        loader.generator = torch.Generator()  # so that seeds of workers are not drawn from the global generator
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:

@@ -1,12 +1,10 @@
 """Test-time augmentation: the views of an image and the limit on merged boxes. `test_tools` has the merged boxes."""
 
-from types import SimpleNamespace
-
 import pytest
 from mmengine.config import Config
 
 from tokennorm.config_paths import config
-from tokennorm.engine.test_time_augmentation import add_tta, use_tta
+from tokennorm.engine.settings import use_tta
 from tokennorm.messages import UserError
 
 
@@ -32,4 +30,4 @@ def test_mirror_images_without_views_in_the_config():
 
 def test_masks_are_refused():
     with pytest.raises(UserError, match='--tta merges boxes only'):
-        add_tta(SimpleNamespace(model=SimpleNamespace(with_mask=True)), {})
+        use_tta(Config.fromfile(config('mask-rcnn_pvt-mini_fpn')))
