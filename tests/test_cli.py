@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.cli.configs import config_rows
 from tokennorm.cli.main import COMMANDS, main
 
@@ -60,7 +60,7 @@ def test_the_module_is_the_command():
 
 @command
 def fails(argv):
-    make_parser('Fails.').parse_args(argv)
+    Parser('Fails.').parse_args(argv)
     try:
         raise KeyError('inner')
     except KeyError:

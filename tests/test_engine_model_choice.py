@@ -17,7 +17,7 @@ from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints import finding
 from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
-from tokennorm.cli.train import check_gpus, main
+from tokennorm.cli.train import main
 from tokennorm.config_paths import config
 from tokennorm.engine import model_choice, settings, training
 from tokennorm.engine.initial_weights import use_initial_weights
@@ -99,9 +99,9 @@ def test_norm_and_stem_choose_a_variant(boxes, masks, package):
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
-    with pytest.raises(UserError, match=r'--model vit-s --norm dtn .* Models for masks .*: pvt-t, pvt-s, '):
+    with pytest.raises(UserError, match=r'no config mask-rcnn_vit-s-dtn_.* Models for masks .*: pvt-t, pvt-s, '):
         choose_config(masks, 'vit-s', 'dtn')
-    with pytest.raises(UserError, match=r'no retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
+    with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')
 
 
@@ -196,9 +196,8 @@ def test_weights_of_a_package_are_checked(monkeypatch):
 
 def test_more_gpus_than_there_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    check_gpus(2)
-    with pytest.raises(UserError, match='this machine has 2 GPUs'):
-        check_gpus(3)
+    with pytest.raises(SystemExit, match='--gpus 3: this machine has 2 GPUs'):
+        main(['retinanet_pvt-mini_fpn', '--gpus', '3'])
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ note('mmengine')
 from tokennorm import replace_norms
 from tokennorm.backbones import PVT
 note('tokennorm.backbones')
-import tokennorm.engine.hooks
-note('tokennorm.engine.hooks')
+import tokennorm.engine.errors, tokennorm.engine.resume.checkpoint
+note('tokennorm.engine hooks')
 
 for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):
     sys.modules[name] = None
@@ -96,4 +96,4 @@ def test_backbones_and_replacing_need_mmengine_too(added):
 
 
 def test_hooks_load_nothing_but_mmengine(added):
-    assert not {'mmdet', 'mmcv', 'pycocotools', 'timm'} & set(added['tokennorm.engine.hooks'])
+    assert not {'mmdet', 'mmcv', 'pycocotools', 'timm'} & set(added['tokennorm.engine hooks'])

@@ -64,7 +64,5 @@ open('mine.py', 'w').write("_base_ = 'tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco
 assert Config.fromfile('mine.py').model.backbone.type == 'tokennorm.PVT'
 assert get_config('tokennorm::pvt/retinanet_pvt-t_fpn_1x_coco.py').model.backbone.arch == 'tiny'
 assert tokennorm.__file__.startswith({folder!r})
-from tokennorm.engine.initial_weights import initial_weights_help
-print(initial_weights_help('work_dirs/pvt-tiny-dtn_8xb128_in1k/epoch_300.pth'))
 """
-    assert 'pvt-tiny-dtn_8xb128_in1k.py' in run('-c', code.format(folder=str(tmp_path)))
+    run('-c', code.format(folder=str(tmp_path)))

@@ -13,7 +13,7 @@ from mmengine.runner import Runner
 
 from experiments.shapes import make_shapes_dataset
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.config_files import read_config
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.build import build_runner
@@ -30,7 +30,7 @@ SCORE_THR = 0.5  # detections with a lower score are not drawn
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('--control', action='store_true', help='LayerNorm and the plain stem instead of DTN and DPN')
     args = parser.parse_args(argv)
     name = 'retinanet_pvt-mini_fpn_shapes' if args.control else 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'

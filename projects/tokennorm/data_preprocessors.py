@@ -8,9 +8,8 @@ from tokennorm.registry import MODELS
 try:
     from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor
 except ImportError:  # backbones and norms work without mmdet
-    MMDetDataPreprocessor = None
-
-if MMDetDataPreprocessor is not None:
+    pass
+else:
 
     @MODELS.register_module()
     class DetDataPreprocessor(MMDetDataPreprocessor):

@@ -51,15 +51,9 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if self.base_lr is None:
             raise ValueError('optimizer: lr=None must be a number, which decay_rate then scales')
 
-    def add_params(
-        self,
-        params: list[dict[str, Any]],
-        module: nn.Module,
-        prefix: str = '',
-        is_dcn_module: bool | float | None = None,
-    ) -> None:
+    def add_params(self, params: list[dict[str, Any]], module: nn.Module, prefix: str = '', **kwargs: Any) -> None:
         """Adds a group for each parameter of the module to `params`. mmengine calls it for children with a prefix."""
-        super().add_params(params, module, prefix, is_dcn_module)
+        super().add_params(params, module, prefix, **kwargs)
         if prefix:
             return
         backbones = {f'{name}.' if name else '': m for name, m in module.named_modules() if isinstance(m, Backbone)}

@@ -12,12 +12,11 @@ class Registry:
         self.name = name
         self.module_dict: dict[str, type] = {}
 
-    def register_module(self, name: str | Sequence[str] | None = None, module: type | None = None) -> Callable:
+    def register_module(self, name: Sequence[str] | None = None, module: type | None = None) -> Callable:
         """As mmengine's: called with a class, or as a decorator."""
 
         def register(cls: type) -> type:
-            names = name or cls.__name__
-            self.module_dict.update(dict.fromkeys([names] if isinstance(names, str) else names, cls))
+            self.module_dict.update(dict.fromkeys(name or [cls.__name__], cls))
             return cls
 
         return register if module is None else register(module)

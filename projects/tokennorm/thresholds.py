@@ -24,13 +24,11 @@ def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes:
     try:
         number = float(chosen)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return _read(Path(checkpoint).with_name(NAME) if chosen == 'best' else Path(str(chosen)), classes)
-    if not 0 <= number <= 1:
-        raise ValueError(f'score threshold {chosen} must be from 0 to 1')
-    return [number] * len(classes)
-
-
-def _read(path: Path, classes: Sequence[str]) -> list[float]:
+        path = Path(checkpoint).with_name(NAME) if chosen == 'best' else Path(str(chosen))
+    else:
+        if not 0 <= number <= 1:
+            raise ValueError(f'score threshold {chosen} must be from 0 to 1')
+        return [number] * len(classes)
     try:
         known: Any = json.loads(path.read_text())['classes']
         return [float(known[name]) for name in classes]

@@ -21,20 +21,20 @@ from experiments.robustness.mce import Baseline, alexnet_baseline, classifier_re
 from experiments.robustness.results import CLEAN, Cell, Results, cell_name, digest
 from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
 from tokennorm.cli.arguments import add_options_argument
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.config_files import read_config
 from tokennorm.config_tree import is_classifier
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import merge, open_config
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.hooks.errors import DataError
+from tokennorm.engine.errors import DataError
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('config', help='config file, or the name of a config')
     parser.add_argument('checkpoint', help='checkpoint, or the work directory of a training run')
     parser.add_argument(

@@ -18,7 +18,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_options_argument
-from tokennorm.cli.command import command, make_parser, positive_integer
+from tokennorm.cli.command import Parser, command, positive_integer
 from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
 
@@ -26,7 +26,7 @@ FIGURES = ('magnitude', 'attention-distance', 'variation', 'lambda', 'positions'
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('figure', choices=FIGURES, metavar='FIGURE', help='one of the figures below')
     parser.add_argument(
         'config', help='config file, or the name of a config; for lambda also the work directory of a training run'

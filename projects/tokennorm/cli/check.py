@@ -8,14 +8,14 @@ examples:
 from pathlib import Path
 
 from tokennorm.argument_checks import check_data, check_integer
-from tokennorm.cli.command import command, make_parser, positive_integer
+from tokennorm.cli.command import Parser, command, positive_integer
 from tokennorm.config_paths import config as config_path
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('data', help='folder, or the data.yaml of a YOLO dataset')
     parser.add_argument(
         '--out',

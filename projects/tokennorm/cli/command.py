@@ -33,8 +33,9 @@ class Parser(argparse.ArgumentParser):
     It takes no empty argument: `Path('')` is the working directory.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, description: str | None) -> None:
+        first, _, rest = (description or '').partition('\n\n')  # the examples come after the arguments
+        super().__init__(description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
         self.add_argument(
             _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
         )
@@ -52,16 +53,6 @@ class Parser(argparse.ArgumentParser):
         elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
         self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
-
-
-def make_parser(description: str | None) -> Parser:
-    """Returns a parser of a subcommand.
-
-    The first paragraph of the description comes before the arguments, the others, such as examples, after them, with
-    their line breaks.
-    """
-    first, _, rest = (description or '').partition('\n\n')
-    return Parser(description=first, epilog=rest or None, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def positive_integer(text: str) -> int:

@@ -9,14 +9,14 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('first', type=Path, help='work directory of the baseline')
     parser.add_argument('second', type=Path, help='work directory of the run to compare with it')
     parser.add_argument('--out', type=Path, default='compare.html', help='the page; default: compare.html')

@@ -11,7 +11,7 @@ examples:
 from fnmatch import fnmatch
 from typing import Any
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.config_paths import CONFIGS, config_files
 from tokennorm.messages import did_you_mean
 from tokennorm.published import published_detector
@@ -25,7 +25,7 @@ _METRICS = ('box AP', 'mask AP', 'Top 1 Accuracy')
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('pattern', nargs='?', default='*', help='such as swin, pvt-t or "mask-rcnn_*-dtn_*"')
     args = parser.parse_args(argv)
     rows = config_rows(args.pattern)

@@ -11,13 +11,13 @@ examples:
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('source', help='file, URL, name on the Hugging Face Hub, or work directory of a training run')
     parser.add_argument('out', type=Path, help='file to write, .pth or .safetensors; it must not exist')
     parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')

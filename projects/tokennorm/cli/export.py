@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
 
@@ -18,7 +18,7 @@ TOLERANCE, TOLERANCE_INT8 = 5e-4, 1e-2  # differences of AP, from 0 to 1, with w
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help='output file; must end in .onnx, .pt2 or .xml')
     to_file, verification = map(parser.add_argument_group, ('file', 'verification'))

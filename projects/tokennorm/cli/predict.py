@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import IMPORTING, command, fraction, make_parser, positive_integer
+from tokennorm.cli.command import IMPORTING, Parser, command, fraction, positive_integer
 from tokennorm.files import make_output_dir, write_atomically
 from tokennorm.messages import shorten, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument(
         'path',

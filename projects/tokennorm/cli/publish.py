@@ -9,13 +9,13 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
     parser.add_argument('out', type=Path, help='.pth or .safetensors; the hash is added to its name')
     args = parser.parse_args(argv)

@@ -9,13 +9,13 @@ examples:
 from pathlib import Path
 
 from tokennorm.argument_checks import check_data
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.messages import user_errors
 
 
 @command
 def main(argv: list[str]) -> None:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument('data', help='COCO annotation file of all images, or a YOLO or Pascal VOC folder')
     parser.add_argument(
         '--val', type=float, default=0.2, metavar='FRACTION', help='images for validation; default: %(default)s'

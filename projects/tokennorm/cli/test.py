@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tokennorm.argument_checks import check_data
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_runner_arguments, use_detector
-from tokennorm.cli.command import IMPORTING, command, make_parser
+from tokennorm.cli.command import IMPORTING, Parser, command
 from tokennorm.files import check_output_file
 from tokennorm.messages import is_first_process, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
     data, output, hardware = map(parser.add_argument_group, ('data', 'output', 'hardware'))

@@ -10,13 +10,13 @@ import os
 
 from tokennorm.argument_checks import MODEL_NAMES, NORMS, STEMS, check_training
 from tokennorm.cli.arguments import add_options_argument, add_runner_arguments
-from tokennorm.cli.command import IMPORTING, command, make_parser
+from tokennorm.cli.command import IMPORTING, Parser, command
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError, print_once, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = Parser(__doc__)
     parser.add_argument(
         'config',
         nargs='?',
@@ -90,7 +90,6 @@ def main(argv: list[str]) -> None:
     if gpus is not None and args['launcher'] != 'none' and 'TORCHELASTIC_RUN_ID' not in os.environ:
         raise UserError('--gpus starts the processes itself: leave out --launcher')
     if gpus is not None and args['launcher'] == 'none':  # the ranks have a launcher
-        check_gpus(gpus)
         train_on(gpus, argv)
         return
     print_once(IMPORTING)
@@ -99,23 +98,18 @@ def main(argv: list[str]) -> None:
     train(**args)
 
 
-def check_gpus(count: int) -> None:
-    """Raises `UserError` for more GPUs than this machine has."""
-    import torch
-
-    found = torch.cuda.device_count()
-    if not 1 <= count <= found:
-        raise UserError(f'--gpus {count}: this machine has {found} GPUs')
-
-
 def train_on(gpus: int, argv: list[str]) -> None:
     """Runs `tokennorm train` in a rank per GPU. The ranks print errors and interruptions; torchrun's add nothing."""
+    import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    ranks = ['--standalone', f'--nproc_per_node={gpus}']
+    found = torch.cuda.device_count()
+    if not 1 <= gpus <= found:
+        raise UserError(f'--gpus {gpus}: this machine has {found} GPUs')
     try:
+        ranks = ['--standalone', f'--nproc_per_node={gpus}']
         torchrun([*ranks, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
     except (ChildFailedError, SignalException):
         raise SystemExit(1) from None

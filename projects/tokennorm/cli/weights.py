@@ -6,7 +6,7 @@ examples:
   tokennorm weights
 """
 
-from tokennorm.cli.command import command, make_parser
+from tokennorm.cli.command import Parser, command
 from tokennorm.cli.configs import aligned
 from tokennorm.published import PUBLISHED
 
@@ -15,7 +15,7 @@ HEADER = ('name', 'config', 'box AP', 'mask AP', 'MB', 'URL')
 
 @command
 def main(argv: list[str]) -> None:
-    make_parser(__doc__).parse_args(argv)
+    Parser(__doc__).parse_args(argv)
     rows = []
     for one in PUBLISHED.values():
         mask_ap = '-' if one.mask_ap is None else f'{one.mask_ap:.1f}'

@@ -15,7 +15,7 @@ from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
 from tokennorm.checkpoints.reading import common_meta, state_dict_in, trained_meta
 from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
-from tokennorm.engine.hooks import DataErrorHook
+from tokennorm.engine.errors import DataErrorHook
 from tokennorm.engine.initial_weights import use_weights_of_backbone
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.summary import Runner

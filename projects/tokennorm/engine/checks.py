@@ -46,8 +46,6 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     if not path.is_file():
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
-        if 'shapes' in path.parts:
-            hint = 'make it with `python tools/make_dataset.py`'
         raise FileNotFoundError(f'{role}: annotation file {path} not found; {hint}')
     if not has_coco_format:
         return

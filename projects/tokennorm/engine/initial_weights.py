@@ -1,4 +1,4 @@
-"""Initial weights of a training run: `--init`, and what to do where they are missing."""
+"""Initial weights of a training run: `--init`."""
 
 import logging
 from collections.abc import Iterable, Mapping, MutableMapping
@@ -10,7 +10,6 @@ from mmengine.logging import print_log
 
 from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import read_state_dict
-from tokennorm.config_paths import CONFIGS
 from tokennorm.published import published_detector
 
 # Entries of a backbone that decide which weights fit it.
@@ -71,13 +70,3 @@ def use_weights_of_backbone(cfg: MutableMapping[str, Any]) -> None:
         backbone['init_cfg'] = None
     elif backbone.get('init_cfg') is None:
         print_log('model.backbone.init_cfg is None: the backbone is initialized at random.', level=logging.WARNING)
-
-
-def initial_weights_help(checkpoint: str) -> str:
-    """Returns what to do if a backbone's initial weights, a file or a work directory, cannot be loaded."""
-    path = Path(checkpoint)
-    work_dir = path.parent if path.suffix == '.pth' else path
-    makers = sorted(CONFIGS.glob(f'*/{work_dir.name}.py')) if work_dir.name else []
-    make = [f'make it with `tools/dist_train.sh {path.relative_to(CONFIGS.parent)} GPUS`' for path in makers]
-    ways = ', or '.join([*make, 'use a file with `--init FILE`', 'choose a random initialization with `--init none`.'])
-    return ways[0].upper() + ways[1:]

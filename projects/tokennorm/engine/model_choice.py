@@ -38,14 +38,11 @@ def choose_config(
         raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
     known = {path.stem for path in config_files()}
     suffix = _NORMS[norm] + _STEMS[stem]
-    name = MODEL_NAMES[model][masks].format(suffix)
+    same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items()}
+    name = same[model]
     if name not in known:
-        same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items() if key != 'trial'}
-        others = ', '.join(key for key, other in same.items() if other in known) or 'none'
-        raise UserError(
-            f'--model {model} --norm {norm} --stem {stem}: there is no {name}. Models for {kind} with this norm and '
-            f'stem: {others}'
-        )
+        others = ', '.join(key for key in same if same[key] in known and key != 'trial') or 'none'
+        raise UserError(f'no config {name}. Models for {kind} with --norm {norm} --stem {stem}: {others}')
     return name, f'{name}: {reason}'
 
 

@@ -127,14 +127,12 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
     parts = [f'{epochs:g} epoch{"" if epochs == 1 else "s"} of {epoch_length} iterations']
     for scheduler in schedulers:
         unit = 'epoch' if scheduler.get('by_epoch', True) else 'iteration'
-        if is_warm_up(scheduler, schedulers):
-            parts.append(f'warm-up to {unit} {scheduler["end"]}')
-        elif 'milestones' in scheduler:
+        if 'milestones' in scheduler:
             steps = ' and '.join(map(str, scheduler['milestones']))
             parts.append(f'learning rate x {scheduler.get("gamma", 0.1):g} at {unit} {steps}')
         else:
-            end = _end(scheduler, epoch_length)
-            parts.append(type_name(scheduler) + ('' if end is None else f' to {unit} {scheduler["end"]}'))
+            name = 'warm-up' if is_warm_up(scheduler, schedulers) else type_name(scheduler)
+            parts.append(f'{name} to {unit} {scheduler["end"]}' if _end(scheduler, epoch_length) else name)
     return ', '.join(parts)
 
 

@@ -16,8 +16,8 @@ from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import merge, open_config
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.hooks.errors import DataError, NonFiniteError
-from tokennorm.engine.initial_weights import initial_weights_help, use_initial_weights
+from tokennorm.engine.errors import DataError, NonFiniteError
+from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
@@ -193,8 +193,8 @@ def run(runner: Runner, how_to_continue: str) -> None:
         with build_errors():
             runner.train()
     except (CheckpointError, FileNotFoundError, ConnectionError) as error:
-        start = runner.cfg.model.backbone.get('init_cfg') or {}
-        raise UserError(f'{error}\n{initial_weights_help(start.get("checkpoint", ""))}') from None
+        ways = 'train them with the config of their name in configs/imagenet, or use --init FILE or --init none'
+        raise UserError(f'{error}. Initial weights: {ways}') from None
     except (DataError, NonFiniteError) as error:
         raise UserError(f'{error}') from None
     except OSError as error:  # such as a full disk
