@@ -7,7 +7,6 @@ from pathlib import Path
 from tokennorm.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
-_PARTS = ('_base_',)  # folders with files that are not whole configs
 
 
 def config(name: str | Path) -> str:
@@ -47,7 +46,7 @@ def config(name: str | Path) -> str:
 
 def config_files(folder: Path = CONFIGS) -> list[Path]:
     """Returns the files of all whole configs below a folder of configs."""
-    return [path for path in sorted(folder.glob('*/**/*.py')) if path.relative_to(folder).parts[0] not in _PARTS]
+    return [path for path in sorted(folder.glob('*/**/*.py')) if path.relative_to(folder).parts[0] != '_base_']
 
 
 def support_scope() -> None:

@@ -52,15 +52,16 @@ def main(argv: list[str]) -> None:
     from mmengine.evaluator import DumpResults
     from mmengine.hooks import PrepareTTAHook
 
+    from tokennorm.build_errors import build_errors
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, trained_meta
     from tokennorm.config_tree import is_classifier
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.config import merge, open_config
     from tokennorm.engine.data import use_data_folder
+    from tokennorm.engine.errors import DataError
     from tokennorm.engine.settings import use_tta
     from tokennorm.engine.summary import describe_data
-    from tokennorm.engine.training import test
     from tokennorm.image_size import use_trained_size
 
     is_local = Path(args.checkpoint).expanduser().exists()
@@ -93,7 +94,8 @@ def main(argv: list[str]) -> None:
     if args.out is not None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
-    test(runner)
+    with user_errors(DataError), build_errors():
+        runner.test()
     if args.report and is_first_process():
         path = Path(cfg.work_dir) / 'report.html'
         with user_errors(ImportError, OSError, ValueError, where='--report: '):

@@ -19,7 +19,7 @@ from tokennorm.registry import type_name
 
 
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
-    """Checks the COCO annotation files that a config names."""
+    """Checks the annotation files that a config names, and that the heads count the classes of the datasets."""
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
         if loader is None:
@@ -33,9 +33,14 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                     raise FileNotFoundError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
-            if (classes := _classes(dataset)) is not None:
-                things = (dataset.get('metainfo') or {}).get('thing_classes')  # of a panoptic dataset: what heads count
-                check_num_classes(cfg['model'], len(things or classes), f'{split}_dataloader')
+            # A panoptic dataset has thing_classes, which are what its heads count.
+            classes = (dataset.get('metainfo') or {}).get('thing_classes') or _classes(dataset) or ()
+            for name, head in heads(cfg['model']) if classes else ():
+                if head['num_classes'] != len(classes):
+                    raise ValueError(
+                        f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {split}_dataloader has '
+                        f'{len(classes)}: set it to {len(classes)}'
+                    )
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
@@ -77,16 +82,6 @@ def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
     if not Path(classes).is_file():
         raise ValueError(f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)')
     return list_from_file(classes)
-
-
-def check_num_classes(model: Any, num_classes: int, role: str) -> None:
-    """Checks that every `num_classes` in the heads of a model's config that count classes equals the dataset's."""
-    for name, head in heads(model):
-        if head['num_classes'] != num_classes:
-            raise ValueError(
-                f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {role} has {num_classes}: '
-                f'set it to {num_classes}'
-            )
 
 
 def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: str) -> None:

@@ -66,17 +66,14 @@ class CocoMetric(MMDetCocoMetric):
         values: dict[str, float] = {}
         for iou_type, detections in self.detections.items():
             if not len(detections):
-                logger.warning(
-                    f'{iou_type}: no detections in any image, so AP is 0. Train longer, or from better weights.'
-                )
+                logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
             values.update(self._evaluate(iou_type, detections, logger))
         return values
 
     def _evaluate(self, iou_type: str, detections: Detections, logger: MMLogger) -> dict[str, float]:
         params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))
-        evaluation = detections.evaluate(
-            self._coco_api.dataset, iou_type, iou_thrs=[float(value) for value in self.iou_thrs], **params
-        )
+        params['iou_thrs'] = [float(value) for value in self.iou_thrs]
+        evaluation = detections.evaluate(self._coco_api.dataset, iou_type, **params)
         summary = (COCOevalMP if self.use_mp_eval else COCOeval)(iouType=iou_type)  # its limits on detections differ
         summary.params.maxDets, summary.params.iouThrs = list(self.proposal_nums), self.iou_thrs
         summary.eval = evaluation.eval

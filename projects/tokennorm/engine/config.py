@@ -9,7 +9,6 @@ from mmengine.config import Config
 from tokennorm.config_files import check_options, merge_options, read_config
 from tokennorm.config_tree import evaluators, is_classifier
 from tokennorm.engine.data import use_loader_defaults
-from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 HOOKS = (dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=100))
@@ -28,9 +27,7 @@ def open_config(
     cfg = read_config(config)
     cfg.launcher, options = launcher, options or {}
     check_options(cfg, options)
-    if work_dir is not None and 'work_dir' in options:
-        raise UserError(f'--work-dir {work_dir} and --cfg-options work_dir={options["work_dir"]}: leave out one')
-    chosen = work_dir or options.get('work_dir') or cfg.get('work_dir')
+    chosen = options.get('work_dir') or work_dir or cfg.get('work_dir')
     cfg.work_dir = str(chosen or Path('work_dirs') / Path(cfg.filename).stem)
     if is_classifier(cfg):
         use_loader_defaults(cfg)

@@ -19,11 +19,8 @@ def start_cpu_processes(cfg: Config) -> None:
 
     In all other cases mmengine creates the group.
     """
-    launcher = cfg.get('launcher', 'none')
-    if launcher == 'none' or get_device() != 'cpu':
+    if cfg.get('launcher', 'none') != 'pytorch' or get_device() != 'cpu':
         return
-    if launcher != 'pytorch':
-        raise ValueError(f"launcher={launcher!r} needs GPUs; on CPUs use torchrun and launcher='pytorch'")
     if not torch_dist.is_initialized():
         timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
         torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))

@@ -153,8 +153,6 @@ def train(
     else:
         print_once(*initial_weights)
     with locked_work_dir(cfg.work_dir):
-        if not cfg.get('resume'):
-            _check_unused(cfg.work_dir)  # another run may have ended since the first check
         runner = build_runner(cfg, splits=('train', 'val'))
         _fit_schedule_and_lr(runner, own_data, lr, auto_scale_lr, options, base_batch)
         run(runner, how_to_continue='--resume continues from the latest.')
@@ -203,9 +201,3 @@ def run(runner: Runner, how_to_continue: str) -> None:
         raise KeyboardInterrupt(
             f'Interrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}'
         ) from None
-
-
-def test(runner: Runner) -> None:
-    """Evaluates. A file that cannot be read ends with its name."""
-    with user_errors(DataError), build_errors():
-        runner.test()

@@ -31,9 +31,7 @@ def make_resumable(cfg: Config) -> None:
     hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
     if hook is not None and hook.get('type') in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook):
         hook['type'] = 'tokennorm.CheckpointHook'
-    loader = cfg.get('train_dataloader')
-    if loader is None:  # mmengine's runner reports it
-        return
+    loader = cfg.train_dataloader
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None
     if batched and (inner is None or inner['type'] != 'tokennorm.ResumableBatchSampler'):
