@@ -62,7 +62,8 @@ def main() -> None:
     compiled = {}
 
     def compile_only(kernel, *args, grid, warmup, **kwargs):
-        compiled[kernel.__name__] = launch(kernel, *args, grid=grid, warmup=True, **kwargs)
+        name = kernel.__name__ + '_back' * kwargs.get('BACKWARD', False)
+        compiled[name] = launch(kernel, *args, grid=grid, warmup=True, **kwargs)
 
     JITFunction.run = compile_only
     for case in CASES:

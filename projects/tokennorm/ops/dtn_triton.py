@@ -12,6 +12,7 @@ the same bits.
 """
 
 import torch
+import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -34,14 +35,6 @@ def dtn_triton(
     return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype)
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
-def _blocks(n: int, size: int) -> int:
-    return -(-n // size)
-
-
 def _tile(block_d: int, length: int) -> dict[str, int]:
     """A program's part of an axis: positions (at least 16, for tensor cores), channels, and the warps for them."""
     block_i, num_warps = (32, 8) if length > 16 else (16, 4)
@@ -53,18 +46,19 @@ class _Shapes:
 
     def __init__(self, x: Tensor, position: Tensor, valid: Tensor | None, pool: int) -> None:
         self.B, self.H, self.W, self.C = x.shape
+        self.pool = pool
         self.N = position.shape[0]
-        self.h, self.w = _blocks(self.H, pool), _blocks(self.W, pool)
+        self.h, self.w = triton.cdiv(self.H, pool), triton.cdiv(self.W, pool)
         head_dim = self.C // self.N
-        self.block_d = min(max(_power_of_two(head_dim), 16), 64)
-        self.chunks = self.N * _blocks(head_dim, self.block_d)
+        self.block_d = min(max(triton.next_power_of_2(head_dim), 16), 64)
+        self.chunks = self.N * triton.cdiv(head_dim, self.block_d)
         self.tables = self.B if valid is not None else 1
         self.plane = self.tables * self.N * (self.h + self.w)
         self.sizes = (self.B, self.H, self.W, self.plane)
         self.constants = dict(C=self.C, N=self.N, POOL=pool, HAS_VALID=valid is not None)
         self.tile_x, self.tile_y = (_tile(self.block_d, length) for length in (self.w, self.h))
-        self.programs_x = self.B * self.h * _blocks(self.w, self.tile_x['BLOCK_I']) * self.chunks
-        self.programs_y = self.B * self.w * _blocks(self.h, self.tile_y['BLOCK_I']) * self.chunks
+        self.programs_x = self.B * self.h * triton.cdiv(self.w, self.tile_x['BLOCK_I']) * self.chunks
+        self.programs_y = self.B * self.w * triton.cdiv(self.h, self.tile_y['BLOCK_I']) * self.chunks
 
 
 def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -73,12 +67,12 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
     shift = x.new_empty(s.B, s.C, dtype=torch.float32)
     rows = x.new_empty(3, s.tables, s.N, s.w + s.h, dtype=torch.float32)
     bands = x.new_empty(4, s.tables, s.N, s.w + s.h, dtype=torch.int32)
-    block_c, block_s = _power_of_two(s.C), 32
+    block_c, block_s = triton.next_power_of_2(s.C), 32
     block_t = max(4096 // block_c, 1)
     programs = (
-        _blocks(s.B * s.H * s.W, block_t)
-        + s.tables * s.N * (_blocks(s.w, block_s) + _blocks(s.h, block_s))
-        + s.B * _blocks(s.C, block_s)
+        triton.cdiv(s.B * s.H * s.W, block_t)
+        + s.tables * s.N * (triton.cdiv(s.w, block_s) + triton.cdiv(s.h, block_s))
+        + s.B * triton.cdiv(s.C, block_s)
     )
     prepare.prepare_kernel[(programs,)](
         x, position, valid,
@@ -88,30 +82,25 @@ def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> t
     return intra, shift, rows, bands
 
 
-def _pooled(x: Tensor, valid: Tensor | None, shift: Tensor, pool: int, s: _Shapes) -> Tensor:
-    """Pooled tokens: the tokens themselves, or the means of pool x pool windows minus the shift."""
-    if pool == 1:
-        return x
-    pooled = x.new_empty(s.B, s.h, s.w, s.C, dtype=torch.float32)
-    block_c = _power_of_two(s.C)
-    block_i = max(4096 // block_c, 1)
-    programs = s.B * s.h * _blocks(s.w, block_i)
-    prepare.pool_kernel[(programs,)](
-        x, valid, shift,
-        pooled,
-        s.H, s.W, C=s.C, POOL=pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
-    )  # fmt: skip
-    return pooled
-
-
-def _moments_along_x(
-    pooled: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
-) -> Tensor:
-    moments = pooled.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
-    along.along_x_kernel[(s.programs_x,)](
-        pooled, shift, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_x
+def _moments(
+    x: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
+) -> tuple[Tensor, Tensor]:
+    """Pooled tokens (the tokens themselves, or the means of windows minus the shift) and their moments along x."""
+    pooled = x
+    if s.pool > 1:
+        pooled = x.new_empty(s.B, s.h, s.w, s.C, dtype=torch.float32)
+        block_c = triton.next_power_of_2(s.C)
+        block_i = max(4096 // block_c, 1)
+        prepare.pool_kernel[(s.B * s.h * triton.cdiv(s.w, block_i),)](
+            x, valid, shift,
+            pooled,
+            s.H, s.W, C=s.C, POOL=s.pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
+        )  # fmt: skip
+    moments = x.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
+    along.moments_kernel[(s.programs_x,)](
+        pooled, shift, position, valid, rows, bands, moments, *s.sizes, BACKWARD=False, **s.constants, **s.tile_x
     )
-    return moments
+    return pooled, moments
 
 
 class _DTN(torch.autograd.Function):
@@ -124,8 +113,7 @@ class _DTN(torch.autograd.Function):
         y = torch.empty_like(x, dtype=out_dtype)
         with torch.cuda.device_of(x):
             intra, shift, rows, bands = _prepare(x, position, valid, s)
-            pooled = _pooled(x, valid, shift, pool, s)
-            moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
+            _, moments = _moments(x, position, valid, shift, rows, bands, s)
             normalize.normalize_kernel[(s.programs_y,)](
                 x, weight, bias, mean_logit, var_logit, position, valid,
                 intra, shift, rows, bands, moments,
@@ -144,15 +132,12 @@ class _DTN(torch.autograd.Function):
         s = _Shapes(x, position, valid, ctx.pool)
         dy = dy.contiguous()
         dx = torch.empty_like(x)
-        gradients = [torch.empty_like(t) if t is not None else None for t in (weight, bias, mean_logit, var_logit)]
-        gradients.append(torch.empty_like(position))
         direct = torch.empty_like(x, dtype=torch.float32)
         token_sums = x.new_empty(2, s.B, s.H, s.W, s.chunks, dtype=torch.float32)
         partial_y = x.new_empty(s.programs_y // s.chunks, s.chunks, 2 * s.block_d + 4, dtype=torch.float32)
         partial_x = x.new_empty(s.programs_x // s.chunks, s.chunks, 2, dtype=torch.float32)
         with torch.cuda.device_of(x):
-            pooled = _pooled(x, valid, shift, ctx.pool, s)
-            moments = _moments_along_x(pooled, position, valid, shift, rows, bands, s)
+            pooled, moments = _moments(x, position, valid, shift, rows, bands, s)
             grads = torch.empty_like(moments)
             normalize.normalize_backward_kernel[(s.programs_y,)](
                 x, dy, weight, mean_logit, var_logit, position, valid,
@@ -160,18 +145,25 @@ class _DTN(torch.autograd.Function):
                 grads, direct, token_sums, partial_y,
                 *s.sizes, ctx.eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
             )  # fmt: skip
-            along.back_along_y_kernel[(s.programs_y,)](
-                grads, position, valid, rows, bands, moments, *s.sizes, **s.constants, **s.tile_y
+            along.moments_kernel[(s.programs_y,)](
+                grads, shift, position, valid, rows, bands, moments, *s.sizes, BACKWARD=True, **s.constants, **s.tile_y
             )
             along.back_along_x_kernel[(s.programs_x,)](
                 x, pooled, position, valid, intra, shift, rows, bands,
                 moments, direct, token_sums,
                 dx, partial_x,
-                *s.sizes, **s.constants, **s.tile_x, BLOCK_G=_power_of_two(s.chunks),
+                *s.sizes, **s.constants, **s.tile_x, BLOCK_G=triton.next_power_of_2(s.chunks),
             )  # fmt: skip
-            normalize.parameters_kernel[(s.N,)](
-                partial_y.sum(dim=0), partial_x.sum(dim=0),
-                *gradients,
-                C=s.C, N=s.N, HAS_MEAN=mean_logit is not None, BLOCK_D=s.block_d,
-            )  # fmt: skip
+        # Over the programs, and for the parameters of a head over its chunks.
+        head_dim, sums, sums_x = s.C // s.N, partial_y.sum(dim=0), partial_x.sum(dim=0)
+        sums[:, -2] += sums_x[:, 0]
+        d_weight, d_bias = (
+            part.reshape(s.N, -1)[:, :head_dim].flatten() for part in sums[:, :-4].split(s.block_d, dim=1)
+        )
+        d_mean_logit, d_var_logit, d_a1, d_a3 = sums[:, -4:].reshape(s.N, -1, 4).sum(dim=1).T.contiguous()
+        d_a2 = sums_x[:, 1].reshape(s.N, -1).sum(dim=1)
+        d_position = torch.stack([d_a1, d_a2, d_a3], dim=1)
+        parameters = (weight, bias, mean_logit, var_logit, position)
+        pairs = zip(parameters, (d_weight, d_bias, d_mean_logit, d_var_logit, d_position), strict=True)
+        gradients = [None if t is None else gradient.to(t.dtype) for t, gradient in pairs]
         return dx, *gradients, None, None, None, None

@@ -37,15 +37,6 @@ def axis_parameters(position_ptr, valid_ptr, image, head, size, axis, POOL: tl.c
 
 
 @triton.jit
-def axis_table(image, head, h, w, start, N: tl.constexpr, HAS_VALID: tl.constexpr):
-    """Index of a head's first entry for an axis in a table of `rows` or `bands`. `start` is 0 for x, w for y."""
-    table = head * (w + h) + start
-    if HAS_VALID:
-        table += image * N * (w + h)
-    return table
-
-
-@triton.jit
 def peak_of(i, a1, slope, length):
     """Position of row i's largest weight: the parabola's vertex, or an end if it opens upwards or is straight."""
     last = length - 1
@@ -73,14 +64,6 @@ def weights(i, j, rows_ptr, size, a1, slope, length):
 
 
 @triton.jit
-def loop_bounds(bands_ptr, plane, index, size):
-    """The first and the last position in the union of the bands of these rows (or columns)."""
-    first = tl.load(bands_ptr + index, mask=index < size, other=2147483647)
-    last = tl.load(bands_ptr + plane + index, mask=index < size, other=-1)
-    return tl.min(first, axis=0), tl.max(last, axis=0)
-
-
-@triton.jit
 def position_factors(i, j, rows_ptr, size, plane, a1, slope, length):
     """d log P_ij with respect to a1 and to a2: f_ij - sum_k P_ik f_ik with f = (j - i)^2 and f = j - i.
 
@@ -95,40 +78,63 @@ def position_factors(i, j, rows_ptr, size, plane, a1, slope, length):
     return 2 * (peak - i).to(tl.float32) * linear + (u * u - square), linear
 
 
-# ---- the part of the tensors that a program works on ----
+# ---- The part of the tensors that a program works on
 
 
 @triton.jit
-def channel_chunk(program, C: tl.constexpr, N: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The program's chunk: its number, head, channels, the mask of them, and the program's number without the chunk."""
+def line_of_program(
+    B, H, W, AXIS: tl.constexpr,
+    C: tl.constexpr, N: tl.constexpr, POOL: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr,
+):  # fmt: skip
+    """The program's chunk, its head, its channels and the mask of them; then its part of the grid (B, h, w).
+
+    That is BLOCK_I windows along x (AXIS 0) or y (AXIS 1): the image, the row or column that they are in, and their
+    positions in it. The last two results are the index of the first element of this row or column in a plane
+    (B, h, w, C), and the size of a plane.
+    """
     D: tl.constexpr = C // N
     BLOCKS: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
-    chunk = program % (N * BLOCKS)
+    chunk = tl.program_id(0) % (N * BLOCKS)
+    program = tl.program_id(0) // (N * BLOCKS)
     head = chunk // BLOCKS
     d = (chunk % BLOCKS) * BLOCK_D + tl.arange(0, BLOCK_D)
-    return chunk, head, head * D + d, d < D, program // (N * BLOCKS)
+    h = tl.cdiv(H, POOL)
+    w = tl.cdiv(W, POOL)
+    if AXIS == 0:
+        blocks = tl.cdiv(w, BLOCK_I)
+        block = program % blocks
+        image = program // blocks // h
+        line = program // blocks % h
+        start = (image.to(tl.int64) * h + line) * w * C
+    else:  # neighboring programs read the same rows
+        blocks = tl.cdiv(h, BLOCK_I)
+        image = program // (blocks * w)
+        block = (program // w) % blocks
+        line = program % w
+        start = (image.to(tl.int64) * h * w + line) * C
+    i = block * BLOCK_I + tl.arange(0, BLOCK_I)
+    return chunk, head, head * D + d, d < D, image, line, i, start, B.to(tl.int64) * h * w * C
 
 
 @triton.jit
-def row_block(program, h, w, BLOCK_I: tl.constexpr):
-    """Image, row of the grid counted over all images, and x positions, of a program that works along x."""
-    blocks = tl.cdiv(w, BLOCK_I)
-    line = program // blocks
-    return line // h, line, (program % blocks) * BLOCK_I + tl.arange(0, BLOCK_I)
+def line_offsets(i, c, w, AXIS: tl.constexpr, C: tl.constexpr):
+    """Indices of channels c of windows i in a row (AXIS 0) or column (AXIS 1), from its first element on."""
+    if AXIS == 0:
+        offsets = i[:, None] * C + c[None, :]
+    else:
+        offsets = i.to(tl.int64)[:, None] * (w * C) + c[None, :]
+    return offsets
 
 
 @triton.jit
-def column_block(program, h, w, BLOCK_I: tl.constexpr):
-    """Image, x and y positions of a program that works along y. Neighboring programs read the same rows."""
-    blocks = tl.cdiv(h, BLOCK_I)
-    image = program // (blocks * w)
-    block = (program // w) % blocks
-    return image, program % w, block * BLOCK_I + tl.arange(0, BLOCK_I)
+def window_tokens(image, window_y, window_x, t, H, W, height, width, c, real_c, POOL: tl.constexpr, C: tl.constexpr):
+    """Token t in each window: its index, whether the grid has it, and whether it is image, (BLOCK_I, 1).
 
-
-@triton.jit
-def window_token(image, window_y, window_x, t, H, W, POOL: tl.constexpr):
-    """Row, column and index of token t in each window, and whether the grid has it."""
+    Then the indices of its channels, and the mask of those that exist, (BLOCK_I, BLOCK_D).
+    """
     row = window_y * POOL + t // POOL
     column = window_x * POOL + t % POOL
-    return row, column, (image.to(tl.int64) * H + row) * W + column, (row < H) & (column < W)
+    token = (image.to(tl.int64) * H + row) * W + column
+    real = (row < H) & (column < W)
+    inside = ((row < height) & (column < width))[:, None]
+    return token, real, inside, token[:, None] * C + c[None, :], real[:, None] & real_c[None, :]

@@ -1,18 +1,10 @@
-"""The last step of the forward pass, y, and the first of the backward pass; the gradients of the parameters."""
+"""The last step of the forward pass, y, and the first of the backward pass."""
 
 import triton
 import triton.language as tl
 
-from tokennorm.ops.dtn_kernels.along import apply_along_y, position_gradients
-from tokennorm.ops.dtn_kernels.axis import (
-    axis_parameters,
-    axis_table,
-    channel_chunk,
-    column_block,
-    loop_bounds,
-    valid_tokens,
-    window_token,
-)
+from tokennorm.ops.dtn_kernels.along import products
+from tokennorm.ops.dtn_kernels.axis import line_of_program, line_offsets, valid_tokens, window_tokens
 
 
 @triton.jit(do_not_specialize=['B', 'H', 'W', 'plane'])
@@ -25,22 +17,14 @@ def normalize_kernel(
     BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiplies `moments` by Py and writes y. One program: BLOCK_I windows of a column, one chunk."""
-    h = tl.cdiv(H, POOL)
-    w = tl.cdiv(W, POOL)
-    _, head, c, real_c, program = channel_chunk(tl.program_id(0), C, N, BLOCK_D)
-    image, column, i = column_block(program, h, w, BLOCK_I)
-    a1, slope, length = axis_parameters(position_ptr, valid_ptr, image, head, H, 1, POOL, HAS_VALID)
-    table = axis_table(image, head, h, w, w, N, HAS_VALID)
-    first, last = loop_bounds(bands_ptr + table, plane, i, h)
-    start = (image.to(tl.int64) * h * w + column) * C
-    size = B.to(tl.int64) * h * w * C
-    mean, square = apply_along_y(
-        moments_ptr + start, size, i, first, last, rows_ptr + table, h, w, a1, slope, length, c, real_c,
-        C, BLOCK_D, BLOCK_I, BLOCK_K,
+    _, head, c, real_c, image, column, i, start, size = line_of_program(B, H, W, 1, C, N, POOL, BLOCK_D, BLOCK_I)
+    shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
+    mean, square, _, _, _, _ = products(
+        moments_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
+        head, c, real_c, image, i, start, size, H, W, plane,
+        1, False, False, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
     )  # fmt: skip
     var = tl.maximum(square - mean * mean, 0)
-
-    shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     gamma = tl.load(weight_ptr + c, mask=real_c, other=0).to(tl.float32)
     beta = tl.load(bias_ptr + c, mask=real_c, other=0).to(tl.float32)
     mean_lambda, var_lambda, _, _ = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
@@ -48,16 +32,13 @@ def normalize_kernel(
     width = valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
     tokens = B.to(tl.int64) * H * W
     for t in range(POOL * POOL):
-        row, token_x, token, real = window_token(image, i, column, t, H, W, POOL)
-        mask = real[:, None] & real_c[None, :]
-        x = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
-        inside = ((row < height) & (token_x < width))[:, None]
-        token_mean, token_var = load_intra(intra_ptr, token, real, tokens)
+        token, real, inside, at, mask = window_tokens(image, i, column, t, H, W, height, width, c, real_c, POOL, C)
+        x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.float32)
         centered, inverse, _mean_step, _var_step = normalize_tokens(
-            x, token_mean, token_var, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
+            x, intra_ptr, token, real, tokens, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
         )
         y = centered * inverse * gamma[None, :] + beta[None, :]
-        tl.store(y_ptr + token[:, None] * C + c[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+        tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -74,21 +55,16 @@ def load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN: tl.constexpr):
 
 
 @triton.jit
-def load_intra(intra_ptr, token, real, tokens):
-    """Mean and variance of the tokens as column vectors."""
-    mean = tl.load(intra_ptr + token, mask=real, other=0)
-    return mean[:, None], tl.load(intra_ptr + tokens + token, mask=real, other=1)[:, None]
-
-
-@triton.jit
 def normalize_tokens(
-    x, token_mean, token_var, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN: tl.constexpr
+    x, intra_ptr, token, real, tokens, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN: tl.constexpr
 ):
     """x minus the mixed mean, and 1 / sqrt(mixed variance + eps).
 
     The third and fourth result are the derivatives of the mixed statistics with respect to lambda. Tokens outside the
     image use their own statistics: there lambda is 1 and the derivatives are 0.
     """
+    token_mean = tl.load(intra_ptr + token, mask=real, other=0)[:, None]
+    token_var = tl.load(intra_ptr + tokens + token, mask=real, other=1)[:, None]
     mean_step = tl.where(inside, (token_mean - shift[None, :]) - mean, 0)
     centered = x - token_mean
     if HAS_MEAN:
@@ -113,82 +89,33 @@ def normalize_backward_kernel(
     It also writes a row of `partial` (programs, G, 2 BLOCK_D + 4): its sums for gamma, beta, the two logits, a1, of the
     y axis, and a3.
     """
-    h = tl.cdiv(H, POOL)
-    w = tl.cdiv(W, POOL)
-    CHUNKS: tl.constexpr = N * ((C // N + BLOCK_D - 1) // BLOCK_D)
-    chunk, head, c, real_c, program = channel_chunk(tl.program_id(0), C, N, BLOCK_D)
-    image, column, i = column_block(program, h, w, BLOCK_I)
-    a1, slope, length = axis_parameters(position_ptr, valid_ptr, image, head, H, 1, POOL, HAS_VALID)
-    table = axis_table(image, head, h, w, w, N, HAS_VALID)
-    first, last = loop_bounds(bands_ptr + table, plane, i, h)
-    start = (image.to(tl.int64) * h * w + column) * C
-    size = B.to(tl.int64) * h * w * C
-    mean, square = apply_along_y(
-        moments_ptr + start, size, i, first, last, rows_ptr + table, h, w, a1, slope, length, c, real_c,
-        C, BLOCK_D, BLOCK_I, BLOCK_K,
+    chunk, head, c, real_c, image, column, i, start, size = line_of_program(B, H, W, 1, C, N, POOL, BLOCK_D, BLOCK_I)
+    shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
+    mean, square, a1_mean, a1_square, a3_mean, a3_square = products(
+        moments_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
+        head, c, real_c, image, i, start, size, H, W, plane,
+        1, False, True, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
     )  # fmt: skip
     raw_var = square - mean * mean
-    mean_lambda, var_lambda, mean_rest, var_rest = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
-    d_gamma, d_beta, d_means, d_vars, d_mean_lambda, d_var_lambda = back_to_statistics(
-        x_ptr, dy_ptr, weight_ptr, valid_ptr, intra_ptr, shift_ptr, direct_ptr, token_sums_ptr + chunk,
-        mean, tl.maximum(raw_var, 0), mean_lambda, var_lambda, image, column, i, c, real_c,
-        B, H, W, eps, C, CHUNKS, POOL, HAS_MEAN, HAS_VALID, BLOCK_D, BLOCK_I,
-    )  # fmt: skip
-
-    d_square = tl.where(raw_var >= 0, var_rest * d_vars, 0)
-    d_mean = mean_rest * d_means - 2 * mean * d_square
-    out = grads_ptr + start + i.to(tl.int64)[:, None] * (w * C) + c[None, :]
-    mask = (i < h)[:, None] & real_c[None, :]
-    tl.store(out, d_mean, mask=mask)
-    tl.store(out + size, d_square, mask=mask)
-
-    d_a1, d_a3 = position_gradients(
-        d_mean, d_square, moments_ptr + start, size, i, first, last, rows_ptr + table, h, w, plane, a1, slope, length,
-        c, real_c, C, BLOCK_D, BLOCK_I, BLOCK_K,
-    )  # fmt: skip
-    partial = partial_ptr + tl.program_id(0).to(tl.int64) * (2 * BLOCK_D + 4)
-    d = tl.arange(0, BLOCK_D)
-    tl.store(partial + d, d_gamma)
-    tl.store(partial + BLOCK_D + d, d_beta)
-    partial += 2 * BLOCK_D
-    tl.store(partial, tl.sum(d_mean_lambda, axis=0) * mean_lambda * mean_rest)
-    tl.store(partial + 1, tl.sum(d_var_lambda, axis=0) * var_lambda * var_rest)
-    tl.store(partial + 2, d_a1)
-    tl.store(partial + 3, d_a3)
-
-
-@triton.jit
-def back_to_statistics(
-    x_ptr, dy_ptr, weight_ptr, valid_ptr, intra_ptr, shift_ptr, direct_ptr, token_sums_ptr,
-    mean, var, mean_lambda, var_lambda, image, column, i, c, real_c,
-    B, H, W, eps, C: tl.constexpr, CHUNKS: tl.constexpr, POOL: tl.constexpr,
-    HAS_MEAN: tl.constexpr, HAS_VALID: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr,
-):  # fmt: skip
-    """Writes `direct` and `token_sums` of all tokens in the windows.
-
-    Returns the gradients of gamma and beta (BLOCK_D,), of each window's mixed mean and variance (BLOCK_I, BLOCK_D), and
-    of lambda for the mean and the variance (BLOCK_I,).
-    """
-    shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
+    var = tl.maximum(raw_var, 0)
     gamma = tl.load(weight_ptr + c, mask=real_c, other=0).to(tl.float32)
+    mean_lambda, var_lambda, mean_rest, var_rest = load_lambdas(mean_logit_ptr, var_logit_ptr, head, HAS_MEAN)
     height = valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
     width = valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
     tokens = B.to(tl.int64) * H * W
+    CHUNKS: tl.constexpr = N * ((C // N + BLOCK_D - 1) // BLOCK_D)
     d_gamma = tl.zeros([BLOCK_D], tl.float32)
     d_beta = tl.zeros([BLOCK_D], tl.float32)
-    d_means = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    d_means = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)  # of each window's mixed mean and variance
     d_vars = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     d_mean_lambda = tl.zeros([BLOCK_I], tl.float32)
     d_var_lambda = tl.zeros([BLOCK_I], tl.float32)
     for t in range(POOL * POOL):
-        row, token_x, token, real = window_token(image, i, column, t, H, W, POOL)
-        mask = real[:, None] & real_c[None, :]
-        x = tl.load(x_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
-        dy = tl.load(dy_ptr + token[:, None] * C + c[None, :], mask=mask, other=0).to(tl.float32)
-        inside = ((row < height) & (token_x < width))[:, None]
-        token_mean, token_var = load_intra(intra_ptr, token, real, tokens)
+        token, real, inside, at, mask = window_tokens(image, i, column, t, H, W, height, width, c, real_c, POOL, C)
+        x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.float32)
+        dy = tl.load(dy_ptr + at, mask=mask, other=0).to(tl.float32)
         centered, inverse, mean_step, var_step = normalize_tokens(
-            x, token_mean, token_var, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
+            x, intra_ptr, token, real, tokens, mean, var, shift, mean_lambda, var_lambda, inside, eps, HAS_MEAN
         )
         normalized = centered * inverse
         # dy is zero outside the mask, and therefore also everything that follows.
@@ -201,46 +128,24 @@ def back_to_statistics(
         if HAS_MEAN:
             d_mean_lambda -= tl.sum(d_x * mean_step, axis=1)
         d_var_lambda += tl.sum(d_var * var_step, axis=1)
-        tl.store(direct_ptr + token[:, None] * C + c[None, :], d_x, mask=mask)
-        sums = token_sums_ptr + token * CHUNKS
+        tl.store(direct_ptr + at, d_x, mask=mask)
+        sums = token_sums_ptr + token * CHUNKS + chunk
         tl.store(sums, -tl.sum(tl.where(inside, mean_lambda, 1.0) * d_x, axis=1), mask=real)
         tl.store(sums + tokens * CHUNKS, tl.sum(tl.where(inside, var_lambda, 1.0) * d_var, axis=1), mask=real)
-    return d_gamma, d_beta, d_means, d_vars, d_mean_lambda, d_var_lambda
 
+    d_square = tl.where(raw_var >= 0, var_rest * d_vars, 0)
+    d_mean = mean_rest * d_means - 2 * mean * d_square
+    out = grads_ptr + start + line_offsets(i, c, tl.cdiv(W, POOL), 1, C)
+    mask = (i < tl.cdiv(H, POOL))[:, None] & real_c[None, :]
+    tl.store(out, d_mean, mask=mask)
+    tl.store(out + size, d_square, mask=mask)
 
-@triton.jit
-def parameters_kernel(
-    sums_ptr, sums_x_ptr,
-    weight_ptr, bias_ptr, mean_logit_ptr, var_logit_ptr, position_ptr,
-    C: tl.constexpr, N: tl.constexpr, HAS_MEAN: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Writes the gradients from the summed `partial`s, (G, 2 BLOCK_D + 4) and (G, 2). One program: one head."""
-    D: tl.constexpr = C // N
-    BLOCKS: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
-    head = tl.program_id(0)
-    mean_logit = 0.0
-    var_logit = 0.0
-    a1 = 0.0
-    a2 = 0.0
-    a3 = 0.0
-    for block in range(BLOCKS):
-        chunk = head * BLOCKS + block
-        sums = sums_ptr + chunk * (2 * BLOCK_D + 4)
-        k = tl.arange(0, BLOCK_D)
-        d = block * BLOCK_D + k
-        weight = tl.load(sums + k)
-        bias = tl.load(sums + BLOCK_D + k)
-        tl.store(weight_ptr + head * D + d, weight.to(weight_ptr.dtype.element_ty), mask=d < D)
-        tl.store(bias_ptr + head * D + d, bias.to(bias_ptr.dtype.element_ty), mask=d < D)
-        sums += 2 * BLOCK_D
-        mean_logit += tl.load(sums)
-        var_logit += tl.load(sums + 1)
-        a1 += tl.load(sums + 2) + tl.load(sums_x_ptr + 2 * chunk)
-        a2 += tl.load(sums_x_ptr + 2 * chunk + 1)
-        a3 += tl.load(sums + 3)
-    if HAS_MEAN:
-        tl.store(mean_logit_ptr + head, mean_logit.to(mean_logit_ptr.dtype.element_ty))
-    tl.store(var_logit_ptr + head, var_logit.to(var_logit_ptr.dtype.element_ty))
-    tl.store(position_ptr + 3 * head, a1.to(position_ptr.dtype.element_ty))
-    tl.store(position_ptr + 3 * head + 1, a2.to(position_ptr.dtype.element_ty))
-    tl.store(position_ptr + 3 * head + 2, a3.to(position_ptr.dtype.element_ty))
+    partial = partial_ptr + tl.program_id(0).to(tl.int64) * (2 * BLOCK_D + 4)
+    d = tl.arange(0, BLOCK_D)
+    tl.store(partial + d, d_gamma)
+    tl.store(partial + BLOCK_D + d, d_beta)
+    partial += 2 * BLOCK_D
+    tl.store(partial, tl.sum(d_mean_lambda, axis=0) * mean_lambda * mean_rest)
+    tl.store(partial + 1, tl.sum(d_var_lambda, axis=0) * var_lambda * var_rest)
+    tl.store(partial + 2, tl.sum(d_mean * a1_mean + d_square * a1_square))
+    tl.store(partial + 3, tl.sum(d_mean * a3_mean + d_square * a3_square))

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from tokennorm.ops.dtn_kernels.axis import LIGHTEST, axis_parameters, exponents, peak_of, valid_tokens
+from tokennorm.ops.dtn_kernels.axis import LIGHTEST, axis_parameters, exponents, peak_of, valid_tokens, window_tokens
 
 SAMPLES: tl.constexpr = tl.constexpr(8)  # the shift averages SAMPLES x SAMPLES tokens spread over the image
 
@@ -68,54 +68,39 @@ def axis_tables(
     position = (block - axis * blocks_x) * BLOCK_S + tl.arange(0, BLOCK_S)
     real = position < size
 
-    z, mean, square, first, last = row_sums(position, size, length, a1, slope, BLOCK_S)
-    tl.store(rows_ptr + table + position, 1 / z, mask=real)
-    tl.store(rows_ptr + plane + table + position, mean / z, mask=real)
-    tl.store(rows_ptr + 2 * plane + table + position, square / z, mask=real)
-    tl.store(bands_ptr + table + position, first, mask=real)
-    tl.store(bands_ptr + plane + table + position, last, mask=real)
-    first, last = column_band(position, size, length, a1, slope, BLOCK_S)
-    tl.store(bands_ptr + 2 * plane + table + position, first, mask=real)
-    tl.store(bands_ptr + 3 * plane + table + position, last, mask=real)
-
-
-@triton.jit
-def row_sums(i, size, length, a1, slope, BLOCK_S: tl.constexpr):
-    """Z of the rows i, the sums of exp(e) (j - p) and exp(e) (j - p)^2, the first and the last position with weight."""
-    peak = peak_of(i, a1, slope, length)
+    peak = peak_of(position, a1, slope, length)
     z = tl.zeros([BLOCK_S], tl.float32)
-    mean = tl.zeros([BLOCK_S], tl.float32)
+    mean = tl.zeros([BLOCK_S], tl.float32)  # sums of exp(e) (j - p) and exp(e) (j - p)^2
     square = tl.zeros([BLOCK_S], tl.float32)
-    first = tl.full([BLOCK_S], 2147483647, tl.int32)
-    last = tl.full([BLOCK_S], -1, tl.int32)
+    first_column = tl.full([BLOCK_S], 2147483647, tl.int32)
+    last_column = tl.full([BLOCK_S], -1, tl.int32)
+    first_row = tl.full([BLOCK_S], 2147483647, tl.int32)
+    last_row = tl.full([BLOCK_S], -1, tl.int32)
     for start in range(0, size, BLOCK_S):
-        j = start + tl.arange(0, BLOCK_S)
-        e = exponents(i[:, None], j[None, :], peak[:, None], a1, slope)
-        real = (j < length)[None, :]
-        p = tl.exp(tl.where(real, e, float('-inf')))
-        u = (j[None, :] - peak[:, None]).to(tl.float32)
+        other = start + tl.arange(0, BLOCK_S)
+        # The positions as rows of P, the others as columns.
+        j = other[None, :]
+        e = exponents(position[:, None], j, peak[:, None], a1, slope)
+        p = tl.exp(tl.where(j < length, e, float('-inf')))
+        u = (j - peak[:, None]).to(tl.float32)
         z += tl.sum(p, axis=1)
         mean += tl.sum(p * u, axis=1)
         square += tl.sum(p * u * u, axis=1)
-        heavy = real & (e > LIGHTEST)
-        first = tl.minimum(first, tl.min(tl.where(heavy, j[None, :], 2147483647), axis=1))
-        last = tl.maximum(last, tl.max(tl.where(heavy, j[None, :], -1), axis=1))
-    return z, mean, square, first, last
-
-
-@triton.jit
-def column_band(j, size, length, a1, slope, BLOCK_S: tl.constexpr):
-    """The first and the last row that gives weight to each of the positions j."""
-    first = tl.full([BLOCK_S], 2147483647, tl.int32)
-    last = tl.full([BLOCK_S], -1, tl.int32)
-    for start in range(0, size, BLOCK_S):
-        i = start + tl.arange(0, BLOCK_S)
-        peak = peak_of(i, a1, slope, length)
-        e = exponents(i[None, :], j[:, None], peak[None, :], a1, slope)
-        heavy = (e > LIGHTEST) & (j < length)[:, None] & (i < size)[None, :]
-        first = tl.minimum(first, tl.min(tl.where(heavy, i[None, :], 2147483647), axis=1))
-        last = tl.maximum(last, tl.max(tl.where(heavy, i[None, :], -1), axis=1))
-    return first, last
+        heavy = (j < length) & (e > LIGHTEST)
+        first_column = tl.minimum(first_column, tl.min(tl.where(heavy, j, 2147483647), axis=1))
+        last_column = tl.maximum(last_column, tl.max(tl.where(heavy, j, -1), axis=1))
+        # The others as rows.
+        e = exponents(j, position[:, None], peak_of(j, a1, slope, length), a1, slope)
+        heavy = (e > LIGHTEST) & (position < length)[:, None] & (j < size)
+        first_row = tl.minimum(first_row, tl.min(tl.where(heavy, j, 2147483647), axis=1))
+        last_row = tl.maximum(last_row, tl.max(tl.where(heavy, j, -1), axis=1))
+    tl.store(rows_ptr + table + position, 1 / z, mask=real)
+    tl.store(rows_ptr + plane + table + position, mean / z, mask=real)
+    tl.store(rows_ptr + 2 * plane + table + position, square / z, mask=real)
+    tl.store(bands_ptr + table + position, first_column, mask=real)
+    tl.store(bands_ptr + plane + table + position, last_column, mask=real)
+    tl.store(bands_ptr + 2 * plane + table + position, first_row, mask=real)
+    tl.store(bands_ptr + 3 * plane + table + position, last_row, mask=real)
 
 
 @triton.jit
@@ -157,11 +142,9 @@ def pool_kernel(
 
     total = tl.zeros([BLOCK_I, BLOCK_C], tl.float32)
     for t in range(POOL * POOL):
-        row = y * POOL + t // POOL
-        column = x * POOL + t % POOL
-        real = ((row < height) & (column < width))[:, None] & (c < C)[None, :]
-        base = x_ptr + (image.to(tl.int64) * H + row) * W * C
-        token = tl.load(base + column[:, None] * C + c[None, :], mask=real, other=0).to(tl.float32)
+        _, _, inside, at, _ = window_tokens(image, y, x, t, H, W, height, width, c, c < C, POOL, C)
+        real = inside & (c < C)[None, :]
+        token = tl.load(x_ptr + at, mask=real, other=0).to(tl.float32)
         total += tl.where(real, token - shift[None, :], 0)
     count = window_count(y, height, POOL) * window_count(x, width, POOL)
     real = (x < w)[:, None] & (c < C)[None, :]
