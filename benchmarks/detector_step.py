@@ -93,7 +93,7 @@ def dtn_share(step: Callable[[], None]) -> float:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step()
     events = profiler.key_averages()
-    dtn = sum(event.cpu_time_total for event in events if event.key in ('_DTN', '_DTNBackward'))
+    dtn = sum(event.cpu_time_total for event in events if event.key in ('CpuDTN', 'CpuDTNBackward'))
     return dtn / sum(event.self_cpu_time_total for event in events)
 
 

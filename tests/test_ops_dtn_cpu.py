@@ -39,13 +39,13 @@ def kernel_calls(monkeypatch):
     """Names of the kernel's functions that were called."""
     calls = []
     for name in ('forward', 'backward'):
-        method = getattr(dtn_cpu._DTN, name)
+        method = getattr(dtn_cpu.CpuDTN, name)
 
         def record(*args, name=name, method=method):
             calls.append(name)
             return method(*args)
 
-        monkeypatch.setattr(dtn_cpu._DTN, name, staticmethod(record))
+        monkeypatch.setattr(dtn_cpu.CpuDTN, name, staticmethod(record))
     return calls
 
 

@@ -165,7 +165,7 @@ class Backbone(BaseModule):
         raise NotImplementedError
 
     def _num_blocks(self) -> int:
-        raise NotImplementedError
+        return sum(isinstance(module, Block) for module in self.modules())
 
     def _layer_depth(self, name: str) -> int | None:
         """Depth of the parameter of this name in the backbone; None is the last depth."""
@@ -278,9 +278,6 @@ class Pyramid(Backbone):
     def valid_tokens(self, images: Tensor) -> list[Tensor | None]:
         """Height and width, in tokens, of what is image, for each stage, (B, 2); None if all tokens are image."""
         return [valid_tokens(images, 4 * 2**i) for i in range(len(self.stages))]
-
-    def _num_blocks(self) -> int:
-        return sum(len(stage.blocks) for stage in self.stages)
 
     def _layer_depth(self, name: str) -> int | None:
         """The embeddings of a stage have the depth of the block before them, and its norm that of its last block."""

@@ -215,9 +215,6 @@ class ViT(Backbone):
         cls_token = self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
         return torch.cat([cls_token.expand(len(x), -1, -1), x.flatten(1, 2)], dim=1)[:, None]
 
-    def _num_blocks(self) -> int:
-        return len(self.blocks)
-
     def _layer_depth(self, name: str) -> int | None:
         """The class token has the depth of the block after which it joins."""
         if name == 'cls_token':

@@ -16,8 +16,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from tokennorm.ops.dtn_cpu import CpuDTN
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
-from tokennorm.ops.dtn_cpu import dtn_cpu
 from tokennorm.ops.dtn_eager import eager_dtn, fits
 from tokennorm.ops.dtn_triton_check import can_use as can_use_triton
 from tokennorm.ops.tensors import is_plain
@@ -67,5 +67,5 @@ def dtn(
 
             return dtn_triton(x, *parameters, eps, pool, valid)
         if can_use_cpu(x, position, pool):
-            return dtn_cpu(x, *parameters, eps, pool, valid)
+            return CpuDTN.apply(x, *parameters, eps, pool, valid)
     return eager_dtn(x, *parameters, eps=eps, pool=pool, form=form, valid=valid)

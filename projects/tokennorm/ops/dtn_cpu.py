@@ -53,7 +53,7 @@ class _Call(ctypes.Structure):
 
 
 def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
-    """Returns whether `dtn_cpu` takes these tokens.
+    """Returns whether `CpuDTN` takes these tokens.
 
     True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
     are normalized, and that do not span most of a grid of more than 128 x 128 windows of side `pool`.
@@ -68,22 +68,9 @@ def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
     return bool(kernel.dtn_takes(position.data_ptr(), len(position), rows, columns))
 
 
-def dtn_cpu(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
-    eps: float,
-    pool: int,
-    valid: Tensor | None,
-) -> Tensor:
+class CpuDTN(torch.autograd.Function):
     """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `can_use` first."""
-    return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, eps, pool, valid)
 
-
-class _DTN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
         parameters = (weight, bias, mean_logit, var_logit, position)

@@ -91,24 +91,24 @@ def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor
     return mean, var * (x.shape[-1] / (x.shape[-1] - 1)) if unbiased else var
 
 
-def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tensor, Tensor]:
     """The inter-token terms of Eq. 5: P x and P (x * x) - (P x) * (P x), for each head.
 
     With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool windows, offsets
     counted in pooled tokens, and repeated to full size. The last windows may be partial: they average what they have.
-    With `valid`, the height and width of each image's valid rectangle (B, 2), only tokens inside count; P of a token
-    outside runs over those inside too.
     """
-    inside = tokens_inside(x, valid)
-    stats = _window_stats(x if inside is None else x.where(inside, 0), inside, position, pool, valid)
-    mean, var = (_repeat_windows(s, pool, x) for s in stats)
+    mean, var = (_repeat_windows(s, pool, x) for s in _window_stats(x, None, position, pool, None))
     return mean, var
 
 
 def _window_stats(
     x: Tensor, inside: Tensor | None, position: Tensor, pool: int, valid: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`inter_token_stats` of each window, of tokens that are 0 where they are not `inside` (B, H, W, 1)."""
+    """`inter_token_stats` of each window, of tokens that are 0 where they are not `inside` (B, H, W, 1).
+
+    With `valid`, the height and width of each image's valid rectangle (B, 2), only tokens inside count; P of a token
+    outside runs over those inside too.
+    """
     counts = (None, None)
     if pool > 1:
         x = _average_windows(x, pool)
