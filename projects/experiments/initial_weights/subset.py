@@ -1,6 +1,6 @@
 """Writes part of a dataset in COCO format: the most frequent classes, or some of the images, or both.
 
-    python projects/experiments/initial_weights/subset.py data/coco_mini data/coco_mini5 --classes 5
+    python projects/experiments/initial_weights/subset.py data/coco_mini data/coco_mini5_boxes --classes 5 --boxes
     python projects/experiments/initial_weights/subset.py data/nuclei data/nuclei150 --images train=150 val=60
 
 Images are drawn at random with a fixed seed. With --classes, images without one of them are left out.
@@ -17,6 +17,7 @@ parser.add_argument('folder', type=Path, help='with annotations/train.json, anno
 parser.add_argument('out', type=Path, help='new folder; its images are a link')
 parser.add_argument('--classes', type=int, metavar='N', help='classes with most objects in train')
 parser.add_argument('--images', nargs='+', default=[], metavar='SPLIT=N', help='number of images')
+parser.add_argument('--boxes', action='store_true', help='without segmentations')
 args = parser.parse_args()
 numbers = dict(pair.split('=') for pair in args.images)
 files = {split: args.folder / 'annotations' / f'{split}.json' for split in ('train', 'val')}
@@ -32,6 +33,8 @@ for split, content in contents.items():
     if split in numbers:
         images = random.Random(0).sample(images, int(numbers[split]))
     chosen = {image['id'] for image in images}
+    for one in objects if args.boxes else ():
+        one.pop('segmentation', None)
     content['images'] = images
     content['annotations'] = [one for one in objects if one['image_id'] in chosen]
     content['categories'] = [one for one in content['categories'] if one['id'] in classes]
