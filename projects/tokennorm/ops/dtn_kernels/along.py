@@ -20,9 +20,9 @@ from tokennorm.ops.dtn_kernels.prepare import load_shifted, window_count
 def products(
     planes_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
     head, c, real_c, image, i, start, size, H, W, plane,
-    AXIS: tl.constexpr, TRANSPOSED: tl.constexpr, GRADIENTS: tl.constexpr,
     C: tl.constexpr, N: tl.constexpr, POOL: tl.constexpr, HAS_VALID: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
+    AXIS: tl.constexpr, TRANSPOSED: tl.constexpr, GRADIENTS: tl.constexpr,
 ):  # fmt: skip
     """Rows i of Px (AXIS 0) or Py (AXIS 1), or of its transpose, times two planes of the program's row or column.
 
@@ -89,12 +89,13 @@ def moments_kernel(
     One program: BLOCK_I positions of a row, or with BACKWARD of a column, and one chunk.
     """
     AXIS: tl.constexpr = 1 if BACKWARD else 0
-    _, head, c, real_c, image, _, i, start, size = line_of_program(B, H, W, AXIS, C, N, POOL, BLOCK_D, BLOCK_I)
+    _, head, c, real_c, image, _, i, start, size = line_of_program(B, H, W, C, N, POOL, BLOCK_D, BLOCK_I, AXIS)
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     first, second, _, _, _, _ = products(
         source_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
         head, c, real_c, image, i, start, size, H, W, plane,
-        AXIS, BACKWARD, False, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        AXIS, TRANSPOSED=BACKWARD, GRADIENTS=False,
     )  # fmt: skip
     w = tl.cdiv(W, POOL)
     out = moments_ptr + start + line_offsets(i, c, w, AXIS, C)
@@ -116,7 +117,7 @@ def back_along_x_kernel(
 
     It also writes a row of `partial` (programs, G, 2): its sums for a1, of the x axis, and a2.
     """
-    _, head, c, real_c, image, y, j, start, size = line_of_program(B, H, W, 0, C, N, POOL, BLOCK_D, BLOCK_I)
+    _, head, c, real_c, image, y, j, start, size = line_of_program(B, H, W, C, N, POOL, BLOCK_D, BLOCK_I, AXIS=0)
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     height = valid_tokens(valid_ptr, image, 0, H, HAS_VALID)
     width = valid_tokens(valid_ptr, image, 1, W, HAS_VALID)
@@ -125,7 +126,8 @@ def back_along_x_kernel(
     d_mean, d_square, a1_mean, a1_square, a2_mean, a2_square = products(
         moments_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
         head, c, real_c, image, j, start, size, H, W, plane,
-        0, True, True, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        AXIS=0, TRANSPOSED=True, GRADIENTS=True,
     )  # fmt: skip
     partial = partial_ptr + tl.program_id(0).to(tl.int64) * 2
     tl.store(partial, tl.sum(pooled * (a1_mean + pooled * a1_square)))

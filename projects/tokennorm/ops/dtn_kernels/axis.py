@@ -83,8 +83,9 @@ def position_factors(i, j, rows_ptr, size, plane, a1, slope, length):
 
 @triton.jit
 def line_of_program(
-    B, H, W, AXIS: tl.constexpr,
+    B, H, W,
     C: tl.constexpr, N: tl.constexpr, POOL: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr,
+    AXIS: tl.constexpr,
 ):  # fmt: skip
     """The program's chunk, its head, its channels and the mask of them; then its part of the grid (B, h, w).
 

@@ -17,12 +17,13 @@ def normalize_kernel(
     BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiplies `moments` by Py and writes y. One program: BLOCK_I windows of a column, one chunk."""
-    _, head, c, real_c, image, column, i, start, size = line_of_program(B, H, W, 1, C, N, POOL, BLOCK_D, BLOCK_I)
+    _, head, c, real_c, image, column, i, start, size = line_of_program(B, H, W, C, N, POOL, BLOCK_D, BLOCK_I, AXIS=1)
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     mean, square, _, _, _, _ = products(
         moments_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
         head, c, real_c, image, i, start, size, H, W, plane,
-        1, False, False, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        AXIS=1, TRANSPOSED=False, GRADIENTS=False,
     )  # fmt: skip
     var = tl.maximum(square - mean * mean, 0)
     gamma = tl.load(weight_ptr + c, mask=real_c, other=0).to(tl.float32)
@@ -89,12 +90,15 @@ def normalize_backward_kernel(
     It also writes a row of `partial` (programs, G, 2 BLOCK_D + 4): its sums for gamma, beta, the two logits, a1, of the
     y axis, and a3.
     """
-    chunk, head, c, real_c, image, column, i, start, size = line_of_program(B, H, W, 1, C, N, POOL, BLOCK_D, BLOCK_I)
+    chunk, head, c, real_c, image, column, i, start, size = line_of_program(
+        B, H, W, C, N, POOL, BLOCK_D, BLOCK_I, AXIS=1
+    )
     shift = tl.load(shift_ptr + image * C + c, mask=real_c, other=0)
     mean, square, a1_mean, a1_square, a3_mean, a3_square = products(
         moments_ptr, shift, position_ptr, valid_ptr, rows_ptr, bands_ptr,
         head, c, real_c, image, i, start, size, H, W, plane,
-        1, False, True, C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        C, N, POOL, HAS_VALID, BLOCK_D, BLOCK_I, BLOCK_K,
+        AXIS=1, TRANSPOSED=False, GRADIENTS=True,
     )  # fmt: skip
     raw_var = square - mean * mean
     var = tl.maximum(raw_var, 0)

@@ -77,9 +77,8 @@ def axis_tables(
     first_row = tl.full([BLOCK_S], 2147483647, tl.int32)
     last_row = tl.full([BLOCK_S], -1, tl.int32)
     for start in range(0, size, BLOCK_S):
-        other = start + tl.arange(0, BLOCK_S)
-        # The positions as rows of P, the others as columns.
-        j = other[None, :]
+        j = (start + tl.arange(0, BLOCK_S))[None, :]
+        # The positions are rows i of P.
         e = exponents(position[:, None], j, peak[:, None], a1, slope)
         p = tl.exp(tl.where(j < length, e, float('-inf')))
         u = (j - peak[:, None]).to(tl.float32)
@@ -89,7 +88,7 @@ def axis_tables(
         heavy = (j < length) & (e > LIGHTEST)
         first_column = tl.minimum(first_column, tl.min(tl.where(heavy, j, 2147483647), axis=1))
         last_column = tl.maximum(last_column, tl.max(tl.where(heavy, j, -1), axis=1))
-        # The others as rows.
+        # The positions are columns of P, and j the rows.
         e = exponents(j, position[:, None], peak_of(j, a1, slope, length), a1, slope)
         heavy = (e > LIGHTEST) & (position < length)[:, None] & (j < size)
         first_row = tl.minimum(first_row, tl.min(tl.where(heavy, j, 2147483647), axis=1))
