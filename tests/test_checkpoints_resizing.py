@@ -12,7 +12,8 @@ from tests.helpers.compare import assert_near
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.swin import mmdets_model, small_swin
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, load_pretrained, resize_bias_table
+from tokennorm.checkpoints import CheckpointError, load_pretrained
+from tokennorm.checkpoints.resizing import resize_bias_table
 from tokennorm.layers.positions import resize_positions
 
 

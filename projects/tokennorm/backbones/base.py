@@ -12,8 +12,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
-from tokennorm.checkpoints import load_from_init_cfg
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.checkpoints.loading import load_from_init_cfg
 from tokennorm.layers.block import Block, drop_path_rates
 from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm

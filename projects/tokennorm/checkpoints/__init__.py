@@ -1,21 +1,13 @@
 """State dicts published elsewhere to TokenNorm's keys, and loading them with a report.
 
 Each `from_published_*` takes a state dict of a known layout, or TokenNorm's, which it does not change. It returns a new
-one for `load_state_dict(strict=True)`, without a classifier's linear head. A key that the layout does not have raises
-`ValueError`.
+one for `load_state_dict(strict=True)`, without a classifier's linear head. Keys that the layout does not have stay.
 """
 
-from tokennorm.checkpoints.dtn import from_published_dtn
-from tokennorm.checkpoints.loading import LoadReport, check_fit, convert_detector, load_from_init_cfg, load_pretrained
+from tokennorm.checkpoints.loading import LoadReport, check_fit, convert_detector, load_pretrained
+from tokennorm.checkpoints.norms import from_published_dtn
 from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2
-from tokennorm.checkpoints.reading import (
-    CheckpointError,
-    find_checkpoint,
-    read_checkpoint,
-    read_state_dict,
-    trained_classes,
-)
-from tokennorm.checkpoints.resizing import resize_bias_table
+from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.swin import from_published_swin
 from tokennorm.checkpoints.vit import from_published_vit
 
@@ -30,10 +22,7 @@ __all__ = [
     'from_published_pvt_v2',
     'from_published_swin',
     'from_published_vit',
-    'load_from_init_cfg',
     'load_pretrained',
     'read_checkpoint',
     'read_state_dict',
-    'resize_bias_table',
-    'trained_classes',
 ]

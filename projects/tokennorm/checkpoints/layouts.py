@@ -46,11 +46,10 @@ class Converted(StateDict):
             self.added.append(key)
 
 
-def rename(state_dict: StateDict, names: Names, known: str, unused: str, model: str) -> Converted:
+def rename(state_dict: StateDict, names: Names, unused: str = '$') -> Converted:
     """Replaces the patterns of `names` in the keys of a state dict, one after the other.
 
-    Keys that then begin like `known` are kept, those that begin like `unused` are left out, and all others raise
-    `ValueError`. `model` names the models with these keys, for messages.
+    Keys that then begin like `unused` are left out.
     """
     converted = Converted({})
     for key, value in state_dict.items():
@@ -59,10 +58,8 @@ def rename(state_dict: StateDict, names: Names, known: str, unused: str, model: 
             name = re.sub(pattern, new, name)
         if re.match(unused, name):
             converted.unused.append(key)
-        elif re.match(known, name):
-            converted[name], converted.sources[name] = value, key
         else:
-            raise ValueError(f'{key} is not a parameter of {model}')
+            converted[name], converted.sources[name] = value, key
     return converted
 
 

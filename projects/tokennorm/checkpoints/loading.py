@@ -9,11 +9,10 @@ from typing import Any
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from tokennorm.checkpoints.dtn import add_to_layer_norm, from_published_dtn
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
+from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn, from_published_slab
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
-from tokennorm.checkpoints.slab import from_published_slab
 from tokennorm.messages import shorten, user_errors
 
 _BACKBONE = 'backbone.'
@@ -105,16 +104,13 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
     for key in optional & found.keys():
         if found[key].shape != expected[key].shape:
             found.leave_out(key)
-    report.loaded = [key for key in report.loaded if key in found]
+    report.loaded = [key for key in expected if key in found and key not in {*report.resized, *found.added}]
     report.missing = [key for key in expected if key in found.added or key not in found]
     report.unexpected = [key for key in whole if not key.startswith(prefix) or key.removeprefix(prefix) in found.unused]
     hint = ''
     if any(key.endswith('_logit') for key in expected.keys() - found.keys() - optional):
-        hint = "For DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm').\n"
-    counts = f'{len(report.loaded)} loaded, {len(report.resized)} resized'
-    check_fit(model, found, source, optional, f'\n{hint}Of the others, names of {layout.author}: {counts}.')
-    if len(report.missing) == len(expected):
-        raise CheckpointError(f'{source} fills no parameter of {report.model}')
+        hint = "\nFor DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm')."
+    check_fit(model, found, source, optional, hint)
     model.load_state_dict(found, strict=not optional)
     return report
 
@@ -129,37 +125,34 @@ def convert_detector(
     shape raise `CheckpointError`. With `new_heads` those outside the backbone are newly initialized or left out: other
     classes, or another detector.
     """
-    expected, found = model.state_dict(), dict(state_dict)
+    expected, found = model.state_dict(), Converted(state_dict)
     backbone = getattr(model, 'backbone', None)
     own = {key.removeprefix(_BACKBONE): value for key, value in found.items() if key.startswith(_BACKBONE)}
     report = LoadReport(type(model).__name__, str(source), 'TokenNorm')
-    added: list[str] = []
-    if hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), own):
-        layout = find_layout(backbone, own)
-        if layout is not None and not layout.author.endswith('TokenNorm'):
-            converted, report = _convert(backbone, own, layout, str(source))
-            report.model = type(model).__name__
-            report.unexpected = [_BACKBONE + key for key in converted.unused]
-            added = [_BACKBONE + key for key in converted.added]
-            found = {key: value for key, value in found.items() if not key.startswith(_BACKBONE)}
-            found |= {_BACKBONE + key: value for key, value in converted.items()}
+    misfits = hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), own)
+    layout = find_layout(backbone, own) if misfits else None
+    if layout is not None and not layout.author.endswith('TokenNorm'):
+        converted, report = _convert(backbone, own, layout, str(source))
+        report.model = type(model).__name__
+        found = Converted({key: value for key, value in found.items() if not key.startswith(_BACKBONE)})
+        found.update({_BACKBONE + key: value for key, value in converted.items()})
+        found.unused = [_BACKBONE + key for key in converted.unused]
+        found.added = [_BACKBONE + key for key in converted.added]
     if new_heads:
-        with_dtn = Converted(found)
-        add_to_layer_norm(with_dtn, model)
-        found, added = dict(with_dtn), added + with_dtn.added
+        add_to_layer_norm(found, model)
         fits = {key for key, value in expected.items() if key in found and found[key].shape == value.shape}
         report.missing = [key for key in expected if key not in fits and not key.startswith(_BACKBONE)]
-        left_out = [key for key in found if key not in fits and not key.startswith(_BACKBONE)]
-        report.unexpected += left_out
-        found = {key: value for key, value in found.items() if key not in left_out}
-    report.missing += added
-    report.loaded = [key for key in found if key not in added]
+        for key in [key for key in found if key not in fits and not key.startswith(_BACKBONE)]:
+            found.leave_out(key)
+    report.unexpected = found.unused
+    report.missing += found.added
+    report.loaded = [key for key in found if key not in found.added]
     check_fit(model, found, source, report.missing)
-    return found, report
+    return dict(found), report
 
 
 def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: str) -> tuple[Converted, LoadReport]:
-    """Converts the state dict of a backbone, and reports what was loaded, resized and trained with another eps."""
+    """Converts the state dict of a backbone, and reports what was resized and trained with another eps."""
     try:
         of_slab = from_published_slab(state_dict)
         renamed = from_published_dtn(of_slab)
@@ -170,7 +163,6 @@ def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: st
         raise CheckpointError(f'{source}: {error}') from error
     add_to_layer_norm(converted, model)
     report = LoadReport(type(model).__name__, source, layout.author, resized=resized)
-    report.loaded = [key for key in model.state_dict() if key in converted and key not in {*resized, *converted.added}]
     others = {norm.eps for norm in model.modules() if isinstance(norm, nn.LayerNorm)} - {layout.eps}
     if layout.eps is not None and others:
         report.note = (

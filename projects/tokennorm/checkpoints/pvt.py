@@ -40,9 +40,6 @@ _MMDET_PVT: Names = {  # the position embedding comes before the blocks
     r'^layers\.(\d)\.1\.(\d+)\.': lambda found: f'stages.{found[1]}.blocks.{int(found[2]) - 1}.',
     **_MMDET,
 }
-_KNOWN = r'stages\.\d\.(patch_embed\.|pos_embed|blocks\.|cls_token)|cls_token|norm\.'
-_V2_STEMS = {'patch_embed1.proj.weight', 'patch_embed.proj.weight', 'layers.0.0.projection.weight'}
-_V2_KNOWN = r'stages\.\d\.(patch_embed|blocks|norm)\.'
 
 
 def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Converted:
@@ -52,9 +49,9 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
     embedding and the last norm.
     """
     if 'layers.0.1.0.pos_embed' in state_dict:
-        return _from_mmdet(rename(state_dict, _MMDET_PVT, _KNOWN, '$', "mmdet's PVT"))
+        return _from_mmdet(rename(state_dict, _MMDET_PVT))
     own = 'stages.0.pos_embed' in state_dict
-    converted = Converted(state_dict) if own else rename(state_dict, _AUTHORS, _KNOWN, r'head\.', 'a published PVT')
+    converted = rename(state_dict, _AUTHORS, r'head\.')
     last = max((key for key in converted if key.endswith('pos_embed')), default='')
     if 'cls_token' in converted:
         key = last.replace('pos_embed', 'cls_token')
@@ -70,10 +67,7 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
 
 def from_published_pvt_v2(state_dict: StateDict) -> Converted:
     """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`."""
-    if not _V2_STEMS & state_dict.keys():
-        return Converted(state_dict)
-    names = _AUTHORS | _TIMM | _MMDET
-    return _from_mmdet(rename(state_dict, names, _V2_KNOWN, r'head\.', "the authors', timm's or mmdet's PVTv2"))
+    return _from_mmdet(rename(state_dict, _AUTHORS | _TIMM | _MMDET, r'head\.'))
 
 
 def _is_square_and_one(positions: Tensor) -> bool:

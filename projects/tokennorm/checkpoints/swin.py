@@ -23,7 +23,6 @@ _NAMES: Names = {
     r'ffn\.layers\.0\.0\.': 'mlp.fc1.',
     r'ffn\.layers\.1\.': 'mlp.fc2.',
 }
-_KNOWN = r'stages\.\d\.(patch_embed|blocks|norm)\.'
 _UNUSED = r'head\.|norm\.|.*\.(relative_position_index|attn_mask)$'
 _NORM = re.compile(r'stages\.(\d)\.norm\.(?:weight|bias)')
 _PROJ = re.compile(r'stages\.(\d)\.blocks\.0\.attn\.proj\.weight')
@@ -68,7 +67,7 @@ def _rename(state_dict: StateDict, out_type: str) -> Converted:
     if out_type != 'featmap':
         last = max(int(found[1]) for key in state_dict if (found := re.match(r'(?:layers|stages)\.(\d)\.', key)))
         names[r'^norm\.'] = f'stages.{last}.norm.'
-    converted = rename(state_dict, names, _KNOWN, _UNUSED, "the authors', timm's, mmdet's or mmpretrain's Swin")
+    converted = rename(state_dict, names, _UNUSED)
     for key, value in converted.items():
         if of_mmdet and 'patch_embed' in key and not key.startswith('stages.0'):
             # From (..., (C, ph, pw)), the order of torch's unfold, to the published (..., (pw, ph, C)).

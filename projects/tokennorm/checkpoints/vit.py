@@ -22,7 +22,6 @@ _MMPRETRAIN: Names = {  # none of TokenNorm's names begins like one of these
     r'^ln1\.': 'norm.',
 }
 _OF_CLASSIFIERS = r'cls_token|dist_token|norm\.|fc_norm\.'
-_KNOWN = r'pos_embed|patch_embed\.|blocks\.\d+\.|' + _OF_CLASSIFIERS
 _HEADS = r'(head|head_dist|pre_logits)\.'
 
 
@@ -44,10 +43,9 @@ def from_published_vit(
             square; None accepts square grids only. The embedding is not resized.
 
     Raises:
-        ValueError: for a position embedding whose grid is ambiguous, or neither square nor `pos_shape`.
+        ValueError: for a position embedding whose grid is neither square nor `pos_shape`.
     """
-    source = "a published ViT, of timm's or of mmpretrain's"
-    converted = rename(state_dict, _MMPRETRAIN, _KNOWN, _HEADS, source)
+    converted = rename(state_dict, _MMPRETRAIN, _HEADS)
     num_tokens = len({'cls_token', 'dist_token'} & converted.keys())
     for key in [key for key in converted if out_type == 'featmap' and re.match(_OF_CLASSIFIERS, key)]:
         converted.leave_out(key)
@@ -71,14 +69,10 @@ def from_published_vit(
 def _split(positions: Tensor, num_tokens: int, pos_shape: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
     """Splits (1, rows, C) into the rows of up to `num_tokens` tokens, which come first, and the grid, (1, h, w, C)."""
     count = positions.shape[1]
-    found = set()
-    for prefix in range(num_tokens + 1):
-        side = math.isqrt(max(count - prefix, 0))
-        for height, width in ((side, side), pos_shape or (0, 0)):
+    for shape in (pos_shape, None):
+        for prefix in range(num_tokens + 1):
+            side = math.isqrt(max(count - prefix, 0))
+            height, width = shape or (side, side)
             if height * width == count - prefix > 0:
-                found.add((prefix, height, width))
-    if len(found) != 1:
-        grids = ' or '.join(f'{height} x {width} and {prefix} more' for prefix, height, width in sorted(found))
-        raise ValueError(f'pos_embed has {count} rows: {grids or "not a square grid"}')
-    prefix, height, width = found.pop()
-    return positions[:, :prefix], positions[:, prefix:].unflatten(1, (height, width))
+                return positions[:, :prefix], positions[:, prefix:].unflatten(1, (height, width))
+    raise ValueError(f'pos_embed has {count} rows: not a square grid')
