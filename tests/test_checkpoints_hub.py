@@ -37,7 +37,7 @@ def test_a_cached_model_fills_the_backbone(cache):
     assert find_checkpoint('hf-hub:owner/name') == str(path)
     assert_same_weights(pretrained('hf-hub:owner/name'), source)
     cache('owner/pickled', 'pytorch_model.bin', to_bytes(content), 'v1')
-    assert_same_weights(pretrained('hf_hub:owner/pickled@v1'), source)
+    assert_same_weights(pretrained('hf-hub:owner/pickled@v1'), source)
 
 
 @pytest.mark.parametrize('name', ['hf-hub:owner/none', 'timm/none.in1k'])

@@ -9,7 +9,8 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
-from tokennorm.checkpoints import trained_classes
+from tokennorm.checkpoints import read_checkpoint
+from tokennorm.checkpoints.reading import trained_meta
 from tokennorm.engine.build import _find_checkpoint_to_resume, _load_from, build_runner
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
@@ -28,7 +29,8 @@ ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, classes):
     model, path = nn.Linear(1, 1), tmp_path / 'epoch_1.pth'
     torch.save(dict(meta=dict(dataset_meta=meta), state_dict=model.state_dict(), optimizer={}), path)
-    assert trained_classes(path) == classes
+    found = trained_meta(read_checkpoint(path)).get('classes')
+    assert (found and list(found)) == classes
     runner = SimpleNamespace(model=model, train_dataloader=SimpleNamespace(dataset=dataset))
     cfg = dict(load_from=str(path), resume=True)
     _load_from(runner, cfg, training=True)

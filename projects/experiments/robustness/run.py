@@ -19,7 +19,8 @@ from experiments.robustness.corruptions import CorruptionError, corruption_sheet
 from experiments.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from experiments.robustness.mce import Baseline, alexnet_baseline, classifier_report, detector_report, file_baseline
 from experiments.robustness.results import CLEAN, Cell, Results, cell_name, digest
-from tokennorm.checkpoints import check_fit, find_checkpoint, read_state_dict, trained_classes
+from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint, read_state_dict
+from tokennorm.checkpoints.reading import trained_meta
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
 from tokennorm.config_files import read_config
@@ -133,7 +134,7 @@ def evaluate(args: argparse.Namespace) -> None:
 def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest, Results, Baseline | None]:
     """Returns the test to run, the results so far, and the baseline."""
     args.checkpoint = find_checkpoint(args.checkpoint)
-    trained = trained_classes(args.checkpoint)
+    trained = list(trained_meta(read_checkpoint(args.checkpoint)).get('classes') or ()) or None
     cfg, subset = load_test_config(args, trained)
     test, weights = open_test(cfg, args.checkpoint, trained, subset, args.published)
     classes = len(test.dataset.metainfo['classes'])

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import metadata
@@ -11,13 +10,14 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 import torch
+from filelock import FileLock
 
 from tokennorm.messages import did_you_mean
 from tokennorm.published import PUBLISHED
 
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
-_HUB_PREFIXES = ('hf-hub:', 'hf_hub:')
+_HUB = 'hf-hub:'
 _HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 _TIMM = re.compile(r'timm/[\w.-]+')
 _OWN = Path(__file__).parents[1] / 'weights'
@@ -66,17 +66,15 @@ def find_checkpoint(checkpoint: str | Path) -> str:
         FileNotFoundError: if there is no such file or package, or no checkpoint in a directory.
         ConnectionError: if a model cannot be fetched from the Hub.
     """
-    if str(checkpoint).startswith(('pip:', 'tokennorm:')):
-        return str(packaged_file(str(checkpoint)))
-    if is_hub_name(checkpoint):
-        return fetch_from_hub(str(checkpoint))
-    if is_url(checkpoint):
-        return str(checkpoint)
-    if '://' in str(checkpoint):
-        raise FileNotFoundError(f'checkpoint {checkpoint}: a URL must begin with http:// or https://')
-    path = Path(checkpoint).expanduser()
-    if str(checkpoint) in PUBLISHED and not path.exists():
-        return PUBLISHED[str(checkpoint)].url
+    name, path = str(checkpoint), Path(checkpoint).expanduser()
+    if name.startswith(('pip:', 'tokennorm:')):
+        return str(packaged_file(name))
+    if name.startswith(_HUB) or (_TIMM.fullmatch(name) and not path.exists()):
+        return fetch_from_hub(name)
+    if is_url(name):
+        return name
+    if name in PUBLISHED and not path.exists():
+        return PUBLISHED[name].url
     if path.is_dir():
         return str(best_checkpoint(path))
     if not path.is_file():
@@ -112,12 +110,6 @@ def best_checkpoint(folder: Path) -> Path:
     return found
 
 
-def is_hub_name(checkpoint: str | Path) -> bool:
-    """Whether a checkpoint is named by its name on the Hub. An existing file `timm/...` takes precedence."""
-    name = str(checkpoint)
-    return name.startswith(_HUB_PREFIXES) or bool(_TIMM.fullmatch(name) and not Path(name).exists())
-
-
 def fetch_from_hub(checkpoint: str) -> str:
     """The local file of a model on the Hub: from huggingface_hub's cache, or downloaded into it.
 
@@ -128,8 +120,7 @@ def fetch_from_hub(checkpoint: str) -> str:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise ImportError(f'{checkpoint} needs the package huggingface_hub: pip install huggingface_hub') from error
-    name = checkpoint.removeprefix(_HUB_PREFIXES[0]).removeprefix(_HUB_PREFIXES[1])
-    repository, _, revision = name.partition('@')
+    repository, _, revision = checkpoint.removeprefix(_HUB).partition('@')
     reasons = []
     for file in _HUB_FILES:
         try:
@@ -167,11 +158,7 @@ def download(url: str) -> Path:
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f'.{path.name}.lock').open('a') as lock:  # one rank downloads, and the others wait for its file
-        with suppress(ImportError, OSError):  # Windows, and file systems without locks
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(path.with_name(f'.{path.name}.lock')):  # one rank downloads, and the others wait for its file
         hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
         try:
             if not path.is_file():

@@ -1,11 +1,10 @@
 """Safe reading of the checkpoints that mmengine loads: resuming, `load_from`, third-party backbones."""
 
-from pathlib import Path
 from typing import Any
 
 from mmengine.runner import checkpoint as loaders
 
-from tokennorm.checkpoints.reading import CheckpointError, read_checkpoint
+from tokennorm.checkpoints.reading import read_checkpoint
 
 
 def keep_mmengine_from_unpickling() -> None:
@@ -21,8 +20,6 @@ def keep_mmengine_from_unpickling() -> None:
 
 def _read(checkpoint: Any, map_location: Any = None, **_: Any) -> Any:
     """Reads a checkpoint without `meta.config` of older runners, a text that mmengine runs as Python on resuming."""
-    if not isinstance(checkpoint, str | Path):
-        raise CheckpointError('checkpoints of pavi:// and petrel:// are not read; name a file')
     content = read_checkpoint(checkpoint, map_location)
     if isinstance(content, dict) and isinstance(content.get('meta'), dict):
         content['meta'].pop('config', None)

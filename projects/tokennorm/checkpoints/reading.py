@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from tokennorm.checkpoints.finding import SAFETENSORS, download, find_checkpoint, is_url
+from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
 
-StateDict = dict[str, Tensor]
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
@@ -107,22 +107,11 @@ def state_dict_in(content: Any, source: str | Path) -> StateDict:
     return {key.removeprefix('module.'): value for key, value in content.items()}
 
 
-def trained_classes(checkpoint: str | Path) -> list[str] | None:
-    """The class names that a checkpoint was trained with; None if it has none."""
-    classes = trained_meta(read_checkpoint(checkpoint)).get('classes')
-    return list(classes) if classes else None
-
-
 def trained_meta(content: Any) -> Mapping[str, Any]:
     """The `metainfo` of the dataset in what `read_checkpoint` has read; {} if it has none."""
     meta = (content.get('meta') if isinstance(content, dict) else None) or {}
     of_mmdet_2 = dict(classes=meta['CLASSES']) if meta.get('CLASSES') else None
     return common_meta(meta.get('dataset_meta') or of_mmdet_2)
-
-
-def describe_checkpoint(checkpoint: str | Path) -> str:
-    """Reads a checkpoint, and returns `describe` of it."""
-    return describe(read_checkpoint(checkpoint), checkpoint)
 
 
 def describe(content: Any, checkpoint: str | Path) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -47,20 +46,16 @@ def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
 
 
 def _safetensors_bytes(content: dict[str, Any]) -> bytes:
-    """8 bytes with the header's length, the header as JSON with a runner's `meta` in it, and the tensors' bytes."""
+    """The tensors, with a runner's `meta` as the only metadata: safetensors writes several in random order."""
     try:
         from safetensors.torch import save
 
-        metadata = {'format': 'pt', 'meta': json.dumps(content.get('meta') or {})}
+        metadata = {'meta': json.dumps(content.get('meta') or {})}
     except ImportError as error:
         raise CheckpointError('.safetensors needs the package safetensors: pip install safetensors') from error
     except TypeError as error:
         raise CheckpointError(f'{SAFETENSORS} cannot be written: the metadata is not plain data: {error}') from error
-    written = save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)
-    (length,) = struct.unpack('<Q', written[:8])
-    header = json.dumps(json.loads(written[8 : 8 + length]), sort_keys=True).encode()  # metadata comes in random order
-    header += b' ' * (-len(header) % 8)  # the tensors stay aligned
-    return struct.pack('<Q', len(header)) + header + written[8 + length :]
+    return save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)
 
 
 def hashed_name(path: Path, content: bytes, suffix: str = '.pth') -> Path:

@@ -79,7 +79,8 @@ def main(argv: list[str]) -> None:
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)
-    from tokennorm.checkpoints.reading import describe_checkpoint
+    from tokennorm.checkpoints import read_checkpoint
+    from tokennorm.checkpoints.reading import describe as describe_checkpoint
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.prediction import open_detector
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> None:
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix, args.int8)
         inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(checkpoint)}', flush=True)
+        print(f'Checkpoint: {describe_checkpoint(read_checkpoint(checkpoint), checkpoint)}', flush=True)
         print(f'Writing {args.out}, which takes a minute or more', flush=True)
         detector = WholeDetector(inferencer.model, args.fp16)
         meta = inferencer.model.dataset_meta

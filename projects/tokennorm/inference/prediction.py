@@ -17,7 +17,7 @@ from mmengine.dataset import pseudo_collate
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import describe, describe_checkpoint, state_dict_in, trained_meta
+from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
@@ -101,7 +101,7 @@ class Trained:
         batch_size: int = 1,
     ) -> None:
         self.inferencer, _, found = open_detector(config, checkpoint, device, cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(found)}', flush=True)
+        print(f'Checkpoint: {describe(read_checkpoint(found), found)}', flush=True)
         meta = self.inferencer.model.dataset_meta
         self.classes, self.category_ids = meta['classes'], category_ids_of(meta)
         self.has_thresholds = Path(found).with_name(NAME).is_file()
