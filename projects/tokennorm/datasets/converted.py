@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,17 +34,19 @@ class LabelFolder(NamedTuple):
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
-    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again."""
+    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again.
+
+    File names are relative to the folder, and those of images elsewhere absolute.
+    """
     cache = cache_directory() / 'datasets' / folder.root.resolve().name
     splits = {}
     for name, entries in folder.splits.items():
         target = cache / f'{name}-{_fingerprint(folder, entries)[:16]}.json'
-        image_dir = Path(os.path.commonpath([entry.image.parent for entry in entries]))
         if not target.is_file():
-            content = _convert(folder, name, entries, image_dir)
+            content = _convert(folder, name, entries)
             with user_errors(OSError, where='the cache directory, which TOKENNORM_CACHE sets: '):
                 write_atomically(target, json.dumps(content).encode())
-        splits[name] = CocoSplit(name, target, image_dir, json.loads(target.read_bytes()))
+        splits[name] = CocoSplit(name, target, folder.root, json.loads(target.read_bytes()))
     return splits
 
 
@@ -53,7 +54,7 @@ def _open(entry: LabeledImage) -> tuple[str, tuple[int, int]]:
     return open_image(entry.image.parent, entry.image.name)
 
 
-def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], image_dir: Path) -> dict[str, Any]:
+def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage]) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable: list[str] = []
@@ -63,9 +64,10 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage], im
         if problem:
             unreadable.append(f'{entry.image} {problem}')
             continue
-        width, height = size
-        image_id = len(images) + 1
-        images.append(dict(id=image_id, file_name=str(entry.image.relative_to(image_dir)), width=width, height=height))
+        image_id, path = len(images) + 1, entry.image.absolute()
+        if entry.image.is_relative_to(folder.root):
+            path = entry.image.relative_to(folder.root)
+        images.append(dict(id=image_id, file_name=str(path), width=size[0], height=size[1]))
         try:
             for one in folder.read_labels(entry, size):
                 annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
@@ -96,7 +98,7 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
 
 def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
     """Changes with the names, sizes and times of the files, and with the version of this package."""
-    facts = __version__, folder.format, str(folder.root.resolve()), list(folder.classes)
+    facts = __version__, str(folder.root.resolve()), folder.format, list(folder.classes)
     digest = hashlib.sha256(repr(facts).encode())
     for path in (path for entry in entries for path in entry):
         if path is not None and path.exists():

@@ -15,27 +15,21 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
     """
     root = Path(root).expanduser()
-    missing_coco = f'{root} has no COCO annotation file'
     try:
-        if splits := find_coco_splits(root, needed):
-            return splits
+        return find_coco_splits(root, needed)
     except FileNotFoundError as error:
-        if not root.is_dir() and root.suffix not in ('.yaml', '.yml'):
-            raise
-        missing_coco = str(error)
-    if folder := find_labels(root):
-        missing = [name for name in needed if name not in folder.splits]
-        if missing:
-            hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
+        if (folder := find_labels(root)) is None:
             raise FileNotFoundError(
-                f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
-                f'it has {", ".join(folder.splits) or "no split"}{hint}'
-            )
-        return convert_splits(folder)
-    raise FileNotFoundError(
-        f'{missing_coco}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
-        '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
-    )
+                f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
+                '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
+            ) from None
+    if missing := [name for name in needed if name not in folder.splits]:
+        hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
+        raise FileNotFoundError(
+            f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
+            f'it has {", ".join(folder.splits) or "no split"}{hint}'
+        )
+    return convert_splits(folder)
 
 
 def find_labels(root: Path) -> LabelFolder | None:

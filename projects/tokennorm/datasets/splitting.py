@@ -1,7 +1,6 @@
 """Divides the images of a COCO annotation file, or of a YOLO or Pascal VOC folder without val, into train and val."""
 
 import json
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +27,7 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         )
     if 'val' in folder.splits:
         raise ValueError(f'{path} has a val split already: {len(folder.splits["val"])} images')
-    return {name: _relative_to(split, folder.root) for name, split in convert_splits(folder).items()}
+    return convert_splits(folder)
 
 
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
@@ -71,12 +70,3 @@ def _completed(content: Mapping[str, Any]) -> Mapping[str, Any]:
             added = {}
         completed.append({**added, **one, 'id': i})
     return {**content, 'annotations': completed}
-
-
-def _relative_to(split: CocoSplit, root: Path) -> CocoSplit:
-    """Returns a converted split with file names relative to `root`."""
-    images: list[dict[str, Any]] = [
-        image | dict(file_name=os.path.relpath(split.image_dir / image['file_name'], root))
-        for image in split.content['images']
-    ]
-    return CocoSplit(split.name, split.ann_file, root, {**split.content, 'images': images})

@@ -19,7 +19,7 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    splits = _from_image_sets(root) or _from_split_folders(root) or _without_splits(root)
+    splits = _from_image_sets(root) or _from_folders(root)
     if not splits:
         return None
     trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
@@ -67,42 +67,34 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
         if missing and split != 'test':
             raise ValueError(f'{file}: {len(missing)} of {len(ids)} annotations not found, such as {missing[0]}')
         if not missing and labels:
-            splits.setdefault(split, []).extend(_entries(labels, folder))
+            splits.setdefault(split, []).extend(_entries(labels))
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _from_split_folders(root: Path) -> dict[str, list[LabeledImage]]:
-    """XML files in folders `train`, `valid` or `val`, and `test`, next to their images or not."""
+def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:
+    """XML files in folders `train`, `valid` or `val`, and `test`. Without these, all in two levels are train."""
     splits = {}
     for split, folder in ((split, root / name) for split, names in SPLIT_NAMES.items() for name in names):
         if labels := sorted(folder.rglob('*.xml')):
-            splits[split] = _entries(labels, folder)
+            splits[split] = _entries(labels)
+    if not splits:
+        paths = sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')])
+        if labels := [path for path in paths if b'<annotation' in path.read_bytes()[:1000]]:
+            splits['train'] = _entries(labels)
     return splits
 
 
-def _without_splits(root: Path) -> dict[str, list[LabeledImage]]:
-    """All XML annotations in the folder, or in folders in it, as the split train."""
-    paths = sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')])
-    labels = [path for path in paths if b'<annotation' in path.read_bytes()[:1000]]
-    return dict(train=_entries(labels, root)) if labels else {}
-
-
-def _entries(labels: list[Path], folder: Path) -> list[LabeledImage]:
-    entries, missing = [], []
-    for path in labels:
-        image = _find_image(path, folder)
-        if image is None:
-            missing.append(str(path))
-        else:
-            entries.append(LabeledImage(image, path))
+def _entries(labels: list[Path]) -> list[LabeledImage]:
+    images = {path: _find_image(path) for path in labels}
+    missing = [path for path, image in images.items() if image is None]
     if missing:
-        raise ValueError(f'{folder}: {len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}')
-    return entries
+        raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}')
+    return [LabeledImage(image, path) for path, image in images.items() if image]
 
 
-def _find_image(labels: Path, folder: Path) -> Path | None:
-    """The image that a XML file names, or one of the same stem, next to it or in an image folder."""
-    places = [labels.parent, *(base / name for base in (folder, labels.parent.parent) for name in _IMAGE_FOLDERS)]
+def _find_image(labels: Path) -> Path | None:
+    """The image with the stem of an XML file, or that it names: next to it, one level higher, or in an image folder."""
+    places = [folder / name for folder in labels.parents[:2] for name in ('', *_IMAGE_FOLDERS)]
     suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
     found = _first_file(places, [labels.stem + suffix for suffix in suffixes])
     return found or _first_file(places, [(_read_xml(labels).findtext('filename') or '').strip()])
@@ -146,10 +138,6 @@ def _stated_size(tree: ElementTree.Element) -> tuple[int, int] | None:
 def _polygon(node: ElementTree.Element, labels: Path | None) -> list[float]:
     """The corners x1, y1, x2, y2, ... of an object's polygon, counted from 0; [] without one."""
     polygon = node.find('polygon')
-    if polygon is None or polygon.find('x1') is None:
+    if polygon is None or polygon.find('x3') is None:
         return []
-    count = 1
-    while polygon.find(f'x{count + 1}') is not None:
-        count += 1
-    corners = [_number(polygon, f'{axis}{i}', labels) - 1 for i in range(1, count + 1) for axis in 'xy']
-    return corners if count >= 3 else []
+    return [_number(polygon, f'{axis}{i}', labels) - 1 for i in range(1, len(polygon) // 2 + 1) for axis in 'xy']

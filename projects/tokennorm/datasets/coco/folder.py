@@ -49,25 +49,16 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
         raise FileNotFoundError(f'{root} is not a folder; name the folder of the annotations and images')
     below = (path for pattern in ('[!.]*', '[!.]*/[!.]*') for path in sorted(root.glob(pattern)))
     folders = [root, *(path for path in below if path.is_dir())]
-    candidates: dict[str, list[tuple[int, Path]]] = {}
-    others = []
-    for path in sorted(path for folder in folders for path in folder.glob('*.json')):
-        split, extra_words = _split_of(path.relative_to(root))
-        if split is None:
-            others.append(str(path.relative_to(root)))
-        else:
-            candidates.setdefault(split, []).append((extra_words, path))
-
+    files = {path: _split_of(path.relative_to(root)) for folder in folders for path in sorted(folder.glob('*.json'))}
     splits = {}
-    for name in (name for name in SPLITS if name in candidates):
-        path = _best_of(candidates[name], name)
-        content = read_coco_file(path, with_annotations=name != 'test')
-        if 'annotations' not in content:
-            continue
-        splits[name] = CocoSplit(name, path, _image_dir(content, path, name, root, folders), content)
-    for name in needed:
+    for name in SPLITS:
+        if path := _plainest([(words, path) for path, (split, words) in files.items() if split == name], name):
+            content = read_coco_file(path, with_annotations=name != 'test')
+            if 'annotations' in content:
+                splits[name] = CocoSplit(name, path, _image_dir(content, path, name, root, folders), content)
+    for name in needed or (() if splits else SPLITS):
         if name not in splits:
-            found = [str(path.relative_to(root)) for paths in candidates.values() for _, path in paths] + others
+            found = sorted(str(path.relative_to(root)) for path in files)
             raise FileNotFoundError(
                 f'{root} has no annotation file for {name}, such as annotations/{name}.json, instances_{name}2017.json '
                 f'or {name}/_annotations.coco.json. Its JSON files down to the second level: '
@@ -104,26 +95,25 @@ def _split_of(path: Path) -> tuple[str | None, int]:
     return next((SPLIT_WORDS[part] for part in reversed(parents) if part in SPLIT_WORDS), None), extra
 
 
-def _best_of(candidates: list[tuple[int, Path]], name: str) -> Path:
-    fewest = min(extra for extra, _ in candidates)
-    best = [path for extra, path in candidates if extra == fewest]
+def _plainest(candidates: list[tuple[int, Path]], name: str) -> Path | None:
+    """The file with the fewest other words in its name; None without candidates."""
+    fewest = min((words for words, _ in candidates), default=0)
+    best = [path for words, path in candidates if words == fewest]
     if len(best) > 1:
         raise ValueError(
             f'{" and ".join(map(str, best))} match {name} equally well: name the folder of one dataset, or move all '
             'but one of these files out of the folder'
         )
-    return best[0]
+    return best[0] if best else None
 
 
-def _image_dir(
-    content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path], look_at: int = 50
-) -> Path:
-    """The folder that has most of the first images.
+def _image_dir(content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path]) -> Path:
+    """The folder that has most of the first 50 images.
 
     Ties are resolved in this order: a folder that is not named after another split, nor inside such a folder; a folder
     named after this split; the folder nearest to the annotation file; the shortest path.
     """
-    names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:look_at]
+    names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:50]
 
     def rank(folder: Path) -> tuple[int, bool, bool, int, int]:
         parts = [re.sub(r'[^a-z]+', '', part.lower()) for part in folder.relative_to(root).parts]
