@@ -14,6 +14,7 @@ from tokennorm.datasets.coco.inspection import mask_problem
 from tokennorm.datasets.image_files import read_image
 
 Color = tuple[int, int, int]
+_LONG_SIDE = 480  # pixels of a drawn image
 
 
 def palette(count: int) -> list[Color]:
@@ -23,18 +24,15 @@ def palette(count: int) -> list[Color]:
 
 
 def draw_annotations(
-    image: np.ndarray,
-    annotations: Sequence[dict[str, Any]],
-    names: dict[Any, str],
-    colors: dict[Any, Color],
-    long_side: int = 480,
+    image: np.ndarray, annotations: Sequence[dict[str, Any]], names: dict[Any, str], colors: dict[Any, Color]
 ) -> np.ndarray:
     """Draws boxes, mask outlines and class names of COCO annotations on a resized copy, (H', W', 3) uint8 BGR.
 
-    Crowds are white. Names are left out if there is only one class, or too many objects to read them.
+    Crowds are white. Names are left out if there is only one class, or too many objects to read them. Masks that cannot
+    be read are left out.
     """
     height, width = image.shape[:2]
-    scale = long_side / max(height, width)
+    scale = _LONG_SIDE / max(height, width)
     interpolation = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
     size = max(1, round(width * scale)), max(1, round(height * scale))
     image = cv2.resize(image, size, interpolation=interpolation)
@@ -42,7 +40,8 @@ def draw_annotations(
     for annotation in annotations:
         crowd = bool(annotation.get('iscrowd'))
         color = (255, 255, 255) if crowd else colors.get(annotation['category_id'], (255, 255, 255))[::-1]
-        for outline in outlines(annotation.get('segmentation'), height, width):
+        mask = annotation.get('segmentation')
+        for outline in [] if mask_problem(mask, [height, width]) else outlines(mask, height, width):
             cv2.drawContours(image, [np.round(outline * scale).astype(np.int32)], -1, color, 1, cv2.LINE_AA)
         x, y, w, h = annotation['bbox']
         corners = np.clip([x, y, x + w, y + h], -max(height, width), 2 * max(height, width))  # cv2 takes 32 bits
@@ -82,7 +81,7 @@ def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray
 def contact_sheet(split: CocoSplit, num_images: int) -> np.ndarray:
     """Draws images taken evenly from a split, with their annotations: (H, W, 3) uint8 BGR.
 
-    Files and masks that cannot be read are left out.
+    Files that cannot be read are left out.
     """
     names = {category['id']: category['name'] for category in split.content['categories']}
     colors = dict(zip(names, palette(len(names)), strict=True))
@@ -95,12 +94,7 @@ def contact_sheet(split: CocoSplit, num_images: int) -> np.ndarray:
         info = images[index]
         image = read_image(split.image_dir / info['file_name'])
         if image is not None:
-            size = [info['height'], info['width']]
-            drawable = [
-                one | dict(segmentation=None) if mask_problem(one.get('segmentation'), size) else one
-                for one in annotations[info['id']]
-            ]
-            tiles.append(draw_annotations(image, drawable, names, colors))
+            tiles.append(draw_annotations(image, annotations[info['id']], names, colors))
     if not tiles:
         raise ValueError(f'{split.name}: no image in {split.image_dir} can be drawn')
     return tile(tiles, columns=min(4, len(tiles)))

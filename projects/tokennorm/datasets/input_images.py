@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import cv2
@@ -81,12 +82,11 @@ def _open_video(source: str, every: int) -> InputImages:
 
 
 def _read_frames(capture: cv2.VideoCapture, name: str, every: int) -> Iterator[tuple[str, np.ndarray]]:
-    number = 0
-    while capture.grab():
+    for number in count():
+        if not capture.grab():
+            return
         if number % every == 0:
             readable, frame = capture.retrieve()
             if not readable:
-                break
+                return
             yield f'{name}/{number:06d}', frame
-        number += 1
-    capture.release()

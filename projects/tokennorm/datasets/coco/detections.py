@@ -41,13 +41,8 @@ class Detections:
         except ImportError as error:
             raise ImportError('hotcoco is not installed: `pip install hotcoco`') from error
         truth = hotcoco.COCO(ground_truth)
-        results: Any = self.table
-        if iou_type == 'segm':  # without boxes, so that the area is the area of the mask
-            columns = zip(self.table.tolist(), self.masks or [], strict=True)
-            results = [
-                dict(image_id=int(row[0]), category_id=int(row[6]), score=row[5], segmentation=mask)
-                for row, mask in columns
-            ]
+        # without boxes the area is the area of the mask
+        results: Any = self.results(with_boxes=False) if iou_type == 'segm' else self.table
         evaluation = hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
         for name, value in params.items():
             setattr(evaluation.params, name, value)
@@ -84,19 +79,19 @@ class Detections:
         return cls(np.array(table, np.float64).reshape(-1, 7), masks)
 
     def write(self, path: str | Path) -> None:
-        """Writes a COCO results file, with the shortest numbers that give the same float32 again."""
-        results = []
-        for i, (row, short) in enumerate(zip(self.table, self.table.astype(np.float32).astype(str), strict=True)):
-            result = dict(
-                image_id=int(row[0]),
-                category_id=int(row[6]),
-                bbox=[float(text) for text in short[1:5]],
-                score=float(short[5]),
-            )
+        """Writes a COCO results file."""
+        Path(path).write_text(json.dumps(self.results(), separators=(',', ':')))
+
+    def results(self, with_boxes: bool = True) -> list[dict[str, Any]]:
+        """Returns one dict per detection in COCO's format."""
+        results: list[dict[str, Any]] = []
+        for i, (image, *box, score, category) in enumerate(self.table.tolist()):
+            results.append(dict(image_id=int(image), category_id=int(category), score=score))
+            if with_boxes:
+                results[-1]['bbox'] = box
             if self.masks is not None:
-                result['segmentation'] = self.masks[i]
-            results.append(result)
-        Path(path).write_text(json.dumps(results, separators=(',', ':')))
+                results[-1]['segmentation'] = self.masks[i]
+        return results
 
 
 def _as_text(mask: Mapping[str, Any]) -> dict[str, Any]:

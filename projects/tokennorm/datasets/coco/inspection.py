@@ -41,7 +41,6 @@ class Inspection:
     most_objects: int = 0  # number of objects in the image that has most
     # problems that would stop training on masks, or make their evaluation wrong; boxes are not affected
     mask_errors: list[str] = field(default_factory=list)
-    entries_are_valid: bool = True  # whether all entries have their keys; otherwise nothing else was inspected
 
     def text(self, with_masks: bool = True) -> str:
         """Returns the table and all problems, without those of masks for a detector of boxes."""
@@ -51,7 +50,7 @@ class Inspection:
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
-    """Inspects annotations, image files and how the splits fit together.
+    """Inspects annotations, image files and how the splits fit together; only the entries if these have errors.
 
     Every image file is opened to read its size and its end. Only files that do not end as their format does are
     decoded.
@@ -59,8 +58,7 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     found = Inspection()
     for split in splits.values():
         inspect_entries(split, found)
-    found.entries_are_valid = not found.errors
-    if not found.entries_are_valid:
+    if found.errors:
         return found
     opened = [open_images_of(split) for split in splits.values()] if open_images else []
     for split in splits.values():
