@@ -132,7 +132,7 @@ def test_nothing_is_overwritten(whole, tmp_path):
     split(whole)
     with pytest.raises(SystemExit, match=r'train.json already exists'):
         split(whole)
-    with pytest.raises(SystemExit, match=r'train.json would be overwritten; rename it first'):
+    with pytest.raises(SystemExit, match=r'train.json already exists; rename it'):
         split(whole.with_name('train.json'))
     with pytest.raises(SystemExit, match=r'is not a YOLO or Pascal VOC folder'):
         split(tmp_path)

@@ -7,6 +7,7 @@ examples:
   tokennorm publish work_dirs/NAME detector.safetensors
 """
 
+import hashlib
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
@@ -22,7 +23,7 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe
-    from tokennorm.checkpoints.writing import for_publication, hashed_name, to_bytes, write_new
+    from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
     from tokennorm.files import make_output_dir
 
     with user_errors(OSError, RuntimeError, ValueError):
@@ -32,7 +33,8 @@ def main(argv: list[str]) -> None:
         make_output_dir(args.out.parent)
         suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
         file = to_bytes(published, suffix)
-        out = hashed_name(args.out, file, suffix)
+        name = args.out.name.removesuffix('.pth').removesuffix(suffix)
+        out = args.out.with_name(f'{name}-{hashlib.sha256(file).hexdigest()[:8]}{suffix}')
         write_new(out, file)
     count = sum(value.numel() for value in published['state_dict'].values())
     size = f' instead of {Path(source).stat().st_size / 1e6:.1f} MB' if Path(source).is_file() else ''

@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
 
 from tokennorm.image_size import test_scale as resize_scale
 
 MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet
 MOST_UNMATCHED = 0.05  # of the boxes, before a warning
-_PIXELS = (8, 16, 32, 64, 128, 256, 512)  # bins of object sizes
 _SCALES, _SEVERAL = (1, 1.5, 2, 3, 4, 6, 8), ([2, 4], [2, 8], [4, 8], [2, 4, 8])  # that are tried
 
 
@@ -37,11 +34,11 @@ class AnchorFit:
         return self.unmatched > MOST_UNMATCHED and bool(self.better)
 
     def __str__(self) -> str:
-        edges = [0, *_PIXELS, np.inf]
-        counts, _ = np.histogram(self.sizes, edges)
-        names = [f'<{_PIXELS[0]}', *(f'{a}-{b}' for a, b in pairwise(_PIXELS)), f'>{_PIXELS[-1]}']
-        bins = [f'{name}: {count / counts.sum():.0%}' for name, count in zip(names, counts, strict=True) if count]
-        return f'object sizes after resizing, in pixels: {", ".join(bins)}\n{self.summary()}'
+        low, median, high = np.percentile(self.sizes, (5, 50, 95))
+        return (
+            f'object sizes after resizing, in pixels: {low:.0f} to {high:.0f} for 90% of the objects, median '
+            f'{median:.0f}\n{self.summary()}'
+        )
 
     def summary(self) -> str:
         """One line: the fraction of matched boxes, and the values that would match more."""
@@ -76,7 +73,7 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in candidates]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
     sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
-    built = _build(generator)
+    built = TASK_UTILS.build({'_scope_': 'mmdet', **generator})
     areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
     roots = {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
     return AnchorFit(sides, share, f'{key}.{name}', generator.get(name), tuple(better), min(scale), roots)
@@ -88,7 +85,7 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
     The IoU of a box with anchors of one shape is highest at the grid point nearest to its center. Boxes (N, 4) are
     left, top, width and height, images (N, 2) their widths and heights, all in pixels of the resized image.
     """
-    built = _build(generator)
+    built = TASK_UTILS.build({'_scope_': 'mmdet', **generator})
     best = np.zeros(len(boxes))
     centers = boxes[:, :2] + boxes[:, 2:] / 2
     for stride, anchors in zip(built.strides, built.base_anchors, strict=True):
@@ -102,12 +99,6 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
             both = np.clip(overlap, 0, None).prod(1)
             best = np.maximum(best, both / (boxes[:, 2:].prod(1) + size.prod() - both))
     return float((best < MATCH).mean())
-
-
-def _build(generator: Mapping[str, Any]) -> Any:
-    """mmdet's anchor generator of a config, whatever the current scope."""
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        return TASK_UTILS.build(dict(generator))
 
 
 def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:

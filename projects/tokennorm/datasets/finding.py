@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
-from tokennorm.datasets.converted import LabelFolder, convert_splits
+from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 
@@ -18,7 +18,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     try:
         return find_coco_splits(root, needed)
     except FileNotFoundError as error:
-        if (folder := find_labels(root)) is None:
+        if (folder := find_yolo(root) or find_voc(root)) is None:
             raise FileNotFoundError(
                 f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
                 '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
@@ -30,8 +30,3 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
             f'it has {", ".join(folder.splits) or "no split"}{hint}'
         )
     return convert_splits(folder)
-
-
-def find_labels(root: Path) -> LabelFolder | None:
-    """Returns the YOLO or Pascal VOC dataset of a folder; None for any other."""
-    return find_yolo(root) or find_voc(root)

@@ -11,8 +11,6 @@ import numpy as np
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
 
-USUAL_FRAME_RATE = 25.0  # where a video or a camera does not report its own
-
 
 @dataclass(frozen=True)
 class InputImages:
@@ -77,7 +75,7 @@ def _open_video(source: str, every: int) -> InputImages:
         raise ValueError(f'{source} cannot be opened as a {kind}')
     frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
     name = 'frame' if live else Path(source).stem
-    rate = capture.get(cv2.CAP_PROP_FPS) or USUAL_FRAME_RATE
+    rate = capture.get(cv2.CAP_PROP_FPS) or 25.0  # where a video or a camera does not report its own
     return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from mmpretrain.datasets import CustomDataset
 
-from tokennorm.datasets.shards import path_of, read_index
+from tokennorm.datasets.shards import SCHEME, read_index
 from tokennorm.messages import shorten
 from tokennorm.registry import DATASETS
 
@@ -32,7 +32,7 @@ class ShardDataset(CustomDataset):
                 f'{folder} has the classes {shorten(index["classes"])}, expected {shorten(classes)}, in this order'
             )
         return [
-            dict(img_path=path_of(folder / shard, name, offset, size), gt_label=label)
+            dict(img_path=f'{SCHEME}{folder / shard}?{offset}+{size}&{name}', gt_label=label)
             for shard, content in index['shards'].items()
             for name, offset, size, label in content['samples']
         ]

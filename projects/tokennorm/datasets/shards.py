@@ -49,13 +49,8 @@ def count_classes(folder: str | Path) -> dict[str, int]:
     return {name: counts[label] for label, name in enumerate(index['classes'])}
 
 
-def path_of(shard: Path, name: str, offset: int, size: int) -> str:
-    """Returns the path of an image in a shard, from which mmengine reads it: `shard://SHARD.tar?OFFSET+SIZE&NAME`."""
-    return f'{SCHEME}{shard}?{offset}+{size}&{name}'
-
-
 class ShardBackend(LocalBackend):
-    """mmengine's file backend for the paths of `path_of`, which are read only."""
+    """mmengine's file backend for images in shards, `shard://SHARD.tar?OFFSET+SIZE&NAME`, which are read only."""
 
     def get(self, filepath: str | Path) -> bytes:
         folder, _, rest = str(filepath).removeprefix(SCHEME).partition('.tar?')

@@ -8,7 +8,8 @@ from typing import Any
 
 from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
 from tokennorm.datasets.converted import convert_splits
-from tokennorm.datasets.finding import find_labels
+from tokennorm.datasets.voc import find_voc
+from tokennorm.datasets.yolo import find_yolo
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -20,7 +21,7 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         return dict(train=CocoSplit(path.name, path, path.parent, _completed(read_coco_file(path))))
-    folder = find_labels(path)
+    folder = find_yolo(path) or find_voc(path)
     if folder is None or 'train' not in folder.splits:
         raise FileNotFoundError(
             f'{path} is not a YOLO or Pascal VOC folder with images for training; of a COCO dataset, name the file'
@@ -45,10 +46,8 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
         contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
     files = {name: whole.image_dir / f'{name}.json' for name in contents}
     for path in files.values():
-        if path == whole.ann_file:
-            raise FileExistsError(f'{path} would be overwritten; rename it first, for example to all.json')
         if path.exists():
-            raise FileExistsError(f'{path} already exists; remove it, or move it out of the folder')
+            raise FileExistsError(f'{path} already exists; rename it, for example to all.json, or remove it')
     for name, path in files.items():
         path.write_text(json.dumps(contents[name]))
     return files

@@ -36,8 +36,9 @@ def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int])
     Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
     """
     tree = _read_xml(entry.labels)
-    if (stated := _stated_size(tree)) and stated != size:
-        raise ValueError(f'{entry.labels}: size is {stated[0]}x{stated[1]}, but {entry.image} is {size[0]}x{size[1]}')
+    width, height = (float(tree.findtext(f'size/{side}') or 0) for side in ('width', 'height'))
+    if width and height and (width, height) != size:  # some tools write 0
+        raise ValueError(f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image} is {size[0]}x{size[1]}')
     objects = []
     for node in tree.findall('object'):
         polygon = _polygon(node, entry.labels)
@@ -124,15 +125,6 @@ def _number(node: ElementTree.Element, key: str, labels: Path | None) -> float:
     if not abs(value) < 1e9:
         raise ValueError(f'{labels}: {node.tag}.{key}={text!r} is not a number')
     return value
-
-
-def _stated_size(tree: ElementTree.Element) -> tuple[int, int] | None:
-    """Width and height; None if they are missing or 0, as some tools write them."""
-    try:
-        size = int(tree.findtext('size/width') or 0), int(tree.findtext('size/height') or 0)
-    except ValueError:
-        return None
-    return size if min(size) > 0 else None
 
 
 def _polygon(node: ElementTree.Element, labels: Path | None) -> list[float]:

@@ -4,7 +4,7 @@ Each line of a label file is an object: its class, counted from 0, and either a 
 polygon (three corners or more), as fractions of the image's width and height.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,16 @@ def find_yolo(root: Path) -> LabelFolder | None:
         return None
     content = _read_yaml(file)
     names = _class_names(content, file)
-    base = _base_folder(content, file)
+    base = file.parent / Path(str(content.get('path') or '')).expanduser()
+    if not base.is_dir():  # of another machine
+        base = file.parent
     splits = {}
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is None:
             continue
-        images = list(_images(value, base, file, split))
+        places = value if isinstance(value, list) else [value]
+        images = [path for place in places for path in _images(place, base, file, split)]
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
@@ -95,19 +98,8 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     return [str(name) for name in names]
 
 
-def _base_folder(content: Mapping[str, Any], file: Path) -> Path:
-    """The folder that image folders are relative to: `path`, if it exists on this machine, or the YAML file's."""
-    path = content.get('path')
-    candidates = [Path(path).expanduser(), file.parent / path] if isinstance(path, str) else []
-    return next((one for one in candidates if one.is_absolute() and one.is_dir()), file.parent)
-
-
-def _images(value: Any, base: Path, file: Path, split: str) -> Iterator[Path]:
-    """The images of a split: of a folder, of a text file with a path per line, or of a list of these."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _images(one, base, file, split)
-        return
+def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
+    """The images of a folder, or of a text file with a path per line."""
     # Roboflow writes ../train/images for the folder next to the file.
     tried = [base / str(value), file.parent / str(value), file.parent / str(value).removeprefix('../')]
     found = next((path for path in tried if path.exists()), None)
@@ -115,14 +107,13 @@ def _images(value: Any, base: Path, file: Path, split: str) -> Iterator[Path]:
         looked = ' and '.join(dict.fromkeys(map(str, tried)))
         raise ValueError(f'{file}: {split}={value!r} not found; looked for {looked}')
     if found.is_dir():
-        yield from list_images(found)
-        return
+        return list_images(found)
     lines = [line.strip() for line in found.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
     images = [found.parent / line if line.startswith('./') else base / line for line in lines]
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
         raise ValueError(f'{found}: {len(missing)} of {len(images)} images not found, such as {missing[0]}')
-    yield from images
+    return images
 
 
 def _label_path(image: Path) -> Path:

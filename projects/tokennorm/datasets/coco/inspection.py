@@ -216,18 +216,15 @@ def mask_problem(mask: Any, size: list[int]) -> str:
         return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
     if not isinstance(mask, dict):
         return 'segmentations that are neither lists nor run lengths'
-    counts = mask.get('counts')
-    if not isinstance(counts, list | str):
-        return _SHORT_MASK
-    fits = mask.get('size') == size and _covers(counts, size[0] * size[1])
+    fits = mask.get('size') == size and _covers(mask.get('counts'), size[0] * size[1])
     return '' if fits else 'run-length masks whose size or counts are not those of their image'
 
 
-def _covers(counts: list[Any] | str, pixels: int) -> bool:
+def _covers(counts: Any, pixels: int) -> bool:
     """Returns whether run lengths, packed or not, cover a number of pixels. Packed ones may also cover fewer."""
     if isinstance(counts, list):
         return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == pixels
-    if not _PACKED.fullmatch(counts):
+    if not isinstance(counts, str) or not _PACKED.fullmatch(counts):
         return False
     try:
         run_lengths.decode(dict(size=[1, pixels], counts=counts))
@@ -343,10 +340,9 @@ def grouped(split: CocoSplit, problems: Mapping[str, list[str]]) -> list[str]:
     return [line for problem, items in problems.items() for line in named(split, problem, items)]
 
 
-def list_items(items: Iterable[str], most: int = 5) -> str:
+def list_items(items: list[str]) -> str:
     """The count if there are several, with the first few and how many more in parentheses."""
-    items = list(items)
-    return f'{len(items)} ({shorten(items, most)})' if len(items) > 1 else shorten(items)
+    return f'{len(items)} ({shorten(items, 5)})' if len(items) > 1 else shorten(items)
 
 
 def _label(entry: Mapping[str, Any], index: int) -> str:
