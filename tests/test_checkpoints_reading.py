@@ -19,7 +19,7 @@ from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 
 
 class PlantedArray:

@@ -14,7 +14,7 @@ import mmdet
 from flops import count
 
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
 from tokennorm.config_files import read_config
 from tokennorm.environment import check_mmcv_ops

@@ -17,6 +17,7 @@ from tokennorm.published import PUBLISHED
 
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
+URL = ('http://', 'https://')
 _HUB = 'hf-hub:'
 _HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 _TIMM = re.compile(r'timm/[\w.-]+')
@@ -71,7 +72,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
         return str(packaged_file(name))
     if name.startswith(_HUB) or (_TIMM.fullmatch(name) and not path.exists()):
         return fetch_from_hub(name)
-    if is_url(name):
+    if name.startswith(URL):
         return name
     if name in PUBLISHED and not path.exists():
         return PUBLISHED[name].url
@@ -80,11 +81,6 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     if not path.is_file():
         raise FileNotFoundError(f'checkpoint {path} not found')
     return str(path)
-
-
-def is_url(checkpoint: str | Path) -> bool:
-    """Returns whether a checkpoint is named by its URL."""
-    return str(checkpoint).startswith(('http://', 'https://'))
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

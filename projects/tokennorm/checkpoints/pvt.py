@@ -2,8 +2,6 @@
 
 import math
 
-from torch import Tensor
-
 from tokennorm.checkpoints.layouts import Converted, Layout, Names, StateDict, rename
 
 PVT_LAYOUTS = (
@@ -58,7 +56,9 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
         converted[key], converted.sources[key] = converted.pop('cls_token'), 'cls_token'
     if out_type == 'featmap':
         tokens = [key for key in converted if key.endswith('cls_token')]
-        if tokens if own else last and _is_square_and_one(converted[last]):
+        rows = converted[last].shape[1] if last else 0
+        is_square, is_square_and_one = (math.isqrt(max(n, 0)) ** 2 == n for n in (rows, rows - 1))
+        if tokens if own else is_square_and_one and not is_square:
             converted[last] = converted[last][:, 1:]
         for key in [*tokens, *(key for key in converted if key.startswith('norm.'))]:
             converted.leave_out(key)
@@ -68,12 +68,6 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
 def from_published_pvt_v2(state_dict: StateDict) -> Converted:
     """Renames the parameters of the authors', timm's or mmdet's PVTv2 to those of `tokennorm.backbones.PVTv2`."""
     return _from_mmdet(rename(state_dict, _AUTHORS | _TIMM | _MMDET, r'head\.'))
-
-
-def _is_square_and_one(positions: Tensor) -> bool:
-    """Whether the rows of (1, rows, C) are those of a square grid and one more, and not of a square grid only."""
-    rows = positions.shape[1]
-    return math.isqrt(rows) ** 2 != rows and math.isqrt(rows - 1) ** 2 == rows - 1
 
 
 def _from_mmdet(converted: Converted) -> Converted:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tokennorm.checkpoints.finding import SAFETENSORS, download, find_checkpoint, is_url
+from tokennorm.checkpoints.finding import SAFETENSORS, URL, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
 
@@ -35,7 +35,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     that cannot be reached, `ConnectionError`.
     """
     found = find_checkpoint(checkpoint)
-    path = download(found) if is_url(found) else Path(found)
+    path = download(found) if found.startswith(URL) else Path(found)
     return _read_safetensors(path, found) if path.suffix == SAFETENSORS else _read_pickle(path, found, map_location)
 
 
@@ -134,3 +134,24 @@ def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) ->
     metas: Sequence[Mapping[str, Any]] = meta if isinstance(meta, list | tuple) else [meta or {}]  # type: ignore[list-item]
     classes = [list(one.get('classes') or ()) for one in metas]
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
+
+
+def keep_mmengine_from_unpickling() -> None:
+    """Makes mmengine read every checkpoint with `read_checkpoint`.
+
+    Otherwise it falls back to unpickling files that `weights_only` refuses, and always unpickles URLs.
+    """
+    from mmengine.runner import checkpoint as loaders
+
+    for name in ('_safe_torch_load', 'load_url'):
+        if not hasattr(loaders, name):
+            raise RuntimeError(f'mmengine.runner.checkpoint has no {name}: it is not the version of requirements/')
+        setattr(loaders, name, _read_for_mmengine)
+
+
+def _read_for_mmengine(checkpoint: Any, map_location: Any = None, **_: Any) -> Any:
+    """Reads a checkpoint without `meta.config` of older runners, a text that mmengine runs as Python on resuming."""
+    content = read_checkpoint(checkpoint, map_location)
+    if isinstance(content, dict) and isinstance(content.get('meta'), dict):
+        content['meta'].pop('config', None)
+    return content

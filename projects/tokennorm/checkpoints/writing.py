@@ -1,6 +1,5 @@
 """Writes checkpoints that hold only data: completely or not at all, and never over another file."""
 
-import hashlib
 import io
 import json
 from pathlib import Path
@@ -36,35 +35,16 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
 def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
     """The file of a checkpoint, the same for the same content."""
     if suffix == SAFETENSORS:
-        return _safetensors_bytes(content)
+        from safetensors.torch import save
+
+        tensors = {key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}
+        return save(tensors, {'meta': json.dumps(content.get('meta') or {})})  # several entries have a random order
     buffer = io.BytesIO()
     torch.save(content, buffer)
     buffer.seek(0)
     if others := torch.serialization.get_unsafe_globals_in_checkpoint(buffer):
         raise CheckpointError(f'the checkpoint would hold more than plain data: {", ".join(others)}')
     return buffer.getvalue()
-
-
-def _safetensors_bytes(content: dict[str, Any]) -> bytes:
-    """The tensors, with a runner's `meta` as the only metadata: safetensors writes several in random order."""
-    try:
-        from safetensors.torch import save
-
-        metadata = {'meta': json.dumps(content.get('meta') or {})}
-    except ImportError as error:
-        raise CheckpointError('.safetensors needs the package safetensors: pip install safetensors') from error
-    except TypeError as error:
-        raise CheckpointError(f'{SAFETENSORS} cannot be written: the metadata is not plain data: {error}') from error
-    return save({key: value.detach().clone().contiguous() for key, value in content['state_dict'].items()}, metadata)
-
-
-def hashed_name(path: Path, content: bytes, suffix: str = '.pth') -> Path:
-    """NAME.pth to NAME-1a2b3c4d.pth, with the first 8 digits of the content's SHA-256, as OpenMMLab names its files.
-
-    A '.pth' or '.safetensors' at the end of NAME is replaced by `suffix`.
-    """
-    name = path.name.removesuffix('.pth').removesuffix(SAFETENSORS)
-    return path.with_name(f'{name}-{hashlib.sha256(content).hexdigest()[:8]}{suffix}')
 
 
 def write_new(path: Path, content: bytes) -> None:

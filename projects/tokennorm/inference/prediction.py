@@ -16,8 +16,7 @@ from mmengine.dataset import pseudo_collate
 
 from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
-from tokennorm.checkpoints.in_mmengine import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.reading import describe, state_dict_in, trained_meta
+from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpickling, state_dict_in, trained_meta
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
