@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.config_paths import config as config_path
-from tokennorm.messages import did_you_mean
+from tokennorm.messages import UserError, did_you_mean
 
 LEAST = dict(epochs=1, image_size=32, patience=1, workers=0)  # of arguments that are integers
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
@@ -58,6 +58,6 @@ def check_integer(name: str, value: Any) -> None:
 
 
 def check_data(data: str | Path | None) -> None:
-    """Raises `FileNotFoundError` for a dataset that does not exist."""
+    """Raises `UserError` for a dataset that does not exist."""
     if data is not None and not (str(data) and Path(data).expanduser().exists()):
-        raise FileNotFoundError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
+        raise UserError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokennorm.messages import UserError, is_first_process, user_errors
+from tokennorm.messages import UserError, is_first_process
 
 TEMPORARY = '.tmp'
 LOCK = '.training.lock'
@@ -33,20 +33,20 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def check_output_file(path: str | Path) -> None:
-    """Checks that a file can be written, and creates its folder."""
+    """Creates the folder of a file; raises `UserError` if the file cannot be written."""
     if Path(path).is_dir():
-        raise ValueError(f'{path} is a folder; name a file')
+        raise UserError(f'{path} is a folder; name a file')
     make_output_dir(Path(path).parent)
 
 
 def make_output_dir(folder: str | Path) -> None:
-    """Creates a folder, and checks that files can be written to it."""
+    """Creates a folder; raises `UserError` if files cannot be written to it."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(LEAST_SPACE))
     except OSError as error:  # such as a full disk
-        raise ValueError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None
+        raise UserError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None
 
 
 @contextmanager
@@ -55,8 +55,7 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
     if not is_first_process():
         yield
         return
-    with user_errors(ValueError):
-        make_output_dir(work_dir)
+    make_output_dir(work_dir)
     with Path(work_dir, LOCK).open('a') as file:
         try:
             import fcntl

@@ -53,8 +53,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     if len(args.against or []) > 2:
         parser.error('--against takes a config and a checkpoint')
     args.out = args.out or Path('work_dirs/analysis') / f'{Path(args.config).stem}_{args.figure}.png'
-    with user_errors(ValueError, where='--out: '):
-        check_output_file(args.out)
+    check_output_file(args.out)
     return args
 
 

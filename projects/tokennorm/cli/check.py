@@ -64,8 +64,7 @@ def main(argv: list[str]) -> None:
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
-    with user_errors(ValueError, where='--out: '):
-        make_output_dir(args.out)
+    make_output_dir(args.out)
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))

@@ -21,8 +21,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('second', type=Path, help='work directory of the run to compare with it')
     parser.add_argument('--out', type=Path, default='compare.html', help='the page; default: compare.html')
     args = parser.parse_args(argv)
-    with user_errors(ValueError, where='--out: '):
-        check_output_file(args.out)
+    check_output_file(args.out)
     from tokennorm.report.compare import compare, read_run
 
     with user_errors(ImportError, OSError, ValueError):

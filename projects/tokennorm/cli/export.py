@@ -69,8 +69,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    with user_errors(ValueError, where='OUT: '):
-        check_output_file(args.out)
+    check_output_file(args.out)
     from tokennorm.datasets.finding import find_splits
     from tokennorm.datasets.image_files import list_images
 

@@ -90,8 +90,7 @@ def main(argv: list[str]) -> None:
         check_sources(args.path)
         if (args.track or args.every != 1) and not is_video(args.path[0]):
             raise ValueError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
-    with user_errors(ValueError, where='--out: '):
-        make_output_dir(args.out)
+    make_output_dir(args.out)
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         if is_exported(args.config):
             model = Exported(args)

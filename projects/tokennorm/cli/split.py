@@ -22,8 +22,7 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
     args = parser.parse_args(argv)
-    with user_errors(FileNotFoundError):
-        check_data(args.data)
+    check_data(args.data)
 
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.splitting import find_unsplit, split_annotations

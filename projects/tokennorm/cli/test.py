@@ -41,11 +41,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     use_detector(args)
-    with user_errors(FileNotFoundError):
-        check_data(args.data)
+    check_data(args.data)
     if args.out is not None:
-        with user_errors(ValueError, where='--out: '):
-            check_output_file(args.out)
+        check_output_file(args.out)
 
     print_once(IMPORTING)
     from mmdet.evaluation import DumpDetResults

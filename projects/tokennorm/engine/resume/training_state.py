@@ -111,17 +111,14 @@ def seed_training_samples(runner: Runner) -> None:
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
     """Gradients between two steps of a run that accumulates: their mean over the ranks, which the step would take."""
-    parameters = dict(model.named_parameters())
-    own = {name for name, p in parameters.items() if p.grad is not None}
-    anywhere = set().union(*all_gather_object(own))
-    names = [name for name in parameters if name in anywhere]
-    gradients = {
-        name: (parameters[name].grad if name in own else torch.zeros_like(parameters[name])).detach().clone()
-        for name in names
-    }
-    for gradient in gradients.values():
-        all_reduce(gradient, op='mean')
-    return {name: gradient.cpu() for name, gradient in gradients.items()}
+    own = {name for name, p in model.named_parameters() if p.grad is not None}
+    anywhere, gradients = set().union(*all_gather_object(own)), {}
+    for name, p in model.named_parameters():
+        if name in anywhere:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
+            all_reduce(gradient, op='mean')
+            gradients[name] = gradient.cpu()
+    return gradients
 
 
 def _multi_scale(model: nn.Module) -> list[tuple[str, Any]]:
