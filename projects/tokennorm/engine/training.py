@@ -103,14 +103,18 @@ def train(
     """
     with user_errors(ImportError, OSError, ValueError):
         check_training(locals())
-    options = dict(cfg_options or {})
-    own_data, is_chosen = data is not None, config is None
-    if config is None:
-        config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
-        print_once(f'Config: {reason}')
+        options = dict(cfg_options or {})
+        own_data, is_chosen = data is not None, config is None
+        if config is None:
+            config, reason = choose_config(str(data), model, norm, stem, torch.cuda.is_available())
+            print_once(f'Config: {reason}')
     cfg = open_config(config, work_dir, options, launcher)
-    if not (resume or options.get('resume', cfg.get('resume'))):
-        _check_unused(cfg.work_dir)
+    latest = newest_checkpoint(Path(cfg.work_dir))
+    if latest is not None and not (resume or options.get('resume', cfg.get('resume'))):
+        raise UserError(  # this run would overwrite them one by one
+            f'{cfg.work_dir} has checkpoints of an earlier training run, the latest of which is {latest.name}. '
+            '--resume continues it; otherwise choose another --work-dir, or delete this directory'
+        )
     initial_weights: list[str] = []
     if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
         with user_errors(CheckpointError, OSError, ValueError):
@@ -145,7 +149,7 @@ def train(
             settings.use_mixed_precision(cfg, amp)
     if auto_scale_lr:
         cfg.auto_scale_lr.enable = True
-    if resume is True and newest_checkpoint(Path(cfg.work_dir)) is None:
+    if resume is True and latest is None:
         print_once(f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning')
         resume = False
     if resume:
@@ -160,15 +164,6 @@ def train(
     validated = {name[4:]: values for name, values in runner.message_hub.log_scalars.items() if name.startswith('val/')}
     metrics = {name: float(values.current()) for name, values in validated.items() if name not in ('time', 'data_time')}
     return TrainingResult(metrics, best_checkpoint(folder) if newest_checkpoint(folder) else None, folder)
-
-
-def _check_unused(work_dir: str) -> None:
-    """Raises `UserError` for a directory with checkpoints, which this run would overwrite one by one."""
-    if (latest := newest_checkpoint(Path(work_dir))) is not None:
-        raise UserError(
-            f'{work_dir} has checkpoints of an earlier training run, the latest of which is {latest.name}. --resume '
-            'continues it; otherwise choose another --work-dir, or delete this directory'
-        )
 
 
 def _fit_schedule_and_lr(
