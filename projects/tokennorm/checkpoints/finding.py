@@ -10,7 +10,6 @@ from urllib.error import URLError
 from urllib.parse import urlparse
 
 import torch
-from filelock import FileLock
 
 from tokennorm.messages import did_you_mean
 from tokennorm.published import PUBLISHED
@@ -153,6 +152,8 @@ def download(url: str) -> Path:
         path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
     if path.is_file():
         return path
+    from filelock import FileLock  # which torch requires
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f'.{path.name}.lock')):  # one rank downloads, and the others wait for its file
         hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
