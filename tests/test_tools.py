@@ -215,7 +215,7 @@ def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, w
 
 def test_data_and_classes_that_do_not_fit_are_named(data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
-    with pytest.raises(SystemExit, match=r'annotations/train.json not found; make it with'):
+    with pytest.raises(SystemExit, match=r'annotations/train.json not found; set data_root'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *elsewhere])
     more = options(data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):
