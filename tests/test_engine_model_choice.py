@@ -19,9 +19,9 @@ from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import main
 from tokennorm.config_paths import config
-from tokennorm.engine import model_choice, settings, training
-from tokennorm.engine.initial_weights import use_initial_weights
-from tokennorm.engine.model_choice import choose_config
+from tokennorm.engine import settings, training
+from tokennorm.engine.config import choose_config
+from tokennorm.engine.settings import use_initial_weights
 from tokennorm.messages import UserError
 from tokennorm.published import PUBLISHED
 
@@ -51,7 +51,7 @@ def package(monkeypatch):
             if not is_there:
                 raise FileNotFoundError(name)
 
-        monkeypatch.setattr(model_choice, 'packaged_file', find)
+        monkeypatch.setattr('tokennorm.engine.config.packaged_file', find)
 
     return install
 

@@ -15,8 +15,8 @@ from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpick
 from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.errors import DataErrorHook
-from tokennorm.engine.initial_weights import use_weights_of_backbone
 from tokennorm.engine.resume.training_state import make_resumable
+from tokennorm.engine.settings import use_weights_of_backbone
 from tokennorm.engine.summary import Runner
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import make_output_dir

@@ -1,19 +1,25 @@
 """What the options of a training run, and `--tta` of an evaluation, change in the config."""
 
+import logging
 import os
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict
+from mmengine.logging import print_log
 
 from tokennorm.argument_checks import LOGGERS
+from tokennorm.checkpoints.finding import PACKAGED
+from tokennorm.checkpoints.reading import read_state_dict
 from tokennorm.config_tree import evaluators, innermost_datasets, is_classifier, walk
 from tokennorm.environment import available_cores
 from tokennorm.image_size import test_scale
 from tokennorm.messages import UserError
+from tokennorm.published import published_detector
 from tokennorm.registry import type_name
 
 VALIDATIONS = 10  # in a training run, at least
@@ -21,6 +27,8 @@ KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
 PRECISIONS = dict(bf16='bfloat16', fp16='float16')
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
+# Entries of a backbone that decide which weights fit it.
+_NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'stem_cfg'))
 _JITTER = (0.1, 2.0)
 _KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
 # The first view is the image itself: merged detections have the ground truth of that view, which --show-dir draws.
@@ -189,3 +197,59 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
         if 'rpn' not in name and 'tta_cfg' in merge:  # a model of one's own may have other arguments
             merge.tta_cfg.max_per_img = max(merge.tta_cfg.get('max_per_img', 100), limits.get('max_per_img', 0))
     return merge, f'Test-time augmentation: {views} views per image, whose boxes are merged by NMS'
+
+
+def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, options: Iterable[str] = ()) -> list[str]:
+    """Sets `load_from` and the backbone's `init_cfg`, and returns what training starts from in one line.
+
+    `init` is that of `tokennorm.train`. With `options`, keys of `--cfg-options`, that set another norm or stem, it
+    has no default.
+    """
+    backbone = cfg.model.get('backbone') or {}
+    init_cfg = backbone.get('init_cfg')
+    weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
+    published = published_detector(Path(cfg.filename).stem)
+    if init is None:
+        if not own_data or cfg.get('load_from'):
+            return []
+        if changed := [key for key in options if key.startswith(_NORM_AND_STEM)]:
+            raise ValueError(
+                f'--cfg-options {changed[0]} changes the model, and the weights of its config may not fit it. Choose '
+                'them with --init (none, FILE, coco or imagenet), or name a config with this norm and stem'
+            )
+        init = 'coco' if published else 'imagenet' if weights else 'none'
+    if init == 'coco':
+        if published is None:
+            raise ValueError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
+        cfg.load_from = published.url
+        return [f'Initial weights: the COCO detector {published.name}, {published.url}']
+    if init == 'imagenet':
+        if not weights:
+            raise ValueError('--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg)')
+        terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
+        cfg.load_from = None
+        return [f'Initial weights: the backbone, {weights}{terms}']
+    if init == 'none':
+        cfg.load_from = None
+        if weights:
+            backbone['init_cfg'] = None
+        return ['Initial weights: none, random initialization']
+    if any(key.startswith('backbone.') for key in read_state_dict(init)):
+        cfg.load_from = str(init)
+        return [f'Initial weights: the detector {init}']
+    backbone['init_cfg'], cfg.load_from = dict(type='Pretrained', checkpoint=str(init)), None
+    return [f'Initial weights: the backbone, {init}']
+
+
+def use_weights_of_backbone(cfg: MutableMapping[str, Any]) -> None:
+    """Leaves out a backbone's `init_cfg` where the whole detector is loaded (`load_from`, also to resume).
+
+    Warns of a random initialization. Third-party backbones keep their own loaders.
+    """
+    backbone = cfg['model'].get('backbone') or {}
+    if not str(backbone.get('type', '')).startswith('tokennorm.'):
+        return
+    if cfg.get('load_from'):
+        backbone['init_cfg'] = None
+    elif backbone.get('init_cfg') is None:
+        print_log('model.backbone.init_cfg is None: the backbone is initialized at random.', level=logging.WARNING)

@@ -14,11 +14,9 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
-from tokennorm.engine.config import merge, open_config
+from tokennorm.engine.config import choose_config, merge, open_config
 from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.errors import DataError, NonFiniteError
-from tokennorm.engine.initial_weights import use_initial_weights
-from tokennorm.engine.model_choice import choose_config
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
 from tokennorm.files import locked_work_dir
@@ -118,7 +116,7 @@ def train(
     initial_weights: list[str] = []
     if init is not None or not any(key.startswith(WEIGHT_OPTIONS) for key in options):
         with user_errors(CheckpointError, OSError, ValueError):
-            initial_weights = use_initial_weights(cfg, init, own_data, options)
+            initial_weights = settings.use_initial_weights(cfg, init, own_data, options)
     if own_data:  # reading it may take a minute
         fit_anchors = is_chosen and 'load_from' not in options
         use_data_folder(cfg, str(data), ('train', 'val'), image_size, fit_anchors=fit_anchors)
