@@ -20,6 +20,7 @@ from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.safe_unpickle import _Array, _Dtype
 
 
 class PlantedArray:
@@ -54,6 +55,15 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
         read_state_dict(tmp_path / 'bare.pth')
     assert not (tmp_path / 'ran').exists()
+
+
+def test_memory_of_a_planted_array_is_not_freed_under_a_tensor():
+    array = _Array()
+    array.__setstate__((1, (4096,), _Dtype('f4'), False, bytes(16384)))
+    view = torch.from_numpy(array)  # as torch.load does for tensors of some devices
+    with pytest.raises(ValueError, match='has content already'):
+        array.__setstate__((1, (1,), _Dtype('f4'), False, bytes(4)))
+    assert not view.any()
 
 
 def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):

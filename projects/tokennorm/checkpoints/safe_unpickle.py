@@ -40,6 +40,8 @@ class _Array(np.ndarray):
         return super().__new__(cls, 0)
 
     def __setstate__(self, state: Any) -> None:
+        if self.size:  # a tensor may be a view of the memory that numpy would free
+            raise ValueError('a numpy array has content already')
         _, shape, dtype, by_columns, content = state
         super().__setstate__((1, shape, dtype.made, by_columns, content))
 
