@@ -20,7 +20,6 @@ from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
-from tokennorm.checkpoints.safe_unpickle import _Array, _Dtype
 
 
 class PlantedArray:
@@ -41,7 +40,7 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
         read_state_dict(tmp_path / 'planted.pth')
     assert not (tmp_path / 'ran').exists()
     torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
-    with pytest.raises(RuntimeError, match='numpy data of type O is not a number'):
+    with pytest.raises(RuntimeError, match='a numpy array has no content'):
         read_state_dict(tmp_path / 'array.pth')
     poisoned = HistoryBuffer()
     methods = dict(HistoryBuffer._statistics_methods)
@@ -55,15 +54,6 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
         read_state_dict(tmp_path / 'bare.pth')
     assert not (tmp_path / 'ran').exists()
-
-
-def test_memory_of_a_planted_array_is_not_freed_under_a_tensor():
-    array = _Array()
-    array.__setstate__((1, (4096,), _Dtype('f4'), False, bytes(16384)))
-    view = torch.from_numpy(array)  # as torch.load does for tensors of some devices
-    with pytest.raises(ValueError, match='has content already'):
-        array.__setstate__((1, (1,), _Dtype('f4'), False, bytes(4)))
-    assert not view.any()
 
 
 def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
@@ -97,10 +87,7 @@ def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):
     )
     torch.save(content, tmp_path / 'epoch_1.pth')
     read = read_checkpoint(tmp_path / 'epoch_1.pth')
-    torch.save(read, tmp_path / 'again.pth')
-    again = torch.load(tmp_path / 'again.pth', weights_only=False)
-    content['arrays'] = [array.astype(array.dtype.newbyteorder('=')) for array in content['arrays']]  # as by numpy
-    assert_same('content', again, content)
+    assert_same('content', read, content)
     assert read['state_dict']._metadata == state_dict._metadata
 
     history = HistoryBuffer([1.0, 2.0, 4.0], [1, 1, 2], max_length=4)
@@ -119,14 +106,14 @@ class Settings(dict):
 
 
 def test_objects_of_other_classes_are_dicts(tmp_path):
-    content = dict(args=argparse.Namespace(lr=0.1), config=Settings(a=1), save=np.save, loss=[np.float32(0.5)])
+    content = dict(args=argparse.Namespace(lr=0.1, items=1), config=Settings(a=1), save=np.save, loss=[np.float32(0.5)])
     torch.save(dict(model={'weight': torch.ones(1)}, **content), tmp_path / 'swin.pth')
     assert read_state_dict(tmp_path / 'swin.pth') == {'weight': torch.ones(1)}
     read = read_checkpoint(tmp_path / 'swin.pth')
     assert read['loss'] == [0.5]
     assert (type(read['args']), type(read['config'])) == (OrderedDict, OrderedDict)
     assert read['save'] is not np.save
-    assert list(read['args'].items()) == []
+    assert list(read['args'].items()) == []  # its own method, not the attribute of the file
 
 
 @pytest.fixture

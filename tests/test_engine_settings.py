@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config_paths import config as config_path
 from tokennorm.engine import settings
 from tokennorm.engine.summary import log_often
+from tokennorm.engine.training import keep_anchors
 from tokennorm.norms import LocalLayerNorm
 
 
@@ -55,6 +57,16 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     settings.keep_the_best(cfg)
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+
+
+def test_a_resumed_run_keeps_its_anchors(tmp_path):
+    path = Path(config_path('retinanet_pvt-mini-dtn_fpn'))
+    run, cfg = Config.fromfile(path), Config.fromfile(path)
+    run.model.bbox_head.anchor_generator.octave_base_scale = 1.5
+    run.dump(tmp_path / path.name)
+    keep_anchors(cfg, tmp_path)
+    assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
+    keep_anchors(cfg, tmp_path / 'elsewhere')  # without a config: as they are
 
 
 def test_kernels_of_local_layer_norm_train_faster():

@@ -30,6 +30,11 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise OSError(
             error.errno, f'{path}, {len(content) / 2**20:.1f} MiB, could not be written: {error.strerror}'
         ) from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name
+    finally:
+        os.close(folder)
 
 
 def check_output_file(path: str | Path) -> None:

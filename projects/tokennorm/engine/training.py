@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.argument_checks import check_integer, check_training
@@ -118,8 +119,11 @@ def train(
         with user_errors(CheckpointError, OSError, ValueError):
             initial_weights = settings.use_initial_weights(cfg, init, own_data, options)
     if own_data:  # reading it may take a minute
-        fit_anchors = is_chosen and 'load_from' not in options
+        resumes = latest is not None or isinstance(resume, str | Path)
+        fit_anchors = is_chosen and not resumes and 'load_from' not in options
         use_data_folder(cfg, str(data), ('train', 'val'), image_size, fit_anchors=fit_anchors)
+        if is_chosen and resumes:
+            keep_anchors(cfg, Path(resume).parent if isinstance(resume, str | Path) else Path(cfg.work_dir))
     # Total batch that the config's learning rate is for.
     base_batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
     if auto_scale_lr and not base_batch:
@@ -194,3 +198,12 @@ def run(runner: Runner, how_to_continue: str) -> None:
         raise KeyboardInterrupt(
             f'Interrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}'
         ) from None
+
+
+def keep_anchors(cfg: Config, folder: Path) -> None:
+    """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
+    file = folder / Path(cfg.filename).name
+    model = Config.fromfile(file).model if file.is_file() else {}
+    for head in ('bbox_head', 'rpn_head'):
+        if 'anchor_generator' in (model.get(head) or {}):
+            cfg.model[head].anchor_generator = model[head].anchor_generator
