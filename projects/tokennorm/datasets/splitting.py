@@ -27,7 +27,9 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
             f'{path} is not a YOLO or Pascal VOC folder with images for training; of a COCO dataset, name the file'
         )
     if 'val' in folder.splits:
-        raise ValueError(f'{path} has a val split already: {len(folder.splits["val"])} images')
+        raise ValueError(
+            f'{path} has a val split already: {len(folder.splits["val"])} images; train with --data {path} as it is'
+        )
     return convert_splits(folder)
 
 

@@ -225,7 +225,10 @@ def use_initial_weights(cfg: Config, init: str | Path | None, own_data: bool, op
         return [f'Initial weights: the COCO detector {published.name}, {published.url}']
     if init == 'imagenet':
         if not weights:
-            raise ValueError('--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg)')
+            raise ValueError(
+                '--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg); '
+                'use --init FILE or --init none'
+            )
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         cfg.load_from = None
         return [f'Initial weights: the backbone, {weights}{terms}']

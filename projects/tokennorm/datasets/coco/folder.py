@@ -74,7 +74,8 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f'{path} cannot be read: {error.strerror}') from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f'{path} cannot be read as JSON: {error}') from error
+        reason = error if path.stat().st_size else 'the file is empty'
+        raise ValueError(f'{path} cannot be read as JSON: {reason}; export the annotations again') from error
     for key in ('images', 'annotations', 'categories'):
         if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
             continue
