@@ -36,8 +36,10 @@ def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int])
     Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
     """
     tree = _read_xml(entry.labels)
-    width, height = (float(tree.findtext(f'size/{side}') or 0) for side in ('width', 'height'))
-    if width and height and (width, height) != size:  # some tools write 0
+    size_keys = [key for key in ('size/width', 'size/height') if tree.findtext(key)]
+    stated = tuple(_number(tree, key, entry.labels) for key in size_keys)
+    if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
+        width, height = stated
         raise ValueError(f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image} is {size[0]}x{size[1]}')
     objects = []
     for node in tree.findall('object'):
