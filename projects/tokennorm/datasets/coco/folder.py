@@ -1,5 +1,6 @@
 """Finds the annotation files and image folders of a dataset in COCO format, in any common layout."""
 
+import gc
 import json
 import os
 import re
@@ -69,6 +70,8 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
+    collects = gc.isenabled()
+    gc.disable()  # it would search the growing content for garbage again and again: a third of the time
     try:
         content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
     except OSError as error:
@@ -76,6 +79,9 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = error if path.stat().st_size else 'the file is empty'
         raise ValueError(f'{path} cannot be read as JSON: {reason}; export the annotations again') from error
+    finally:
+        if collects:
+            gc.enable()
     for key in ('images', 'annotations', 'categories'):
         if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
             continue
