@@ -1,5 +1,6 @@
 """Annotation files and image folders are found in the layouts that people have."""
 
+import gc
 import json
 
 import pytest
@@ -93,3 +94,4 @@ def test_files_that_are_not_coco_are_named(tmp_path):
         (tmp_path / 'annotations/val.json').write_text(content)
         with pytest.raises(ValueError, match=r'val.json (cannot be read as JSON|is not a COCO annotation file)'):
             find_coco_splits(tmp_path)
+        assert gc.isenabled()

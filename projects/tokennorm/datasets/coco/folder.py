@@ -71,7 +71,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
     collects = gc.isenabled()
-    gc.disable()  # it would search the growing content for garbage again and again: a third of the time
+    gc.disable()  # it would search the growing content for garbage again and again
     try:
         content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
     except OSError as error:
