@@ -44,8 +44,8 @@ def test_predict_takes_a_detector_and_paths(work_dir):
     assert predict_args(['retinanet_pvt-t', 'a.jpg']).path == ['a.jpg']
     args = predict_args([CONFIG, str(work_dir), 'a.jpg'])
     assert (args.config, args.checkpoint, args.path) == (CONFIG, str(work_dir), ['a.jpg'])
-    one = str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth')
-    args = predict_args([str(work_dir), one, 'a.jpg'])
-    assert (args.checkpoint, args.path) == (one, ['a.jpg'])
+    for one in (str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth'), 'published.safetensors'):
+        args = predict_args([str(work_dir), one, 'a.jpg'])
+        assert (args.checkpoint, args.path) == (one, ['a.jpg'])
     with pytest.raises(UserError, match='After a config, name a checkpoint'):
         predict_args([CONFIG, 'a.jpg'])

@@ -55,7 +55,7 @@ def use_detector(args: argparse.Namespace, following: str = '') -> None:
 
     `following` names the list of arguments after the checkpoint, whose first one argparse takes for a checkpoint.
     """
-    if following and args.checkpoint is not None and is_detector(args.config) and not args.checkpoint.endswith('.pth'):
+    if following and is_detector(args.config) and not (args.checkpoint or '.pth').endswith(('.pth', '.safetensors')):
         getattr(args, following).insert(0, args.checkpoint)
         args.checkpoint = None
     with user_errors(FileNotFoundError):
