@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python
-# OpenMP threads that spin while they wait make a training many times slower where another program has the cores, and
-# threads that sleep at once make it slower where none has: spin for a moment only.
+# OpenMP threads that spin while they wait make a training run many times slower where another program has the cores,
+# and threads that sleep at once make it slower where none has: spin for a moment only.
 export GOMP_SPINCOUNT ?= 20000
 
 .PHONY: help env demo test lint docs
@@ -13,7 +13,7 @@ help:
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
 	@echo 'make lint           set up and run ruff, import-linter and mypy'
 	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
-	@echo 'make env            set up only; all four do only what is not done yet'
+	@echo 'make env            set up only. Each target sets up only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
 	@echo 'TORCH_INDEX=URL     another index for torch and torchvision, e.g. https://download.pytorch.org/whl/cpu'
