@@ -228,8 +228,8 @@ class Pages:
 
     def count(self) -> list[str]:
         """Number of runs, time and intervals: of all pages that were filled before this one."""
-        every = {  # plans share runs; the oldest ones have no fingerprint
-            record.get('fingerprint', run): record
+        every = {  # plans share runs; the oldest have no fingerprint, and it lacks the arm of the initial weights
+            (record.get('fingerprint', run), run.arm): record
             for name, study in self.studies.items()
             for run in study.runs()
             if (record := self.records[name][run.stage].get((run.arm, run.seed)))
@@ -237,8 +237,8 @@ class Pages:
         hours = sum(record['cpu_seconds'] for record in every) / 3600
         return [
             f'All pages together rest on {len(every)} training runs ({hours:.0f} hours of processor time) and print '
-            f'{self.intervals} intervals of 95%. Of twenty such intervals without any effect, one excludes zero by '
-            'chance.'
+            f'{self.intervals} intervals of 95%. On average, one of twenty such intervals without any effect '
+            'excludes zero by chance.'
         ]
 
 
