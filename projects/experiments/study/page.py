@@ -195,7 +195,7 @@ class Pages:
         }
         own = [holds[stage, 'DTN', BASELINE] for stage in ('bccd_own', 'nuclei_own')]
         if any(own):
-            text = 'Pretrain with DTN and keep it: AP was higher than with LayerNorm in pretraining and detector.'
+            text = 'Pretrain with DTN and keep it in the detector: accuracy and AP were higher than with LayerNorm.'
         elif None in own:
             text = 'Not decided: the rule needs at least two seeds of both detectors.'
         else:

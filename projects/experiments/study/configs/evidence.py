@@ -115,5 +115,5 @@ stages = dict(
     swin_5e4=dict(title='Swin-mini, 2 epochs, 5e-4', **swin, **trial, options=rate(5e-4, **two_epochs)),
     swin_1e3=dict(title='Swin-mini, 2 epochs, 1e-3', **swin, **trial, options=rate(1e-3, **two_epochs)),
     swin_2e3=dict(title='Swin-mini, 2 epochs, 2e-3', **swin, **trial, options=rate(2e-3, **two_epochs)),
-    swin=dict(title='Swin-mini, 200 classes', **swin, **classifier),
+    swin=dict(title='Swin-mini, 200 classes', **swin, **classifier, options=four_epochs),
 )

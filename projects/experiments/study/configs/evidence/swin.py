@@ -1,4 +1,4 @@
-"""Swin-mini on the whole of Tiny ImageNet: 200 classes, 99,998 / 10,000 images, 10 epochs of batches of 128."""
+"""Swin-mini on the whole of Tiny ImageNet: 200 classes, 99,998 / 10,000 images, batches of 128."""
 
 _base_ = '../real/swin.py'
 
