@@ -22,7 +22,7 @@ from tokennorm.engine.settings import keep_the_best
 from tokennorm.engine.training import run
 from tokennorm.messages import UserError, user_errors
 
-MINUTES = 6  # 1,200 iterations of 0.27 s, and the images
+MINUTES = 5  # 900 iterations of 0.27 s, and the images
 NUM_IMAGES = 8  # in predictions.png
 ENLARGED = 3  # times, so that labels are legible
 SCORE_THR = 0.5  # detections with a lower score are not drawn

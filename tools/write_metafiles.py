@@ -127,7 +127,7 @@ FOOTER = """
 | config | use it for | result |
 |---|---|---|
 | `trial/*` | your own photographs, on a CPU | [hardware and time](get_started/train.md#hardware-and-time) |
-| `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 50.6 |
+| `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 47.1 |
 | `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | [appendix](study/appendix.md) |
 | `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
 | `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |

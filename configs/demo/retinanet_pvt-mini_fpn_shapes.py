@@ -10,7 +10,7 @@ model = dict(
     backbone=dict(pretrain_img_size=_base_.image_scale),
     bbox_head=dict(num_classes=len(_base_.metainfo['classes'])),
 )
-max_epochs = 16
+max_epochs = 12
 train_cfg = dict(max_epochs=max_epochs)
 optim_wrapper = dict(optimizer=dict(lr=2e-3))
 param_scheduler = _base_.param_scheduler
