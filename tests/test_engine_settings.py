@@ -172,7 +172,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         'image size     short side of 96 pixels in evaluation; --image-size sets it',
         'batch          2 images per step',
         'schedule       4 epochs of 2 iterations, CosineAnnealingLR to epoch 4',
-        'schedule       rescaled: in the config, the learning rate schedule ends at iteration 32 (epoch 16), '
+        'schedule       rescaled: in the config, the learning rate schedule ends at iteration 24 (epoch 12), '
         'but training ends at iteration 8 (epoch 4)',
         'learning rate  0.001: 0.002 is for 8 images per step, this run has 2; AdamW: square root of the batch (arXiv '
         '2205.10287)',

@@ -25,6 +25,11 @@ CASES = [
 ]
 
 
+def test_torch_compile_traces_one_graph():
+    norm, x = DTN(8, 2), torch.randn(2, 5, 6, 8)
+    assert_near('compiled', torch.compile(norm, backend='eager', fullgraph=True)(x), norm(x))
+
+
 def randomize(norm):
     """Parameters far from their start: a1 of both signs, lambda between 0.1 and 0.9."""
     for name, p in norm.named_parameters():

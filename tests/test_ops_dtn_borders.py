@@ -61,6 +61,19 @@ def test_arguments_that_do_not_fit(function, replaced):
         function(*arguments(**replaced), **valid)
 
 
+@pytest.mark.parametrize('option', [dict(pool=0), dict(pool=-1), dict(form='publishd')])
+def test_options_that_do_not_exist(option):
+    with pytest.raises(ValueError, match=str(*option.values())):
+        dtn(*arguments(), **option)
+
+
+def test_gradients_without_memory():
+    """torch gives a zero gradient that has no storage: the kernel must not read it."""
+    x = torch.randn(B, H, W, C, requires_grad=True)
+    (grad,) = torch.autograd.grad(dtn(*arguments(x=x)), x, torch._efficientzerotensor((B, H, W, C)))
+    assert torch.equal(grad, torch.zeros(B, H, W, C))
+
+
 def test_pruned_weight():
     norm = DTN(C, N)
     norm.weight.data = norm.weight.data[:8]

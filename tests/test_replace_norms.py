@@ -1,6 +1,7 @@
 """Token normalizers in models of timm, mmdet, mmpretrain and torch: what is replaced, what is kept, and what raises."""
 
 import copy
+import threading
 
 import pytest
 import timm
@@ -281,3 +282,65 @@ def test_an_attention_mask_does_not_outlive_its_forward_pass():
     masked = model(x, attention_mask=mask)
     assert not torch.equal(masked[1], before[1])
     assert torch.equal(model(x), before)
+
+
+@torch.no_grad()
+def test_sizes_of_a_padded_batch_do_not_outlive_its_forward_pass():
+    model = vit().eval()
+    replace_norms(model, dict(type='DTN'))
+    x = torch.randn(2, 3, 32, 48)
+    expected = model.forward_features(x)
+    padded = model(note_image_sizes(x.clone(), [(32, 24), (16, 48)]))
+    assert (padded - model(x)).abs().max() > 1e-3  # the sizes count in their own pass
+    assert torch.equal(model.forward_features(x), expected)
+
+
+@torch.no_grad()
+def test_a_second_thread_is_refused():
+    model, errors = vit().eval(), []
+    replace_norms(model, dict(type='DTN'))
+
+    def call():
+        try:
+            model(torch.randn(1, 3, 32, 48))
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def in_the_middle(*_):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    handle = model.blocks[0].register_forward_hook(in_the_middle)
+    model(torch.randn(1, 3, 32, 48))
+    (error,) = errors
+    assert 'copy.deepcopy' in error
+    handle.remove()
+    in_the_middle()  # after the pass
+    assert len(errors) == 1
+
+
+@torch.no_grad()
+def test_norms_replaced_in_two_calls_know_the_same_grids():
+    model = timm.create_model('swin_tiny_patch4_window7_224', img_size=(128, 288), window_size=4, depths=(1, 1, 1, 1))
+    twice = copy.deepcopy(model.eval())
+    replace_norms(model, dict(type='DTN'))
+    for norm in ('norm1', 'norm2'):
+        replace_norms(twice, dict(type='DTN'), include=f'*blocks*.{norm}')
+    x = torch.randn(1, 3, 128, 288)  # 32 x 72 tokens would also be a square of 48
+    assert torch.equal(twice(x), model(x))
+
+
+def test_norms_without_parameters_follow_the_device_of_the_model():
+    block = nn.Module()
+    block.norm1, block.attn = nn.LayerNorm(8, elementwise_affine=False), nn.MultiheadAttention(8, 2)
+    block.to('meta').requires_grad_(False)
+    replace_norms(block, dict(type='DTN'))
+    assert {p.device.type for p in block.parameters()} == {'meta'}
+
+
+def test_frozen_weights_stay_frozen():
+    model = vit().requires_grad_(False)
+    replace_norms(model, dict(type='DTN'))
+    trained = {name.rpartition('.')[2] for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {'mean_logit', 'var_logit', 'position'}

@@ -69,3 +69,11 @@ def test_what_has_no_such_patch_embedding_raises():
             replace_stem(MODELS[name][0](), dict(type='DualPatchEmbed'))
     with pytest.raises(ValueError, match=r"name='blocks\.0' must be a patch embedding .* has patch_embed"):
         replace_stem(vit(), dict(type='DualPatchEmbed'), name='blocks.0')
+
+
+def test_a_projection_with_gaps_raises():
+    model = torch.nn.Sequential()
+    model.patch_embed = torch.nn.Module()
+    model.patch_embed.proj = torch.nn.Conv2d(3, 8, 4, 4, dilation=2)
+    with pytest.raises(ValueError, match='square patches'):
+        replace_stem(model, dict(type='DualPatchEmbed'))

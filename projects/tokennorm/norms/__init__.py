@@ -2,7 +2,7 @@
 
 All take `num_features`, the channels C, and `eps`, which is added to the variance where nothing else is said. `weight`
 and `bias` are gamma and beta (C,). `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid
-that is image: statistics across tokens are computed over that part, and the tokens outside are normalized by them too.
+that is image: statistics across tokens are computed over that part only.
 """
 
 from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm

@@ -58,7 +58,7 @@ class PRepBN(nn.LayerNorm):
         if not self.training:
             return of_batch
         # Activation checkpointing calls the layer again in the backward pass, where the step is counted already.
-        recomputed = torch._C._current_graph_task_id() != -1
+        recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
         share = (1 - (self.step - int(recomputed)) / self.steps).clamp(min=0)
         if not recomputed:
             self.step += 1

@@ -59,6 +59,8 @@ def dtn(
     Raises:
         ValueError: for a shape, a dtype or a device that does not fit the tokens; nothing broadcasts.
     """
+    if pool < 1 or form not in ('paper', 'published'):
+        raise ValueError(f"DTN: pool={pool!r} must be an integer of at least 1, form={form!r} 'paper' or 'published'")
     parameters = (weight, bias, mean_logit, var_logit, position)
     if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
         pool = min(pool, max(x.shape[1:3]))

@@ -14,15 +14,16 @@ def is_plain(*tensors: Tensor | None) -> bool:
     False while torch traces, compiles or exports, inside transforms (`torch.func`) and forward-mode AD, under dispatch
     modes (fake tensors, FLOP counters) and for subclasses of `Tensor`.
     """
-    device = tensors[0].device
+    if torch.compiler.is_compiling():  # which cannot trace the rest
+        return False
     for t in tensors:
         if t is not None:
-            is_exact = type(t) is Tensor or type(t) is torch.nn.Parameter
-            if not is_exact or t.device != device or t.layout is not torch.strided or t.is_neg():
+            if type(t) not in (Tensor, torch.nn.Parameter) or t.is_neg() or t._is_zerotensor():
+                return False
+            if t.device != tensors[0].device or t.layout is not torch.strided:
                 return False
     return not (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        torch.jit.is_tracing()
         or torch.onnx.is_in_onnx_export()
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._functorch.peek_interpreter_stack() is not None

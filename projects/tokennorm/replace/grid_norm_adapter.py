@@ -55,7 +55,7 @@ class GridNormAdapter(nn.Module):
         self.num_heads = num_heads
         self.normalized_shape = shape_of(old)
         self.eps = old.eps
-        self.channels_first = type(old).__name__.endswith('2d')  # the LayerNorm2d of timm and mmpretrain
+        self.channels_first = '2d' in type(old).__name__  # the LayerNorm2d of timm and mmpretrain
         self.grid = tuple(grid) if isinstance(grid, list) else grid
         self.num_prefix_tokens = tuple(num_prefix_tokens)
         self.record = record
@@ -77,7 +77,7 @@ class GridNormAdapter(nn.Module):
         if x.ndim == 4:
             self.record.note(*x.shape[1:3], batch=x.shape[0])  # timm's Swin flattens the grid for its second norm
             return self._of_grid(x)
-        if x.ndim == 2 and self.record.image is not None:  # the tokens of all images, for a batch norm
+        if x.ndim == 2 and self.record.image and self.record.is_current():  # the tokens of all images, for a batch norm
             return self(x.unflatten(0, (self.record.batch, -1))).flatten(0, 1)
         if x.ndim != 3:
             raise ValueError(f'{self.name} got {tuple(x.shape)}, expected (B, T, C) or (B, H, W, C)')

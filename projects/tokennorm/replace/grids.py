@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +62,10 @@ def lengths_of(mask: Any) -> Tensor | None:
     return mask.sum(dim=1)
 
 
+def this_thread() -> int:
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()  # torch.compile cannot trace it
+
+
 class GridRecord:
     """The grids of the current forward pass of a model, with their batch sizes.
 
@@ -77,12 +82,14 @@ class GridRecord:
         self.image_sizes: Tensor | None = None
         self.mask_place: int | None = None  # of `attention_mask` among the model's arguments
         self.lengths: Tensor | None = None
+        self.thread: int | None = None  # that is in the model's forward pass
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
         names = list(inspect.signature(model.forward).parameters)
         self.mask_place = names.index('attention_mask') if 'attention_mask' in names else None
         model.register_forward_pre_hook(self._start, with_kwargs=True)
+        model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
             if isinstance(module, WINDOWED):
                 module.register_forward_hook(self._after_windows)
@@ -102,19 +109,30 @@ class GridRecord:
 
         Sizes noted on the batch (`tokennorm.padding`) are scaled to the grid and rounded down.
         """
-        if self.image_sizes is None or self.image is None or not _same(self.batch, batch):
+        if self.image_sizes is None or self.image is None or not self.is_current() or not _same(self.batch, batch):
             return None
         sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
     def valid_sequence(self, num_prefix_tokens: int) -> Tensor | None:
         """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, (B, 2)."""
-        if self.lengths is None:
+        if self.lengths is None or not self.is_current():
             return None
         tokens = (self.lengths - num_prefix_tokens).clamp(min=1)
         return torch.stack([torch.ones_like(tokens), tokens], dim=1)
 
+    def is_current(self) -> bool:
+        """Whether the model itself is being called, not timm's `forward_features`, or activations are recomputed."""
+        return self.thread is not None or torch._C._current_graph_task_id() != -1
+
+    def _end(self, *_: Any) -> None:
+        if self.thread == this_thread():
+            self.thread = None
+
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.thread not in (None, this_thread()):
+            raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
+        self.thread = this_thread()
         self.grids.clear()
         by_place = args[self.mask_place] if self.mask_place is not None and self.mask_place < len(args) else None
         self.lengths = lengths_of(kwargs.get('attention_mask', by_place))

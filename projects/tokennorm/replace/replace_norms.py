@@ -78,13 +78,14 @@ def replace_norms(
     ]
     if not names:
         raise ValueError(_why_none(model, include, exclude))
-    record = GridRecord()
+    records = (module.record for module in model.modules() if isinstance(module, GridNormAdapter))
+    record = next(records, None) or GridRecord()  # of earlier calls: norms tell one another the grid
     counts = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}
     prefixes = sorted(counts, reverse=True)  # a sequence may also be without them
     replacements = {}
     for name in names:
         old, heads = model.get_submodule(name), _heads(model, name, num_heads)
-        norm = _norm_like(old, name, token_norm_cfg, heads)
+        norm = _norm_like(model, name, token_norm_cfg, heads)
         replacements[name] = GridNormAdapter(norm, name, old, heads, _of(name, grid), prefixes, record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
@@ -147,8 +148,9 @@ def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | Non
     return _heads_inside(attention) if given is None else given  # type: ignore[return-value]
 
 
-def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
+def _norm_like(model: nn.Module, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
     """Builds a normalizer with the weight, bias, eps, device, dtype and mode of a norm."""
+    old = model.get_submodule(name)
     if len(shape_of(old)) != 1:
         raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, not only channels')
     try:
@@ -158,9 +160,10 @@ def _norm_like(old: nn.LayerNorm | nn.BatchNorm1d, name: str, cfg: Mapping[str, 
     with torch.no_grad():
         for of_old, of_new in zip(affine_of(old), affine_of(norm), strict=True):
             if of_old is not None and of_new is not None and of_old.shape == of_new.shape:
-                of_new.copy_(of_old)
-    if old.weight is not None:
-        norm.to(old.weight)
+                of_new.copy_(of_old).requires_grad_(of_old.requires_grad)
+    like = old.weight if old.weight is not None else next(model.parameters(), None)
+    if like is not None:
+        norm.to(like)
     return norm.train(old.training)
 
 

@@ -61,7 +61,8 @@ def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.M
     kernel, stride = conv.kernel_size, conv.stride
     overlaps = kernel != stride
     padding = (kernel[0] // 2,) * 2 if overlaps else (0, 0)
-    if kernel[0] != kernel[1] or stride[0] != stride[1] or conv.groups != 1 or conv.padding != padding:
+    options = kernel[1], stride[1], conv.padding, conv.dilation, conv.groups
+    if options != (kernel[0], stride[0], padding, (1, 1), 1):
         raise ValueError(
             f'replace_stem: {name}: {conv} is not a projection of square patches, centered if they overlap'
         )
@@ -87,5 +88,5 @@ def _take_norm(stem: nn.Module, patch_embed: nn.Module) -> None:
     if not isinstance(norm, nn.LayerNorm) or not isinstance(stem.norm, nn.LayerNorm):
         return
     stem.norm.eps = norm.eps
-    stem.norm.load_state_dict(norm.state_dict())
+    stem.norm.load_state_dict(norm.state_dict(), strict=False)  # no weight or bias: 1 and 0
     patch_embed.norm = nn.Identity()
