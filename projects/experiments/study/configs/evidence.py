@@ -29,10 +29,11 @@ Primary comparisons, tested with Holm's correction over the five of them:
 4. DTN - LN, bccd, box AP, each from its own weights (B)
 5. DTN - LN, nuclei, mask AP, each from its own weights (B)
 
-All others are secondary. The last epoch counts. Intervals are of seeds and images together: a bootstrap that draws
-seeds and images. Decision: `local` becomes a normalizer of the package if 2 holds and its mean in B is not below LN's;
-`DualPatchEmbed(statistics=True)` is added if DPN + statistics beats the plain stem in both pyramids in each seed.
-If 4 or 5 holds, the advice is to pretrain with DTN, otherwise to use LN.
+All others are secondary; `bccd_fast` and `nuclei_fast` were added when A had ended. The last epoch counts. Intervals
+are of seeds and images together: a bootstrap that draws seeds and images. Decision: `local` becomes a normalizer of the
+package if 2 holds and its mean in B is not below LN's; `DualPatchEmbed(statistics=True)` is added if DPN + statistics
+beats the plain stem in both pyramids in each seed. If 4 or 5 holds, the advice is to pretrain with DTN, otherwise to
+use LN.
 
 Learning rates: 5e-4, 1e-3 and 2e-3 with LN and with DTN, seed 100, 2 epochs with a schedule of their own. Each arm uses
 the best rate of its family: LN's for LN and local, DTN's for both DTN arms. PVT-mini, top-1: LN 12.53, 13.26, 11.21;
@@ -87,6 +88,7 @@ box = dict(metric='coco/bbox_mAP', seeds=trained)
 mask = dict(metric='coco/segm_mAP', seeds=trained)
 own = dict(start='pvt_mini', arms=('LN', 'DTN', 'local'))
 from_ln = dict(start='pvt_mini', start_arm='LN', arms=('LN -> local', 'LN -> DTN 0.5'))
+fast_dtn = dict(start='pvt_mini', arms=('DTN 20x',))  # added when A had finished
 random = dict(arms=('random',))
 stems = dict(arms=('LN', 'plain+statistics', 'LN+DPN', 'DPN+statistics'), seeds=(10, 11), **top1)
 bccd = dict(config='evidence/retinanet_bccd.py', **box)
@@ -103,6 +105,8 @@ stages = dict(
     nuclei_own=dict(title='Nuclei, from weights of the same norm', **nuclei, **own),
     nuclei_ln=dict(title='Nuclei, from LN weights', **nuclei, **from_ln),
     nuclei_random=dict(title='Nuclei, from random weights', **nuclei, **random),
+    bccd_fast=dict(title='Blood cells, from weights of DTN 20x', **bccd, **fast_dtn),
+    nuclei_fast=dict(title='Nuclei, from weights of DTN 20x', **nuclei, **fast_dtn),
     raccoon_own=dict(title='Raccoons, from weights of the same norm', **raccoon, **own),
     raccoon_ln=dict(title='Raccoons, from LN weights', **raccoon, **from_ln),
     raccoon_random=dict(title='Raccoons, from random weights', **raccoon, **random),
