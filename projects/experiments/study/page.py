@@ -305,6 +305,8 @@ def plot_curves(pages: Pages, name: str, path: Path) -> None:
     figure = Figure(figsize=(10, 4), layout='constrained')
     for axes, what in zip(figure.subplots(1, 2), ('epoch', 'processor minutes'), strict=True):
         for arm in dict.fromkeys(arm for arm, _ in records):
+            if what != 'epoch' and arm not in ARMS:  # as in the tables: other arms have no comparable times
+                continue
             own = [record for (other, _), record in records.items() if other == arm]
             epochs = sorted(set.intersection(*(set(map(int, record['curve'])) for record in own)))
             minutes = mean(record['cpu_seconds'] / 60 / record['epochs'] for record in own)
