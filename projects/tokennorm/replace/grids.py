@@ -125,12 +125,16 @@ class GridRecord:
         """Whether the model itself is being called, not timm's `forward_features`, or activations are recomputed."""
         return self.thread is not None or torch._C._current_graph_task_id() != -1
 
+    def _is_other_thread(self) -> bool:
+        thread = this_thread()
+        return bool(thread and self.thread and self.thread != thread)
+
     def _end(self, *_: Any) -> None:
-        if self.thread == this_thread():
+        if not self._is_other_thread():
             self.thread = None
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.thread not in (None, this_thread()):
+        if self._is_other_thread():
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
