@@ -23,9 +23,9 @@ struct Ring {  // rows of windows, of which the last `span` are kept
   const Moments** rows = take<const Moments*>(scratch, taps + R - 1);
 
   Moments* row(int y) { return data + (size_t)(y % span) * width; }
-  // The rows from `from` on that R results need.
-  const Moments* const* rows_from(int from) {
-    for (int j = 0; j < taps + R - 1; ++j) rows[j] = from + j >= 0 && from + j < size ? row(from + j) : off_grid;
+  // The rows from `from` on that R results need; those below `to` are known.
+  const Moments* const* rows_from(int from, int to) {
+    for (int j = 0; j < taps + R - 1; ++j) rows[j] = from + j >= 0 && from + j < to ? row(from + j) : off_grid;
     return rows;
   }
 };
@@ -37,17 +37,32 @@ INLINE Taps reaching(int at, int low, int taps, int size) {
   return {std::max(0, -at - low - R + 1), std::min(taps, size - at - low)};
 }
 
-template <class At>
-INLINE void filter(At at, const vf* weight, Taps taps, Moments* result) {
-  vf first[R] = {}, second[R] = {};
+// R neighboring results of a filter. Each input is read once: the loads would take longer than the arithmetic.
+// On the way back `at` gives gradients of results, and the gradients of the weights, from the R inputs `own`, are
+// added to `weight_gradient`.
+template <bool BACK, class At>
+INLINE void filter(At at, const vf* weight, Taps taps, Moments* result, const Moments* own = nullptr,
+                   vf* weight_gradient = nullptr) {
+  vf first[R] = {}, second[R] = {}, x[R], square[R], own_x[R], own_square[R];
+  UNROLL
+  for (int o = 0; o < R; ++o) {
+    if (o < R - 1) x[o] = at(taps.from + o).first, square[o] = at(taps.from + o).second;
+    if (BACK) own_x[o] = own[o].first, own_square[o] = own[o].second;
+  }
   for (int d = taps.from; d < taps.to; ++d) {
+    const Moments& next = at(d + R - 1);
     const vf w = weight[d];
+    vf a{}, b{};
+    x[R - 1] = next.first, square[R - 1] = next.second;
     UNROLL
     for (int o = 0; o < R; ++o) {
-      const Moments& in = at(d + o);
-      first[o] += w * in.first;
-      second[o] += w * in.second;
+      first[o] += w * x[o];
+      second[o] += w * square[o];
+      if (BACK) a += own_x[o] * x[o], b += own_square[o] * square[o];
     }
+    if (BACK) weight_gradient[d] += a + b;
+    UNROLL
+    for (int o = 0; o < R - 1; ++o) x[o] = x[o + 1], square[o] = square[o + 1];
   }
   UNROLL
   for (int o = 0; o < R; ++o) result[o] = {first[o], second[o]};
@@ -84,40 +99,38 @@ struct Part {
     return (end - row * pool) * (side - column * pool);
   }
 
-  // Windows [from, to) of a row into `line`: means less the shift, and their squares. Zero off the grid.
-  void read_windows(int row, int from, int to) const {
-    Moments* out = line;
-    const vf shift = this->shift;
+  // Mean of a window less the shift, and its square.
+  INLINE Moments window(int row, int column) const {
     const int64_t channels = c.channels, ahead = c.pool * c.width * channels;
+    const vf shift = this->shift;
     const int lanes = this->lanes;
-    for (; from < std::min(0, to); ++from) *out++ = Moments{};
-    for (; from < std::min(grid.columns, to); ++from) {
-      vf mean{};
-      const int count = for_tokens(row, from, [&](int64_t t) FORCED {
-        const float* p = x + t * channels;
-        __builtin_prefetch(p + ahead);
-        mean += load(p, lanes) - shift;
-      });
-      if (count > 1) mean /= splat(count);
-      *out++ = {mean, mean * mean};
-    }
-    for (; from < to; ++from) *out++ = Moments{};
+    vf mean{};
+    const int count = for_tokens(row, column, [&](int64_t t) FORCED {
+      const float* p = x + t * channels;
+      __builtin_prefetch(p + ahead);
+      mean += load(p, lanes) - shift;
+    });
+    if (count > 1) mean /= splat(count);
+    return {mean, mean * mean};
   }
 
   // The filter along x of windows [from, to) of a row.
   void filter_row(int row, int from, int to, Moments* result) const {
     const Axis& axis = block.x;
-    read_windows(row, from + axis.low, to + R - 1 + axis.high);
+    const int first = from + axis.low;
+    for (int i = 0; i < to + R - 1 + axis.high - first; ++i)
+      line[i] = first + i >= 0 && first + i < grid.columns ? window(row, first + i) : Moments{};
     for (int i = 0; i < to - from; i += R)
-      filter([&](int j) FORCED -> const Moments& { return line[i + j]; }, axis.weight.data(),
-             reaching(from + i, axis.low, axis.taps, grid.columns), result + i);
+      filter<false>([&](int j) FORCED -> const Moments& { return line[i + j]; }, axis.weight.data(),
+                    reaching(from + i, axis.low, axis.taps, grid.columns), result + i);
   }
 
-  // The filter along y of PIECE windows of R rows.
-  INLINE void filter_piece(const Moments* const* rows, int start, int length, Taps taps, Moments (*result)[R]) const {
+  // The filter along y of PIECE windows of R rows. Not inline: the compiler would run out of registers.
+  __attribute__((noinline)) void filter_piece(const Moments* const* rows, int start, int length, Taps taps,
+                                              Moments (*result)[R]) const {
     for (int i = 0; i < length; ++i)
-      filter([&](int j) FORCED -> const Moments& { return rows[j][start + i]; }, block.y.weight.data(), taps,
-             result[i]);
+      filter<false>([&](int j) FORCED -> const Moments& { return rows[j][start + i]; }, block.y.weight.data(), taps,
+                    result[i]);
   }
 
   // P's two results of a window, from the filters': mean of x - shift, and variance.
@@ -143,7 +156,7 @@ struct Forward : Part<POOLED> {
     const int lanes = this->lanes, width = right - left;
     float* y = c.y + this->offset;
     for (; done < std::min(grid.rows, row + R + block.y.high); ++done) P::filter_row(done, left, right, ring.row(done));
-    const Moments* const* rows = ring.rows_from(row + block.y.low);
+    const Moments* const* rows = ring.rows_from(row + block.y.low, done);
     const Taps taps = reaching(row, block.y.low, block.y.taps, grid.rows);
     for (int start = 0; start < width; start += PIECE) {
       Moments filtered[PIECE][R];
@@ -171,7 +184,7 @@ enum { WEIGHT, BIAS, MEAN, VAR, SQUARE, X, Y, PARAMETERS };  // of `sums`; the l
 template <bool POOLED>
 struct Backward : Part<POOLED> {
   using P = Part<POOLED>;
-  using P::block, P::c, P::done, P::grid, P::image, P::left, P::right, P::line, P::scratch, P::x;
+  using P::block, P::c, P::done, P::grid, P::image, P::left, P::right, P::scratch, P::x;
   vf* sums;           // (PARAMETERS): gradients of the tile, some without the factors that all tokens share
   float* token_sums;  // (T, groups, 8) of the image: what the tokens' own statistics need, slope and level as v4
 
@@ -189,8 +202,8 @@ struct Backward : Part<POOLED> {
   // Gradients of the two filtered moments of `length` windows of a row, with e and f of their tokens:
   //   e = grad_y r,  so that d mean = -e weight,  and  f = e (x - mean) r^2,  so that d var = -f weight / 2.
   // For the tile's own windows also adds to the sums and writes the tokens' direct gradient, e weight, and what their
-  // own statistics need. `filtered` becomes the gradients, or zero where the window is not the tile's own.
-  void window_gradients(int row, int column, int length, Moments (*filtered)[R], Moments* gradients) const {
+  // own statistics need.
+  void window_gradients(int row, int column, int length, const Moments (*filtered)[R], Moments* gradients) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
     const vf mean_share = block.mean_inter * weight, var_share = block.var_inter * weight * -0.5f;
@@ -228,9 +241,7 @@ struct Backward : Part<POOLED> {
         token[1] = is_first ? level : token[1] + level;
       });
       const vf second = f_sum * var_share, through_mean = -e_sum * mean_share, cross = second * s.first;
-      const Moments gradient = {(through_mean - 2.0f * cross) * scale, second * scale};
-      gradients[i] = gradient;
-      filtered[i][0] = own ? gradient : Moments{};
+      gradients[i] = {(through_mean - 2.0f * cross) * scale, second * scale};
       if (own) {
         const vf dot = (through_mean - cross) * s.first + second * s.second;
         dots += dot;
@@ -251,30 +262,16 @@ struct Backward : Part<POOLED> {
     const int64_t channels = c.channels;
     const int lanes = this->lanes;
     float* grad_x = c.grad_x + this->offset;
-    vf* taps = step_x_taps;
-    Moments* line = this->line;
-    P::read_windows(row, left, right);
-    std::fill_n(line + (right - left), R, Moments{});
-    for (int i = 0; i < right - left; i += R) {
-      vf first[R] = {}, second[R] = {};
-      const Taps reach = reaching(left + i, -axis.high, axis.taps, grid.columns);
-      for (int j = reach.from; j < reach.to; ++j) {
-        const vf w = axis.reversed[j];
-        vf a = taps[j], b{};
-        UNROLL
-        for (int o = 0; o < R; ++o) {
-          const Moments& in = gradients[i + j + o];
-          first[o] += w * in.first;
-          second[o] += w * in.second;
-          a += line[i + o].first * in.first;
-          b += line[i + o].second * in.second;
-        }
-        taps[j] = a + b;
-      }
-      for (int o = 0; o < std::min(R, right - left - i); ++o) {
-        vf gradient = first[o] + 2.0f * line[i + o].first * second[o];
-        if constexpr (POOLED) gradient /= splat(P::for_tokens(row, left + i + o, [](int64_t) FORCED {}));
-        P::for_tokens(row, left + i + o, [&](int64_t t) FORCED {
+    for (int i = left; i < right; i += R) {
+      const int own = std::min(R, right - i);
+      Moments inputs[R], filtered[R];
+      for (int o = 0; o < R; ++o) inputs[o] = o < own ? P::window(row, i + o) : Moments{};
+      filter<true>([&](int j) FORCED -> const Moments& { return gradients[i - left + j]; }, axis.reversed.data(),
+                   reaching(i, -axis.high, axis.taps, grid.columns), filtered, inputs, step_x_taps);
+      for (int o = 0; o < own; ++o) {
+        vf gradient = filtered[o].first + 2.0f * inputs[o].first * filtered[o].second;
+        if constexpr (POOLED) gradient /= splat(P::for_tokens(row, i + o, [](int64_t) FORCED {}));
+        P::for_tokens(row, i + o, [&](int64_t t) FORCED {
           float* p = grad_x + t * channels;
           store(p, load(p, lanes) + gradient, lanes);
         });
@@ -286,46 +283,34 @@ struct Backward : Part<POOLED> {
   void step(int row) {
     const Axis& along_y = block.y;
     for (; done < std::min(grid.rows, row + R + along_y.high); ++done) P::filter_row(done, from, to, moments.row(done));
-    const Moments* const* rows = moments.rows_from(row + along_y.low);
+    const Moments* const* rows = moments.rows_from(row + along_y.low, done);
     Taps taps = reaching(row, along_y.low, along_y.taps, grid.rows);
-    std::fill_n(step_y_taps, along_y.taps, vf{});
     for (int start = 0; start < to - from; start += PIECE) {
       Moments filtered[PIECE][R];
       const int length = std::min(PIECE, to - from - start);
       P::filter_piece(rows, start, length, taps, filtered);
-      for (int o = 0; o < R; ++o) {
-        auto column = (Moments(*)[R]) & filtered[0][o];
-        if (row + o < grid.rows)
-          window_gradients(row + o, from + start, length, column, gradients.row(row + o) + start);
-        else
-          for (int i = 0; i < length; ++i) column[i][0] = Moments{};
-      }
-      for (int i = 0; i < length; ++i)
-        for (int d = taps.from; d < taps.to; ++d) {
-          vf a = step_y_taps[d], b{};
-          UNROLL
-          for (int o = 0; o < R; ++o) {
-            a += filtered[i][o].first * rows[d + o][start + i].first;
-            b += filtered[i][o].second * rows[d + o][start + i].second;
-          }
-          step_y_taps[d] = a + b;
-        }
+      for (int o = 0; o < std::min(R, grid.rows - row); ++o)
+        window_gradients(row + o, from + start, length, (Moments(*)[R]) & filtered[0][o],
+                         gradients.row(row + o) + start);
     }
-    for (int d = 0; d < along_y.taps; ++d) y_taps[d] += step_y_taps[d];
 
     const int ready = row + R >= grid.rows ? grid.rows : row + R + along_y.low;
     while (next < ready) {
       const int rows_ready = std::min(R, ready - next);
-      rows = gradients.rows_from(next - along_y.high);
+      rows = gradients.rows_from(next - along_y.high, std::min(grid.rows, row + R));
       taps = reaching(next, -along_y.high, along_y.taps, grid.rows);
-      for (int i = 0; i < to - from; ++i) {
-        Moments filtered[R];
-        filter([&](int j) FORCED -> const Moments& { return rows[j][i]; }, along_y.reversed.data(), taps, filtered);
+      std::fill_n(step_y_taps, along_y.taps, vf{});
+      for (int i = from; i < to; ++i) {
+        Moments inputs[R] = {}, filtered[R];
+        for (int o = 0; o < rows_ready && i >= left && i < right; ++o) inputs[o] = moments.row(next + o)[i - from];
+        filter<true>([&](int j) FORCED -> const Moments& { return rows[j][i - from]; }, along_y.reversed.data(), taps,
+                     filtered, inputs, step_y_taps);
         UNROLL
-        for (int o = 0; o < R; ++o) after_y[o * width + i + from - (left - block.x.high)] = filtered[o];
+        for (int o = 0; o < R; ++o) after_y[o * width + i - (left - block.x.high)] = filtered[o];
       }
       std::fill_n(step_x_taps, block.x.taps, vf{});
       for (int o = 0; o < rows_ready; ++o) back_along_x(next + o, after_y + o * width);
+      for (int d = 0; d < along_y.taps; ++d) y_taps[along_y.taps - 1 - d] += step_y_taps[d];
       for (int d = 0; d < block.x.taps; ++d) x_taps[block.x.taps - 1 - d] += step_x_taps[d];
       next += rows_ready;
     }

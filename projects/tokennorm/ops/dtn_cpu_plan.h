@@ -152,6 +152,9 @@ class Scratch {  // memory of one thread, taken until `reset`
       chunks.emplace_back(new vf[size]);
       used = 0;
     }
+#ifdef POISON  // of tests: what is read before it is written becomes NaN
+    std::fill_n(chunks.back().get() + used, vectors, splat(NAN));
+#endif
     used += vectors;
     return chunks.back().get() + used - vectors;
   }
