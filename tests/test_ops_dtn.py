@@ -105,14 +105,14 @@ def test_random_cases(cases, seed, largest):
 
 @pytest.mark.slow
 def test_random_cases_under_sanitizers(tmp_path):
-    """The kernel compiled with GCC's address and undefined behavior sanitizers, which end the process at a fault."""
+    """With GCC's address and undefined behavior sanitizers, which end the process at a fault, and fresh memory as NaN."""
     gcc = shutil.which('g++')
     library = gcc and subprocess.check_output([gcc, '-print-file-name=libasan.so'], text=True).strip()
     if not library or not os.path.isabs(library):
         pytest.skip('GCC with its sanitizers is not installed')
     compiler = tmp_path / 'compiler'  # options after those of the kernel: optimized, it would compile for minutes
     compiler.write_text(
-        f'#!/bin/sh\nexec {gcc} "$@" -O0 -fsanitize=address,undefined -fno-sanitize-recover=undefined\n'
+        f'#!/bin/sh\nexec {gcc} "$@" -O0 -DPOISON -fsanitize=address,undefined -fno-sanitize-recover=undefined\n'
     )
     compiler.chmod(0o755)
     environment = os.environ | dict(
