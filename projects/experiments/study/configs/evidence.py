@@ -1,8 +1,8 @@
 """The study on the papers' own path: pretraining with a norm, then a detector with the same norm; and its controls.
 
 This plan was written before the first run; the learning rates of PVT-mini were filled in when their trials had ended.
-Swin-mini has the rate of PVT-mini: trials of its own were planned and given up, to pay for the runs. Before any run had finished, epochs were cut to what an hour pays for:
-classifiers from 10 to 4, detectors from 24 to 12. Data in `data`:
+Swin-mini has the rate of PVT-mini: trials of its own were planned and given up, to pay for the runs. Before any run had
+finished, epochs were cut to what an hour pays for: classifiers from 10 to 4, detectors from 24 to 12. Data in `data`:
 
 - `tiny_imagenet200/{train,val}/CLASS/*.jpg`: Tiny ImageNet, 99,998 and 10,000 images. ImageNet's terms: research only.
 - `bccd`, `nuclei`: as in projects/experiments/study/configs/real.py; bccd with `annotations/test.json` (72 images) too.
