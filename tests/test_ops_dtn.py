@@ -105,7 +105,7 @@ def test_random_cases(cases, seed, largest):
 
 @pytest.mark.slow
 def test_random_cases_under_sanitizers(tmp_path):
-    """With GCC's address and undefined behavior sanitizers, which end the process at a fault, and fresh memory as NaN."""
+    """Compiled with GCC's address and undefined behavior sanitizers, which end the process, and NaN in fresh memory."""
     gcc = shutil.which('g++')
     library = gcc and subprocess.check_output([gcc, '-print-file-name=libasan.so'], text=True).strip()
     if not library or not os.path.isabs(library):
