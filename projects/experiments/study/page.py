@@ -30,6 +30,7 @@ FACTORS = {
 COLUMNS = {'DTN': ('DTN', BASELINE), 'Dual PatchNorm': ('LN+DPN', BASELINE), 'local norm': ('local', BASELINE)}
 SUMMARY = {
     'PVT-mini, 200 classes, 4 epochs': 'evidence/pvt_mini',
+    'Swin-mini, 200 classes, 4 epochs': 'evidence/swin',
     'PVT-mini, 40 classes, 10 epochs': 'real/pvt_mini',
     'Swin-mini, 40 classes, 10 epochs': 'real/swin',
     'ViT, 16 x 16, 40 classes, 10 epochs': 'real/vit_p16',
