@@ -284,6 +284,16 @@ def test_tokens_and_gradients_need_not_be_contiguous():
         assert_near('gradient', grad, results[0][1], 'backward')
 
 
+def test_parameters_need_not_be_contiguous():
+    x, *rest = (t.float().requires_grad_() for t in arguments(1, 4, 5, 6, 3))
+    expected = torch.autograd.grad(dtn(x, *rest).square().sum(), rest)
+    strided = [t.detach().T.contiguous().T.requires_grad_() for t in rest]
+    assert not strided[-1].is_contiguous()
+    actual = torch.autograd.grad(dtn(x, *strided).square().sum(), strided)
+    for name, a, e in zip(('weight', 'bias', 'mean_logit', 'var_logit', 'position'), actual, expected, strict=True):
+        assert torch.equal(a, e), name
+
+
 def test_only_the_wanted_gradients():
     x, *rest = (t.float() for t in arguments(1, 4, 4, 4, 2))
     rest[-1].requires_grad_()

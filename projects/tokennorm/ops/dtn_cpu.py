@@ -64,8 +64,8 @@ def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
     if kernel is None:
         return False
     rows, columns = (-(-size // pool) for size in x.shape[1:3])
-    position = position.float().contiguous()
-    return bool(kernel.dtn_takes(position.data_ptr(), len(position), rows, columns))
+    position = _float32(position)
+    return bool(kernel.dtn_takes(position.data_ptr(), position.shape[0], rows, columns))
 
 
 class CpuDTN(torch.autograd.Function):
@@ -108,7 +108,9 @@ class CpuDTN(torch.autograd.Function):
             statistics=statistics,
             **dict(zip(GRADIENTS, gradients, strict=True)),
         )
-        gradients = [None if t is None else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)]
+        gradients = [
+            g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)
+        ]
         return grad_x.to(x.dtype), *gradients, None, None, None
 
 
@@ -122,14 +124,19 @@ def _call(
     **others: Tensor | None,
 ) -> None:
     """Calls a function of the library; `others` are the further tensors that it reads or writes."""
-    tensors = {'x': x} | dict(zip(PARAMETERS, parameters, strict=True)) | others
-    tensors = {name: t.float().contiguous() for name, t in tensors.items() if t is not None}
+    tensors = {'x': x, **dict(zip(PARAMETERS, parameters, strict=True)), **others}
+    tensors = {name: _float32(t) for name, t in tensors.items() if t is not None}
     if valid is not None:
         tensors['valid'] = valid.long().contiguous()
     pointers = {name: t.data_ptr() for name, t in tensors.items()}
-    call = _Call(*x.shape, len(parameters[-1]), pool, torch.get_num_threads(), eps, **pointers)
+    call = _Call(*x.shape, parameters[-1].shape[0], pool, torch.get_num_threads(), eps, **pointers)
     if getattr(library(), function)(call):
         raise MemoryError(f'DTN: not enough memory for tokens of shape {tuple(x.shape)}')
+
+
+def _float32(t: Tensor) -> Tensor:
+    """The tensor as contiguous float32. Asking costs less than two conversions that return it as it is."""
+    return t if t.dtype is torch.float32 and t.is_contiguous() else t.float().contiguous()
 
 
 def _eager_gradients(

@@ -10,9 +10,12 @@
 
 namespace {
 
-struct Moments {
+struct Moments {  // of x and x * x, or their gradients
   vf first, second;
-};  // of x and x * x, or their gradients
+
+  INLINE vf& operator[](int i) { return i ? second : first; }
+  INLINE const vf& operator[](int i) const { return i ? second : first; }
+};
 
 struct Ring {  // rows of windows, of which the last `span` are kept
   Scratch& scratch;
@@ -39,33 +42,44 @@ INLINE Taps reaching(int at, int low, int taps, int size) {
 
 // R neighboring results of a filter. Each input is read once: the loads would take longer than the arithmetic.
 // On the way back `at` gives gradients of results, and the gradients of the weights, from the R inputs `own`, are
-// added to `weight_gradient`.
+// added to `weight_gradient`. Q moments at a time: what they need fits into the registers.
 template <bool BACK, class At>
 INLINE void filter(At at, const vf* weight, Taps taps, Moments* result, const Moments* own = nullptr,
                    vf* weight_gradient = nullptr) {
-  vf first[R] = {}, second[R] = {}, x[R], square[R], own_x[R], own_square[R];
+  constexpr int Q = BACK && V < 16 ? 1 : 2;
   UNROLL
-  for (int o = 0; o < R; ++o) {
-    if (o < R - 1) x[o] = at(taps.from + o).first, square[o] = at(taps.from + o).second;
-    if (BACK) own_x[o] = own[o].first, own_square[o] = own[o].second;
-  }
-  for (int d = taps.from; d < taps.to; ++d) {
-    const Moments& next = at(d + R - 1);
-    const vf w = weight[d];
-    vf a{}, b{};
-    x[R - 1] = next.first, square[R - 1] = next.second;
+  for (int first = 0; first < 2; first += Q) {
+    vf sum[Q][R] = {}, x[Q][R], own_x[Q][R];
     UNROLL
-    for (int o = 0; o < R; ++o) {
-      first[o] += w * x[o];
-      second[o] += w * square[o];
-      if (BACK) a += own_x[o] * x[o], b += own_square[o] * square[o];
+    for (int o = 0; o < R; ++o)
+      UNROLL
+      for (int q = 0; q < Q; ++q) {
+        if (o < R - 1) x[q][o] = at(taps.from + o)[first + q];
+        if (BACK) own_x[q][o] = own[o][first + q];
+      }
+    for (int d = taps.from; d < taps.to; ++d) {
+      const vf w = weight[d];
+      vf products[Q] = {};
+      UNROLL
+      for (int q = 0; q < Q; ++q) x[q][R - 1] = at(d + R - 1)[first + q];
+      UNROLL
+      for (int o = 0; o < R; ++o)
+        UNROLL
+        for (int q = 0; q < Q; ++q) {
+          sum[q][o] += w * x[q][o];
+          if (BACK) products[q] += own_x[q][o] * x[q][o];
+        }
+      if (BACK) weight_gradient[d] += Q == 1 ? products[0] : products[0] + products[Q - 1];
+      UNROLL
+      for (int q = 0; q < Q; ++q)
+        UNROLL
+        for (int o = 0; o < R - 1; ++o) x[q][o] = x[q][o + 1];
     }
-    if (BACK) weight_gradient[d] += a + b;
     UNROLL
-    for (int o = 0; o < R - 1; ++o) x[o] = x[o + 1], square[o] = square[o + 1];
+    for (int o = 0; o < R; ++o)
+      UNROLL
+      for (int q = 0; q < Q; ++q) result[o][first + q] = sum[q][o];
   }
-  UNROLL
-  for (int o = 0; o < R; ++o) result[o] = {first[o], second[o]};
 }
 
 // What both passes need for one tile and block. POOLED is pool > 1.
@@ -106,9 +120,8 @@ struct Part {
     const int lanes = this->lanes;
     vf mean{};
     const int count = for_tokens(row, column, [&](int64_t t) FORCED {
-      const float* p = x + t * channels;
-      __builtin_prefetch(p + ahead);
-      mean += load(p, lanes) - shift;
+      if (POOLED) __builtin_prefetch(x + t * channels + ahead);
+      mean += load(x + t * channels, lanes) - shift;
     });
     if (count > 1) mean /= splat(count);
     return {mean, mean * mean};
@@ -117,12 +130,19 @@ struct Part {
   // The filter along x of windows [from, to) of a row.
   void filter_row(int row, int from, int to, Moments* result) const {
     const Axis& axis = block.x;
-    const int first = from + axis.low;
-    for (int i = 0; i < to + R - 1 + axis.high - first; ++i)
-      line[i] = first + i >= 0 && first + i < grid.columns ? window(row, first + i) : Moments{};
-    for (int i = 0; i < to - from; i += R)
+    const int first = from + axis.low, end = to + R - 1 + axis.high, inside = std::min(end, grid.columns);
+    std::fill(line, line + std::max(0, -first), Moments{});
+    for (int i = std::max(0, first); i < inside; ++i) line[i - first] = window(row, i);
+    std::fill(line + (inside - first), line + (end - first), Moments{});
+    const float* following = x + ((int64_t)(row + 1) * c.width + from) * c.channels;  // the tokens below
+    for (int i = 0; i < to - from; i += R) {
+      if constexpr (!POOLED) {
+        UNROLL
+        for (int o = 0; o < R; ++o) __builtin_prefetch(following + (i + o) * c.channels);
+      }
       filter<false>([&](int j) FORCED -> const Moments& { return line[i + j]; }, axis.weight.data(),
                     reaching(from + i, axis.low, axis.taps, grid.columns), result + i);
+    }
   }
 
   // The filter along y of PIECE windows of R rows. Not inline: the compiler would run out of registers.
@@ -203,7 +223,7 @@ struct Backward : Part<POOLED> {
   //   e = grad_y r,  so that d mean = -e weight,  and  f = e (x - mean) r^2,  so that d var = -f weight / 2.
   // For the tile's own windows also adds to the sums and writes the tokens' direct gradient, e weight, and what their
   // own statistics need.
-  void window_gradients(int row, int column, int length, const Moments (*filtered)[R], Moments* gradients) const {
+  void window_gradients(int row, int column, int length, Moments (*filtered)[R], Moments* gradients) const {
     const vf mean_own = block.mean_own, var_own = block.var_own, weight = block.weight, eps = splat(c.eps),
              shift = this->shift;
     const vf mean_share = block.mean_inter * weight, var_share = block.var_inter * weight * -0.5f;
@@ -214,17 +234,25 @@ struct Backward : Part<POOLED> {
     const int64_t channels = c.channels, ahead = R * c.pool * c.width * channels, stride = 8 * c.groups();
     const int lanes = this->lanes;
     const bool is_first = this->is_first;
+    const vf mean_inter = block.mean_inter, var_inter = block.var_inter;
+    vf roots[PIECE];  // 1 / standard deviation where a window is a token: short loops overlap better than a long one
+    for (int i = 0; i < length; ++i) {
+      const Moments s = filtered[i][0] = P::statistics(filtered[i][0], x_scale[i] * y_scale);
+      roots[i] = var_inter * s.second + eps;
+    }
+    if constexpr (!POOLED)
+      for (int i = 0; i < length; ++i) roots[i] = rsqrt(var_own * vars[(int64_t)row * c.width + column + i] + roots[i]);
     vf weight_sum{}, bias_sum{}, mean_sum{}, var_sum{}, dots{};
     for (int i = 0; i < length; ++i) {
       const bool own = column + i >= left && column + i < right;
       const vf scale = x_scale[i] * y_scale;
-      const Moments s = P::statistics(filtered[i][0], scale);
-      const vf mean = block.mean_inter * (s.first + shift), var = block.var_inter * s.second + eps;
+      const Moments s = filtered[i][0];
+      const vf mean = mean_inter * (s.first + shift);
       vf e_sum{}, f_sum{};
       P::for_tokens(row, column + i, [&](int64_t t) FORCED {
         __builtin_prefetch(grad_y + t * channels + ahead);
         __builtin_prefetch(grad_x + t * channels + ahead, 1);
-        const vf r = rsqrt(var_own * vars[t] + var), g = load(grad_y + t * channels, lanes);
+        const vf r = POOLED ? rsqrt(var_own * vars[t] + roots[i]) : roots[i], g = load(grad_y + t * channels, lanes);
         const vf centered = load(x + t * channels, lanes) - (mean_own * means[t] + mean);
         const vf e = g * r, product = e * centered, f = product * (r * r);
         e_sum += e;
