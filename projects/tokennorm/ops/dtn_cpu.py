@@ -74,13 +74,10 @@ class CpuDTN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
         parameters = (weight, bias, mean_logit, var_logit, position)
-        batch, height, width, channels = x.shape
-        y = x.new_empty(x.shape, dtype=torch.float32)
-        statistics = y.new_empty(2 * batch * height * width + batch * channels)
-        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
+        y, statistics = forward(x, parameters, eps, pool, valid)
         ctx.save_for_backward(x, *parameters, valid, statistics)
         ctx.eps, ctx.pool = eps, pool
-        return y.to(x.dtype)
+        return y
 
     @staticmethod
     def backward(ctx, grad_y):
@@ -93,25 +90,54 @@ class CpuDTN(torch.autograd.Function):
         # Asked for once: activation checkpointing allows no more.
         x, *parameters, valid, statistics = ctx.saved_tensors
         if not is_plain(grad_y) or torch._C._functorch.is_legacy_batchedtensor(grad_y):
-            return *_eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
-        gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
-        grad_x = statistics.new_empty(x.shape)
-        _call(
-            'dtn_backward',
-            x,
-            parameters,
-            ctx.eps,
-            ctx.pool,
-            valid,
-            grad_y=grad_y,
-            grad_x=grad_x,
-            statistics=statistics,
-            **dict(zip(GRADIENTS, gradients, strict=True)),
-        )
-        gradients = [
-            g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)
-        ]
-        return grad_x.to(x.dtype), *gradients, None, None, None
+            return *eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
+        return *backward(grad_y, x, parameters, ctx.eps, ctx.pool, valid, statistics), None, None, None
+
+
+def statistics_size(x: Tensor) -> int:
+    """Numbers that the forward pass keeps for the backward pass besides its arguments."""
+    batch, height, width, channels = x.shape
+    return 2 * batch * height * width + batch * channels
+
+
+def forward(
+    x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The result, and what `backward` needs of it."""
+    y = x.new_empty(x.shape, dtype=torch.float32)
+    statistics = y.new_empty(statistics_size(x))
+    _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
+    return y.to(x.dtype), statistics
+
+
+def backward(
+    grad_y: Tensor,
+    x: Tensor,
+    parameters: Sequence[Tensor | None],
+    eps: float,
+    pool: int,
+    valid: Tensor | None,
+    statistics: Tensor,
+) -> list[Tensor | None]:
+    """The gradients of x and of each parameter that is not None, in their dtypes."""
+    gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
+    grad_x = statistics.new_empty(x.shape)
+    _call(
+        'dtn_backward',
+        x,
+        parameters,
+        eps,
+        pool,
+        valid,
+        grad_y=grad_y,
+        grad_x=grad_x,
+        statistics=statistics,
+        **dict(zip(GRADIENTS, gradients, strict=True)),
+    )
+    gradients = [
+        g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in zip(parameters, gradients, strict=True)
+    ]
+    return [grad_x.to(x.dtype), *gradients]
 
 
 def _call(
@@ -139,7 +165,7 @@ def _float32(t: Tensor) -> Tensor:
     return t if t.dtype is torch.float32 and t.is_contiguous() else t.float().contiguous()
 
 
-def _eager_gradients(
+def eager_gradients(
     grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
 ) -> list[Tensor | None]:
     """The gradients by the eager form, for a batch of them (`is_grads_batched`)."""

@@ -1,0 +1,65 @@
+"""Memory traffic of the eager form of DTN and of LayerNorm after torch.compile.
+
+    python benchmarks/compiled_traffic.py [--dtype bfloat16]
+
+Prints, for a forward pass and for a training step, the bytes that the generated kernels read and write per element of
+the tokens, and how many kernels and matrix products there are. inductor counts them while it compiles for the CPU;
+nothing is timed. A GPU's kernels may be fused differently.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from measuring import print_table
+from torch._inductor import config, metrics
+
+from tokennorm.norms import DTN, LayerNorm
+from tokennorm.ops.dtn_eager import eager_dtn
+
+# batch, height, width, channels, heads, pool
+SHAPES = [(1, 200, 336, 64, 1, 1), (1, 200, 336, 64, 1, 4), (1, 50, 84, 384, 6, 1), (8, 14, 14, 384, 6, 1)]
+
+
+def traffic(function: Callable, x: torch.Tensor, backward: bool) -> dict[str, str]:
+    """Bytes per element of x, generated kernels, and matrix products of a call, and of its backward pass."""
+    torch.compiler.reset()
+    metrics.reset()
+    compiled = torch.compile(function, fullgraph=True)
+    y = compiled(x.clone().requires_grad_(backward))
+    if backward:
+        y.backward(torch.ones_like(y))
+    products = sum(type(node).__name__ == 'ExternKernelSchedulerNode' for node, _ in metrics.nodes_num_elem)
+    return {
+        'bytes per element': f'{metrics.num_bytes_accessed / x.numel():.0f}',
+        'kernels': str(metrics.generated_kernel_count),
+        'matrix products': str(products),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--dtype', default='float32', choices=['float32', 'float16', 'bfloat16'])
+    args = parser.parse_args()
+    dtype = getattr(torch, args.dtype)
+    torch._logging.set_logs(inductor_metrics=True)  # inductor counts bytes only where this is on
+    rows = []
+    with config.patch(fx_graph_cache=False):
+        for *shape, heads, pool in SHAPES:
+            layer_norm, norm = LayerNorm(shape[-1]).to(dtype), DTN(shape[-1], heads)
+            parameters = (norm.weight, norm.bias, norm.mean_logit, norm.var_logit, norm.position)
+            functions = {
+                'LayerNorm': layer_norm,
+                'DTN': lambda x, p=parameters, pool=pool: eager_dtn(x, *p, pool=pool),
+            }
+            for name, function in functions.items():
+                for backward in (False, True):
+                    row = {'shape': 'x'.join(map(str, shape)), 'heads': str(heads), 'pool': str(pool), 'norm': name}
+                    row['pass'] = 'step' if backward else 'forward'
+                    with torch.set_grad_enabled(backward):
+                        rows.append(row | traffic(function, torch.randn(shape).to(dtype), backward))
+    print_table(rows)
+
+
+if __name__ == '__main__':
+    main()

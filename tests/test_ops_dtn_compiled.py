@@ -1,0 +1,73 @@
+"""DTN's CPU kernel under torch.compile: the numbers of the uncompiled call, and where the eager form runs."""
+
+import pytest
+import torch
+
+from tokennorm.norms import DTN
+from tokennorm.ops import dtn_compiled, dtn_cpu
+
+VALID = torch.tensor([[9, 7], [4, 5]])
+
+
+@pytest.fixture
+def kernel_calls(monkeypatch):
+    """Names of the kernel's functions that were called."""
+    calls = []
+    call = dtn_cpu._call
+
+    def record(function, *args, **others):
+        calls.append(function)
+        call(function, *args, **others)
+
+    monkeypatch.setattr(dtn_cpu, '_call', record)
+    return calls
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize('only_var', [False, True])
+def test_compiled_step_equals_the_uncompiled_one(dtype, only_var, kernel_calls):
+    norm = DTN(12, 3, pool=2, only_var=only_var)
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter += torch.randn_like(parameter) / 4
+    x = torch.randn(2, 9, 7, 12).to(dtype).requires_grad_()
+    results = []
+    for function in (norm, torch.compile(norm, fullgraph=True, backend='aot_eager')):
+        y = function(x, VALID)
+        results.append([y, *torch.autograd.grad(y, [x, *norm.parameters()], torch.ones_like(y).cumsum(1))])
+    assert kernel_calls == 2 * ['dtn_forward', 'dtn_backward']
+    for actual, expected in zip(results[1], results[0], strict=True):
+        assert actual.dtype == expected.dtype
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
+@pytest.mark.parametrize('has_mean_logit', [True, False])
+@pytest.mark.parametrize(('a1', 'pool', 'takes'), [(-1, 1000, True), (10, 1, False)])
+def test_the_operator_keeps_what_torch_asks_of_operators(dtype, has_mean_logit, a1, pool, takes, kernel_calls):
+    """Shapes and dtypes without computing, and gradients; where the kernel does not take P, the eager form runs."""
+    position = torch.randn(3, 3) / 4 + torch.tensor([a1, 0, 0])
+    x, *parameters = torch.randn(2, 9, 7, 12).to(dtype), torch.rand(12), torch.randn(12), torch.randn(3), position
+    args = [t.requires_grad_() for t in (x, *parameters)]
+    args.insert(3, torch.randn(3).requires_grad_() if has_mean_logit else None)
+    torch.library.opcheck(dtn_compiled.dtn_forward, (*args, 1e-5, pool, VALID), atol=1e-2, rtol=1e-2)
+    assert bool(kernel_calls) == takes
+
+
+def test_no_tokens():
+    norm = torch.compile(DTN(12, 3), fullgraph=True, backend='aot_eager')
+    assert norm(torch.randn(0, 9, 7, 12)).shape == (0, 9, 7, 12)
+
+
+def test_transforms_inside_a_compiled_function_take_the_eager_form(kernel_calls):
+    norm = DTN(12, 3)
+    x = torch.randn(4, 2, 9, 7, 12)
+    compiled = torch.compile(torch.func.vmap(norm), fullgraph=True, backend='aot_eager')
+    torch.testing.assert_close(compiled(x), torch.stack([norm(part) for part in x]))
+    assert kernel_calls == 4 * ['dtn_forward']
+
+
+@pytest.mark.parametrize('strict', [False, True])
+def test_an_exported_program_has_operations_of_torch_only(strict):
+    program = torch.export.export(DTN(12, 3), (torch.randn(2, 9, 7, 12),), strict=strict)
+    assert not [node for node in program.graph.nodes if 'tokennorm' in str(node.target)]
