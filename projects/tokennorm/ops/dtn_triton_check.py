@@ -70,7 +70,11 @@ def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
     passed = cache_directory() / f'dtn_triton_{hashlib.sha256(key.encode()).hexdigest()[:16]}.passed'
     if passed.exists():
         return True
-    print("TokenNorm compares DTN's Triton kernels with the eager form, once", file=sys.stderr, flush=True)
+    print(
+        "TokenNorm compares DTN's Triton kernels with the eager form, once: its authors had no GPU to run them on",
+        file=sys.stderr,
+        flush=True,
+    )
     command = [sys.executable, '-c', CHILD, str(device), str(dtype).removeprefix('torch.')]
     environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
     try:
