@@ -14,9 +14,9 @@ same in C++ for CPUs (`dtn_cpu`) and in Triton for GPUs (`dtn_triton`).
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from tokennorm.ops import dtn_compiled
 from tokennorm.ops.dtn_cpu import CpuDTN
 from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
 from tokennorm.ops.dtn_eager import eager_dtn, fits
@@ -63,8 +63,11 @@ def dtn(
     if pool < 1 or form not in ('paper', 'published'):
         raise ValueError(f"DTN: pool={pool!r} must be an integer of at least 1, form={form!r} 'paper' or 'published'")
     parameters = (weight, bias, mean_logit, var_logit, position)
-    if form == 'paper' and dtn_compiled.can_use(x) and fits(x, *parameters, valid):
-        return dtn_compiled.dtn_forward(x, *parameters, eps, pool, valid)[0]
+    if form == 'paper' and torch.compiler.is_dynamo_compiling():
+        from tokennorm.ops import dtn_compiled  # it imports torch's compiler
+
+        if dtn_compiled.can_use(x) and fits(x, *parameters, valid):
+            return dtn_compiled.dtn_forward(x, *parameters, eps, pool, valid)[0]
     if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
         pool = min(pool, max(x.shape[1:3]))
         if can_use_triton(x):

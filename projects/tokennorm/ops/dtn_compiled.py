@@ -17,9 +17,8 @@ ARGUMENTS = (
 
 
 def can_use(x: Tensor) -> bool:
-    """Returns whether `torch.compile` traces these tokens for a CPU."""
-    is_compiled = torch.compiler.is_dynamo_compiling() and x.device.type == 'cpu' and x.dtype in dtn_cpu.DTYPES
-    return is_compiled and _fits_the_graph()
+    """Returns whether the operator takes these tokens, which `torch.compile` traces."""
+    return x.device.type == 'cpu' and x.dtype in dtn_cpu.DTYPES and _fits_the_graph()
 
 
 @torch.compiler.assume_constant_result  # runs while torch traces, instead of being traced
