@@ -2,9 +2,9 @@
 
     python benchmarks/compiled_traffic.py [--dtype bfloat16]
 
-Prints, for a forward pass and for a training step, the bytes that the generated kernels read and write per element of
-the tokens, and how many kernels and matrix products there are. inductor counts them while it compiles for the CPU;
-nothing is timed. A GPU's kernels may be fused differently.
+Prints, for a forward pass and a training step, the bytes per element of the tokens that generated kernels and matrix
+products read and write, and how many of both there are. inductor counts them while it compiles for the CPU; nothing is
+timed. A GPU's kernels may be fused differently.
 """
 
 import argparse

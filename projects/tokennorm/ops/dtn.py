@@ -66,7 +66,7 @@ def dtn(
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
         from tokennorm.ops import dtn_compiled  # it imports torch's compiler
 
-        if dtn_compiled.can_use(x) and fits(x, *parameters, valid):
+        if dtn_compiled.can_use(x, *parameters, valid) and fits(x, *parameters, valid):
             return dtn_compiled.dtn_forward(x, *parameters, eps, pool, valid)[0]
     if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
         pool = min(pool, max(x.shape[1:3]))

@@ -16,14 +16,15 @@ ARGUMENTS = (
 )
 
 
-def can_use(x: Tensor) -> bool:
-    """Returns whether the operator takes these tokens, which `torch.compile` traces."""
-    return x.device.type == 'cpu' and x.dtype in dtn_cpu.DTYPES and _fits_the_graph()
+def can_use(x: Tensor, *others: Tensor | None) -> bool:
+    """Returns whether the operator takes these tokens, parameters and sizes, which `torch.compile` traces."""
+    on_cpu = all(t is None or t.device.type == 'cpu' for t in (x, *others))
+    return on_cpu and x.dtype in dtn_cpu.DTYPES and _fits_the_graph()
 
 
 @torch.compiler.assume_constant_result  # runs while torch traces, instead of being traced
 def _fits_the_graph() -> bool:
-    """False in an exported file, which could not hold the operator, and inside transforms of `torch.func`."""
+    """Returns whether there is a kernel, and no export, whose files have no such operator, and no `torch.func`."""
     is_plain = not torch.compiler.is_exporting() and torch._C._functorch.peek_interpreter_stack() is None
     return is_plain and dtn_cpu.library() is not None
 
@@ -32,11 +33,11 @@ def _fits_the_graph() -> bool:
 def dtn_forward(x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
     """The result of `tokennorm.ops.dtn.dtn`, and what the backward pass needs of it."""
     parameters = (weight, bias, mean_logit, var_logit, position)
-    pool = min(pool, max(x.shape[1:3]))
-    if x.numel() and dtn_cpu.can_use(x, position, pool):
+    pool = max(1, min(pool, max(x.shape[1:3])))
+    if dtn_cpu.can_use(x, position, pool):
         return dtn_cpu.forward(x, parameters, eps, pool, valid)
     y = eager_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
-    return y, x.new_zeros(dtn_cpu.statistics_size(x), dtype=torch.float32)
+    return y.contiguous(), x.new_zeros(dtn_cpu.statistics_size(x), dtype=torch.float32)
 
 
 @torch.library.custom_op(
@@ -45,15 +46,15 @@ def dtn_forward(x, weight, bias, mean_logit, var_logit, position, eps, pool, val
 def dtn_backward(grad_y, statistics, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
     """The gradients of x and of the parameters, without that of a `mean_logit` of None."""
     parameters = (weight, bias, mean_logit, var_logit, position)
-    pool = min(pool, max(x.shape[1:3]))
-    if x.numel() and dtn_cpu.can_use(x, position, pool):
+    pool = max(1, min(pool, max(x.shape[1:3])))
+    if dtn_cpu.can_use(x, position, pool):
         gradients = dtn_cpu.backward(grad_y, x, parameters, eps, pool, valid, statistics)
     else:
-        # torch 2.11 records no operations inside an operator: dispatch as outside.
+        # torch 2.11 excludes the autograd keys inside an operator. An empty set re-enables them, and autocast's too.
         included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C.DispatchKeySet.from_raw_repr(0)
         with torch._C._ForceDispatchKeyGuard(included, excluded):
             gradients = dtn_cpu.eager_gradients(grad_y, x, parameters, eps, pool, valid)
-    return [g for g in gradients if g is not None]
+    return [g.contiguous() for g in gradients if g is not None]
 
 
 @dtn_forward.register_fake

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from tokennorm.files import cache_directory
 from tokennorm.ops.dtn_eager import eager_dtn
-from tokennorm.ops.tensors import is_plain
+from tokennorm.ops.tensors import is_plain, without_autocast
 
 SOURCE = Path(__file__).with_name('dtn_cpu.cpp')
 HEADERS = sorted(SOURCE.parent.glob('dtn_cpu*.h'))
@@ -53,7 +53,7 @@ class _Call(ctypes.Structure):
 
 
 def can_use(x: Tensor, position: Tensor, pool: int) -> bool:
-    """Returns whether `CpuDTN` takes these tokens.
+    """Returns whether the kernel takes these tokens.
 
     True for float32, bfloat16 and float16 tokens on a CPU with positional weights that float32 can hold before they
     are normalized, and that do not span most of a grid of more than 128 x 128 windows of side `pool`.
@@ -168,8 +168,8 @@ def _float32(t: Tensor) -> Tensor:
 def eager_gradients(
     grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
 ) -> list[Tensor | None]:
-    """The gradients by the eager form, for a batch of them (`is_grads_batched`)."""
-    with torch.enable_grad():
+    """The gradients by the eager form, where the kernel cannot compute them."""
+    with torch.enable_grad(), without_autocast(x):
         inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
         y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
         gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))

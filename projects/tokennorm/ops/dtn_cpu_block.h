@@ -42,7 +42,7 @@ INLINE Taps reaching(int at, int low, int taps, int size) {
 
 // R neighboring results of a filter. Each input is read once: the loads would take longer than the arithmetic.
 // On the way back `at` gives gradients of results, and the gradients of the weights, from the R inputs `own`, are
-// added to `weight_gradient`. Q moments at a time: what they need fits into the registers.
+// added to `weight_gradient`. Q moments at a time: what they need fits into x86's registers.
 template <bool BACK, class At>
 INLINE void filter(At at, const vf* weight, Taps taps, Moments* result, const Moments* own = nullptr,
                    vf* weight_gradient = nullptr) {
@@ -235,7 +235,8 @@ struct Backward : Part<POOLED> {
     const int lanes = this->lanes;
     const bool is_first = this->is_first;
     const vf mean_inter = block.mean_inter, var_inter = block.var_inter;
-    vf roots[PIECE];  // 1 / standard deviation where a window is a token: short loops overlap better than a long one
+    // Without pooling 1 / standard deviation, else the windows' part of the variance. Short loops overlap better.
+    vf roots[PIECE];
     for (int i = 0; i < length; ++i) {
       const Moments s = filtered[i][0] = P::statistics(filtered[i][0], x_scale[i] * y_scale);
       roots[i] = var_inter * s.second + eps;
