@@ -24,7 +24,7 @@ def can_use(x: Tensor, *others: Tensor | None) -> bool:
 
 @torch.compiler.assume_constant_result  # runs while torch traces, instead of being traced
 def _fits_the_graph() -> bool:
-    """Returns whether there is a kernel, and no export, whose files have no such operator, and no `torch.func`."""
+    """Returns whether there is a kernel, and torch neither exports nor transforms, which need operations of torch."""
     is_plain = not torch.compiler.is_exporting() and torch._C._functorch.peek_interpreter_stack() is None
     return is_plain and dtn_cpu.library() is not None
 
