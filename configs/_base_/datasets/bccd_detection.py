@@ -8,7 +8,7 @@ image_scale = (320, 240)
 
 train_pipeline = _base_.train_pipeline
 train_pipeline[2].scale = image_scale  # RandomResize
-train_pipeline[3].crop_size = (240, 320)  # RandomCrop
+train_pipeline[3].crop_size = image_scale  # RandomCrop, (width, height)
 test_pipeline = _base_.test_pipeline
 test_pipeline[1].scale = image_scale  # Resize
 files = dict(data_root=data_root, metainfo=metainfo, data_prefix=dict(img='images/'))

@@ -162,7 +162,8 @@ def augment_strongly(cfg: Config) -> str:
     keep = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
     if any(step.get('with_mask') for step in loading):
         resize = dict(type='RandomResize', scale=scale, ratio_range=_JITTER, keep_ratio=True)
-        crop = dict(type='RandomCrop', crop_size=scale[::-1], recompute_bbox=True, allow_negative_crop=True)
+        side = max(scale)  # a square, as images are landscape or portrait; RandomCrop takes (width, height)
+        crop = dict(type='RandomCrop', crop_size=(side, side), recompute_bbox=True, allow_negative_crop=True)
         dataset['pipeline'] = [*loading, resize, crop, keep, flip, *packing]
         return '--augment strong: large-scale jitter of 0.1 to 2, and a crop'
     affine = dict(

@@ -9,7 +9,9 @@ _base_ = [
 max_epochs = 12
 model = dict(backbone=dict(pretrain_img_size=64), bbox_head=dict(num_classes=len(_base_.metainfo['classes'])))
 no_workers = dict(num_workers=0, persistent_workers=False)
-train_dataloader = dict(**no_workers)
+train_pipeline = _base_.train_pipeline
+train_pipeline[3].crop_size = (240, 320)  # (height, width) by mistake: portrait crops, as the kept runs were trained
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline), **no_workers)
 val_dataloader = dict(**no_workers)
 test_dataloader = val_dataloader
 lambda_logits = dict(lr_mult=1.0, decay_mult=0.0)
