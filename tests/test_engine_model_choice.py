@@ -19,7 +19,7 @@ from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import main
 from tokennorm.config_paths import config
-from tokennorm.engine import settings, training
+from tokennorm.engine import training
 from tokennorm.engine.config import choose_config
 from tokennorm.engine.settings import use_initial_weights
 from tokennorm.messages import UserError
@@ -216,16 +216,6 @@ def test_two_ranks_train_without_a_config(boxes, tmp_path, monkeypatch, capfd):
     printed = capfd.readouterr().err
     assert 'has checkpoints of an earlier training run' in printed
     assert 'Traceback' not in printed
-
-
-def test_mixed_precision_by_name():
-    cfg = read('retinanet_pvt-mini_fpn')
-    settings.use_mixed_precision(cfg, 'fp16')
-    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
-    settings.use_mixed_precision(cfg, True)
-    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', dict(enabled=False))
-    with pytest.raises(ValueError, match='bf16, fp16'):
-        settings.use_mixed_precision(cfg, 'fp8')
 
 
 @pytest.mark.parametrize(('name', 'top1'), [('pvt-mini', 20.52), ('pvt-mini-dtn', 22.18), ('pvt-mini-local', 24.88)])

@@ -27,4 +27,4 @@ class Registry:
         return self.module_dict.get(key.removeprefix('tokennorm.'))
 
 
-MODELS = DATASETS = HOOKS = OPTIM_WRAPPER_CONSTRUCTORS = DATA_SAMPLERS = METRICS = None
+MODELS = DATASETS = HOOKS = OPTIM_WRAPPERS = OPTIM_WRAPPER_CONSTRUCTORS = DATA_SAMPLERS = METRICS = None

@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import print_log
 
@@ -25,7 +24,6 @@ from tokennorm.registry import type_name
 VALIDATIONS = 10  # in a training run, at least
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
-PRECISIONS = dict(bf16='bfloat16', fp16='float16')
 EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
 # Entries of a backbone that decide which weights fit it.
 _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'stem_cfg'))
@@ -91,18 +89,6 @@ def keep_the_best(cfg: Config) -> None:
     hook.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
     if metric is not None and 'save_best' not in hook:
         hook.update(save_best=metric, rule='greater')
-
-
-def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
-    """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the device has it."""
-    if kind is True:
-        kind = 'bf16' if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else 'fp16'
-    if kind not in PRECISIONS:
-        raise ValueError(f'--amp {kind}: expected one of {", ".join(PRECISIONS)}')
-    # Gradients of bfloat16 have the range of float32, and need no scaling. A scaler would silently skip steps with
-    # gradients that are not finite, which NonFiniteHook reports.
-    scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
-    cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype=PRECISIONS[kind], loss_scale=scale)
 
 
 def average_weights(cfg: Config) -> None:

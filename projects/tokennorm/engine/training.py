@@ -18,6 +18,7 @@ from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import choose_config, merge, open_config
 from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.errors import DataError, NonFiniteError
+from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
 from tokennorm.files import locked_work_dir
@@ -148,7 +149,7 @@ def train(
             print_once(*settings.validate_often(cfg))
         settings.keep_the_best(cfg)
         if amp:
-            settings.use_mixed_precision(cfg, amp)
+            use_mixed_precision(cfg, amp)
     if auto_scale_lr:
         cfg.auto_scale_lr.enable = True
     if resume is True and latest is None:
