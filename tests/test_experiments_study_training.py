@@ -4,16 +4,28 @@ import json
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine import DefaultScope
 from mmengine.registry import MODELS
 
-from experiments.study.plan import Run
+from experiments.study.data import hold_out
+from experiments.study.plan import Run, load_study
 from experiments.study.results import final_values, keep_results, read_results
 from experiments.study.scoring import score_run
-from experiments.study.training import SharedInitHook, copy_shared, is_finished, read_record, shared_init, train_run
+from experiments.study.training import (
+    SharedInitHook,
+    copy_shared,
+    is_finished,
+    pack_path,
+    read_record,
+    set_initial_values,
+    shared_init,
+    train_run,
+)
 from tests.study_case import make_study
+from tokennorm.report.lambdas import dtn_layers
 
 TOOL = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'run.py'
 
@@ -121,3 +133,43 @@ def test_whole_grid_by_the_tool(tmp_path):
     main([str(study.config), '--work-dir', str(study.work_dir), '--score', '--arms', 'LN'])
     scores = [json.loads((study.folder(Run('pretrain', 'LN', seed)) / 'scores.json').read_text()) for seed in (0, 1)]
     assert [entry['images'] for entry in scores] == [12, 12]
+
+
+def test_initial_values_of_an_arm_by_place():
+    study = load_study(TOOL.parent / 'configs' / 'start.py')
+    cfg = study.run_config(Run('pvt_mini', 'start by place', 30))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+    paper = {name: norm.position.clone() for name, norm in dtn_layers(model).items()}
+    set_initial_values(model, **cfg.initial_values)
+    seen = set()
+    for name, norm in dtn_layers(model).items():
+        before_attention = name.endswith('norm1')
+        seen.add(before_attention)
+        mean, var = (0.38, 0.48) if before_attention else (0.22, 0.55)
+        assert norm.mean_logit.sigmoid().tolist() == pytest.approx([mean] * norm.num_heads)
+        assert norm.var_logit.sigmoid().tolist() == pytest.approx([var] * norm.num_heads)
+        assert torch.allclose(norm.position, paper[name] * torch.tensor([0.6, 1.7, 1.7]))
+    assert seen == {True, False}
+
+
+def test_path_keeps_the_last_line_of_a_step(tmp_path):
+    rows = [dict(step=0, a=[0.5, 1.0]), dict(step=100, a=[9.0, 9.0]), dict(step=100, a=[2.0, 3.0])]
+    (tmp_path / 'path.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+    pack_path(tmp_path)
+    path = np.load(tmp_path / 'path.npz')
+    assert path['steps'].tolist() == [0, 100]
+    assert path['a'].tolist() == [[0.5, 1.0], [2.0, 3.0]]
+
+
+def test_held_out_images_are_of_the_training_images(tmp_path):
+    for name in 'ab':
+        (tmp_path / 'all' / 'train' / name).mkdir(parents=True)
+        for i in range(5):
+            (tmp_path / 'all' / 'train' / name / f'{i}.jpg').write_text(f'{name}{i}')
+    hold_out(tmp_path / 'out', tmp_path / 'all', per_class=2)
+    texts = {
+        split: sorted(path.read_text() for path in (tmp_path / 'out' / split).glob('*/*')) for split in ('train', 'val')
+    }
+    assert [len(texts['train']), len(texts['val'])] == [6, 4]
+    assert sorted(texts['train'] + texts['val']) == [f'{name}{i}' for name in 'ab' for i in range(5)]

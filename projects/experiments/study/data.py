@@ -1,5 +1,6 @@
-"""Data of a study: generated datasets, and some classes of an image folder."""
+"""Data of a study: generated datasets, some classes of an image folder, or a part of its training images."""
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,28 @@ def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str])
             raise ValueError(f'{to} also has other classes ({shorten(more)}); remove that folder')
 
 
+def hold_out(folder: str | Path, source: str | Path, per_class: int, seed: int = 0) -> None:
+    """Splits the training images of an image folder into `folder/train` and `folder/val`, by symbolic links.
+
+    Args:
+        folder: The new folder.
+        source: The image folder, with `train/CLASS/*`.
+        per_class: Number of images per class in `folder/val`, drawn with `seed`.
+        seed: Of the draw.
+    """
+    rng = random.Random(seed)
+    for of_class in sorted((Path(source) / 'train').iterdir()):
+        images = sorted(of_class.iterdir())
+        held_out = set(rng.sample(images, per_class))
+        for image in images:
+            link = Path(folder) / ('val' if image in held_out else 'train') / of_class.name / image.name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.exists():
+                link.symlink_to(image.resolve())
+
+
 MAKERS: dict[str, Callable[..., Any]] = dict(
-    shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset, classes=take_classes
+    shapes=make_shapes_dataset, shape_classes=make_shape_classes_dataset, classes=take_classes, hold_out=hold_out
 )
 
 

@@ -2,7 +2,9 @@
 
 import fcntl
 import hashlib
+import io
 import json
+import math
 import os
 import platform
 import resource
@@ -12,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
@@ -28,6 +31,7 @@ from tokennorm.engine.resume.random_state import preserved_generators, seed_gene
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
+from tokennorm.report.lambdas import dtn_layers
 from tokennorm.report.scalars import read_scalars
 
 RECORD = 'record.json'
@@ -51,6 +55,8 @@ class SharedInitHook(Hook):
         """Copies the values unless the run is resumed, and seeds the random numbers of the training."""
         if runner.iter == 0:
             copy_shared(runner.model, shared_init(runner.cfg, runner.seed, self.with_backbone))
+            if values := runner.cfg.get('initial_values'):
+                set_initial_values(runner.model, **values)
             set_random_seed(runner.seed)
 
 
@@ -75,6 +81,67 @@ def copy_shared(model: nn.Module, shared: dict[str, torch.Tensor]) -> list[str]:
     for key in copied:
         state[key].copy_(shared[key])
     return copied
+
+
+@torch.no_grad()
+def set_initial_values(
+    model: nn.Module, mean: tuple[float, float], var: tuple[float, float], width: float, offset: float
+) -> None:
+    """Sets lambda and P of every DTN layer: `initial_values` of an arm.
+
+    Args:
+        model: A model with DTN in its blocks.
+        mean: lambda of the mean, before the attention (`norm1`) and before the MLP.
+        var: lambda of the variance, likewise.
+        width: Factor of a1 of Eq. 6; less than one widens P.
+        offset: Factor of a2 and a3.
+    """
+    for name, norm in dtn_layers(model).items():
+        place = 0 if name.endswith('norm1') else 1
+        for logit, values in ((norm.mean_logit, mean), (norm.var_logit, var)):
+            logit.fill_(math.log(values[place] / (1 - values[place])))
+        norm.position.mul_(norm.position.new_tensor([width, offset, offset]))
+
+
+@HOOKS.register_module()
+class LogitsHook(Hook):
+    """Writes the logits of lambda, and P, of every DTN layer to `path.jsonl`, a line every 100 steps."""
+
+    interval = 100
+
+    def before_train(self, runner: Runner) -> None:
+        self._write(runner, runner.iter)
+
+    def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+        if (runner.iter + 1) % self.interval == 0 or runner.iter + 1 == runner.max_iters:
+            self._write(runner, runner.iter + 1)
+
+    def _write(self, runner: Runner, step: int) -> None:
+        values = {
+            f'{name}.{key}': [round(float(value), 4) for value in parameter.detach().flatten()]
+            for name, norm in dtn_layers(runner.model).items()
+            for key, parameter in norm.named_parameters()
+            if key in ('mean_logit', 'var_logit', 'position')
+        }
+        if values:
+            with (Path(runner.work_dir) / 'path.jsonl').open('a') as file:
+                file.write(f'{json.dumps(dict(step=step, **values))}\n')
+
+
+def pack_path(folder: Path) -> None:
+    """Writes `path.npz` from `path.jsonl`: `steps` (S,), and float16 values (S, N) per parameter.
+
+    A resumed run repeats steps; the last line of a step counts.
+    """
+    path = folder / 'path.jsonl'
+    if not path.is_file():
+        return
+    rows = {row.pop('step'): row for row in map(json.loads, path.read_text().splitlines())}
+    steps = sorted(rows)
+    values = {key: np.array([rows[step][key] for step in steps], np.float16) for key in rows[steps[0]]}
+    content = io.BytesIO()
+    np.savez_compressed(content, steps=np.array(steps, np.int32), **values)
+    write_atomically(folder / 'path.npz', content.getvalue())
 
 
 def train_run(study: Study, run: Run) -> None:
@@ -116,7 +183,8 @@ def _with_hooks(study: Study, run: Run, cfg: Config) -> Path:
     cfg.custom_imports = dict(imports=[*imports, __name__])
     cfg.default_hooks.checkpoint.save_best = None
     shared = dict(type='tokennorm.SharedInitHook', with_backbone=study.before(run) is None)
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), shared, dict(type='tokennorm.LambdaHook')]
+    more = [dict(type='tokennorm.LambdaHook'), dict(type='tokennorm.LogitsHook')]
+    cfg.custom_hooks = [*cfg.get('custom_hooks', []), shared, *more]
     path = study.folder(run) / 'run.py'
     cfg.dump(path)
     return path
@@ -128,6 +196,7 @@ def _finish(study: Study, run: Run, cfg: Config, record: dict[str, Any]) -> None
     last = folder / f'epoch_{record["epochs"]}.pth'
     content = for_publication(read_checkpoint(last), last)
     write_atomically(folder / 'weights.pth', to_bytes(content))
+    pack_path(folder)
     logits = [v for key, v in content['state_dict'].items() if key.endswith(('mean_logit', 'var_logit'))]
     if logits:
         learned = torch.cat(logits).sigmoid()

@@ -5,7 +5,8 @@ Every arm changes `token_norm_cfg` only, as DTN does: the other norms stay LN. A
 DTN's best), not one of their own. DyT and Derf begin with alpha = 0.5, as published. PRepBN's weight of
 LayerNorm falls to zero in 2,500 of 3,128 iterations: 0.8 of the schedule, as published for 300 epochs of ImageNet.
 
-Seed 10 first. A norm within a point of LN is trained with seeds 11 and 12 too. Data and terms: see evidence.py.
+Seed 10 first. A norm within a point of LN is trained with seeds 11 and 12 too. That rule repeats only norms that change
+nothing, so PRepBN, the best of them with seed 10, was given both seeds afterwards. Data and terms: see evidence.py.
 
     python projects/experiments/study/run.py projects/experiments/study/configs/norms.py --jobs 2
 """
