@@ -18,7 +18,7 @@ import torch
 from measuring import print_table
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 
-from tokennorm.engine.coco_metric import CocoMetric
+from tokennorm.evaluation.coco_metric import CocoMetric
 
 CLASSES = 8
 OBJECTS = 10

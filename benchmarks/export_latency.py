@@ -23,8 +23,8 @@ from mmengine.registry import init_default_scope
 
 from tokennorm.config_files import read_config
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import to_onnx, trace, write_openvino
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS
 
 CONFIGS = ('demo/retinanet_pvt-mini_fpn_shapes', 'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes')
@@ -52,7 +52,7 @@ def contenders(config: str, images: torch.Tensor, folder: Path, compiled: bool) 
     files = {'onnxruntime': folder / f'{Path(config).stem}.onnx', 'OpenVINO': folder / f'{Path(config).stem}.xml'}
     files['onnxruntime'].write_bytes(content)
     write_openvino(content, METADATA, files['OpenVINO'])
-    return found | {runtime: partial(Detector(path, threads=1).run, arrays) for runtime, path in files.items()}
+    return found | {runtime: partial(ExportedDetector(path, threads=1).run, arrays) for runtime, path in files.items()}
 
 
 @torch.no_grad()

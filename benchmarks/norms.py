@@ -26,8 +26,8 @@ from mmengine.registry import init_default_scope
 from tokennorm.backbones import PVT
 from tokennorm.config_files import read_config
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import to_onnx, trace
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS
 
 NORMS = ('LN', 'RMSNorm', 'DyT', 'Derf', 'PRepBN', 'DTN', 'LocalLayerNorm')
@@ -54,7 +54,7 @@ def exported(norm: str, size: tuple[int, int], folder: Path) -> Callable[[], obj
     arrays = dict(images=np.random.default_rng(0).random((1, 3, *size), np.float32) * 255, sizes=np.zeros((1, 2), int))
     path = folder / f'{norm}.onnx'
     path.write_bytes(to_onnx(trace(detector), detector.outputs, METADATA))
-    return partial(Detector(path, threads=1).run, arrays)
+    return partial(ExportedDetector(path, threads=1).run, arrays)
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from tests.helpers.exporting import (
 from tokennorm.datasets.finding import find_splits
 from tokennorm.export import verify
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.runtime import Detections, Detector
 from tokennorm.export.writing import describe, export_detector
+from tokennorm.inference.runtime import Detections, ExportedDetector
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 
@@ -43,7 +43,7 @@ def test_the_traced_module_agrees_with_mmdet(kind):
 
 def test_onnx_file_agrees_with_mmdet_and_has_metadata(exported):
     model, path = exported
-    detector = Detector(path, threads=1)
+    detector = ExportedDetector(path, threads=1)
     assert_same_detections(detector, model, EXAMPLE_SIZES)
     assert detector.classes == list(CLASSES)
     expected = dict(color='RGB', resize=dict(scale=[96, 64], keep_ratio=True), category_ids=[1, 2, 3], license='CC0')
@@ -68,7 +68,7 @@ def test_other_backbones_agree(name, tmp_path):
     backbone = backbone | dict(type=f'tokennorm.{backbone["type"]}', token_norm_cfg=NORM)
     cfg = config(backbone=backbone, channels=(channels,), strides=strides)
     model = build(cfg)
-    detector = Detector(write(cfg, model, tmp_path / 'tiny.onnx'), threads=1)
+    detector = ExportedDetector(write(cfg, model, tmp_path / 'tiny.onnx'), threads=1)
     # Little padding: it has the same features everywhere, and so equal scores, which each program orders as it likes.
     for sizes in [[(64, 96)], [(90, 125), (96, 118)], [(61, 203)], [(40, 40)] * 3]:
         assert_same_detections(detector, model, sizes)
@@ -83,7 +83,7 @@ def test_float16_finds_the_same_in_fewer_bytes(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
     for half in (False, True):
         path = write(cfg, model, tmp_path / f'{half}.onnx', half, dynamic=False)
-        detector = Detector(path, threads=1)
+        detector = ExportedDetector(path, threads=1)
         detector.metadata['resize'] = None
         found.append(detector([image, image])[0])
         sizes.append(path.stat().st_size)
@@ -157,7 +157,7 @@ def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypa
         return dict(predictions=[DetDataSample(pred_instances=instances)])
 
     exported.classes, exported.metadata = ['cell'], dict(mask_threshold=None)
-    monkeypatch.setattr(verify, 'Detector', lambda path: exported)
+    monkeypatch.setattr(verify, 'ExportedDetector', lambda path: exported)
     split = find_splits(tmp_path, needed=('val',))['val']
     (result,) = verify.compare(in_torch, Path('detector.onnx'), split, 5e-4)
     assert (result.kind, result.images, result.equal) == ('bbox', 2, False)

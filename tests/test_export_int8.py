@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 from tokennorm.export.int8 import calibration_inputs, quantize
-from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import write_openvino
+from tokennorm.inference.runtime import ExportedDetector
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_weights_are_int8_and_products_of_activations_are_not(files):
 
 def test_detections_stay_near_and_metadata_stay(files):
     path, quantized, inputs = files
-    exact, fast = Detector(path, threads=1), Detector(quantized, threads=1)
+    exact, fast = ExportedDetector(path, threads=1), ExportedDetector(quantized, threads=1)
     assert fast.metadata == exact.metadata
     want, got = exact.run(inputs)['scores'][:, :10], fast.run(inputs)['scores'][:, :10]
     assert 0 < np.abs(got - want).max() < 0.1
@@ -64,10 +64,11 @@ def test_an_openvino_model_is_that_of_onnxruntime_in_int8(files, tmp_path):
     import openvino
 
     path, quantized, inputs = files
-    exact, expected, written = Detector(path, threads=1), Detector(quantized, threads=1), tmp_path / 'int8.xml'
+    exact, expected = (ExportedDetector(file, threads=1) for file in (path, quantized))
+    written = tmp_path / 'int8.xml'
     metadata = {entry.key: entry.value for entry in onnx.load(quantized).metadata_props}
     write_openvino(quantized.read_bytes(), metadata, written)
-    fast = Detector(written, threads=1)
+    fast = ExportedDetector(written, threads=1)
     assert fast.metadata == exact.metadata
     want, got = (detector.run(inputs)['scores'][:, :10] for detector in (expected, fast))
     np.testing.assert_allclose(got, want, atol=0.01)

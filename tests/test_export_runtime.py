@@ -11,8 +11,8 @@ from PIL import Image
 
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
-from tokennorm.export.runtime import Detector, ModelFileError
 from tokennorm.export.writing import write_openvino
+from tokennorm.inference.runtime import ExportedDetector, ModelFileError
 
 
 @pytest.fixture(scope='module')
@@ -30,12 +30,13 @@ def images(tmp_path):
 
 def test_boxes_are_in_pixels_of_the_image(model_file):
     """The second image is enlarged twofold to the model's scale, so that its boxes are half as large."""
-    large, small = Detector(model_file, threads=1)([np.zeros((64, 96, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)])
+    images = [np.zeros((64, 96, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)]
+    large, small = ExportedDetector(model_file, threads=1)(images)
     np.testing.assert_array_equal(large.boxes, [[4, 6, 20, 30]])
     np.testing.assert_array_equal(small.boxes, [[2, 3, 10, 15]])
     np.testing.assert_array_equal(small.labels, [1])
-    assert Detector(model_file)([]) == []
-    assert len(Detector(model_file)([np.zeros((9, 9, 3), np.uint8)], score_threshold=0.8)[0].scores) == 0
+    assert ExportedDetector(model_file)([]) == []
+    assert len(ExportedDetector(model_file)([np.zeros((9, 9, 3), np.uint8)], score_threshold=0.8)[0].scores) == 0
 
 
 def test_predict_with_a_file_writes_coco_json_and_drawings(model_file, images, tmp_path, capsys):
@@ -97,22 +98,22 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     (tmp_path / 'cut.xml').write_text('<net name="x">')
     for path, message in cases.items():
         with pytest.raises(ModelFileError, match=message) as raised:
-            Detector(path)
+            ExportedDetector(path)
         assert '\n' not in str(raised.value)
 
 
 def test_a_missing_runtime_has_its_pip_line(model_file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'onnxruntime', None)
     with pytest.raises(ModelFileError, match=r'model.onnx needs onnxruntime: pip install onnxruntime'):
-        Detector(model_file)
+        ExportedDetector(model_file)
     monkeypatch.setitem(sys.modules, 'openvino', None)
     (tmp_path / 'm.xml').write_text('')
     with pytest.raises(ModelFileError, match=r'm.xml needs openvino: pip install openvino'):
-        Detector(tmp_path / 'm.xml')
+        ExportedDetector(tmp_path / 'm.xml')
 
 
 def test_bad_images_are_refused_with_their_shape(model_file):
-    detector = Detector(model_file)
+    detector = ExportedDetector(model_file)
     for image in (np.zeros((0, 9, 3)), np.zeros((9, 9)), np.zeros((9, 9, 1)), np.zeros((9, 9, 4))):
         with pytest.raises(ValueError, match=f'image of shape \\({", ".join(map(str, image.shape))}\\) and uint8 must'):
             detector([image.astype(np.uint8)])
@@ -135,7 +136,7 @@ def test_bad_paths_end_with_one_line(model_file, images, tmp_path):
 
 
 def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
-    write_openvino(model_file.read_bytes(), Detector(model_file)._session.texts, tmp_path / 'm.xml')
-    detector = Detector(tmp_path / 'm.xml', threads=1)
-    assert detector.metadata == Detector(model_file).metadata
+    write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')
+    detector = ExportedDetector(tmp_path / 'm.xml', threads=1)
+    assert detector.metadata == ExportedDetector(model_file).metadata
     np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])

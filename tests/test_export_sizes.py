@@ -8,8 +8,8 @@ import torch
 
 from tests.helpers.exporting import PVT, build, config, write
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import trace, write_openvino
+from tokennorm.inference.runtime import ExportedDetector
 
 pytestmark = pytest.mark.slow
 GRID = PVT['pretrain_img_size']
@@ -34,14 +34,14 @@ def exported(request, tmp_path_factory):
     model = build(cfg)
     folder = tmp_path_factory.mktemp('export')
     path = write(cfg, model, folder / 'tiny.onnx')
-    write_openvino(path.read_bytes(), Detector(path)._session.texts, folder / 'tiny.xml')
+    write_openvino(path.read_bytes(), ExportedDetector(path)._session.texts, folder / 'tiny.xml')
     return WholeDetector(model), folder
 
 
 @pytest.mark.parametrize('suffix', ['.onnx', '.xml'])
 def test_raw_outputs_are_those_of_pytorch(exported, suffix):
     detector, folder = exported
-    session = Detector(folder / f'tiny{suffix}', threads=1)
+    session = ExportedDetector(folder / f'tiny{suffix}', threads=1)
     for shape in SHAPES:
         batch, *sides = shape
         images = torch.rand(batch, 3, *sides) * 255
@@ -81,7 +81,7 @@ def test_images_without_objects(kind, tmp_path):
                 p.fill_(-30.0)
             elif name.endswith('fc_cls.bias'):
                 p[-1] = 30.0  # background
-    detector = Detector(write(cfg, model, tmp_path / 'none.onnx', dynamic=False), threads=1)
+    detector = ExportedDetector(write(cfg, model, tmp_path / 'none.onnx', dynamic=False), threads=1)
     detector.metadata['resize'] = None
     for found in detector([np.zeros((300, 420, 3), np.uint8)] * 2):
         assert found.boxes.shape == (0, 4)

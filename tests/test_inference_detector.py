@@ -10,9 +10,9 @@ from PIL import Image
 
 import tokennorm
 from tests.helpers.trained import CONFIG
+from tokennorm.evaluation.thresholds import write_thresholds
 from tokennorm.inference.detector import Detections
 from tokennorm.messages import UserError
-from tokennorm.thresholds import write_thresholds
 
 
 @pytest.fixture(scope='module')

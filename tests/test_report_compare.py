@@ -11,7 +11,7 @@ from tests.helpers.detections import make_truth, noisy, perfect
 from tests.helpers.report import CONFIG, Balance
 from tests.helpers.scalars import write_scalars
 from tokennorm.cli.compare import main
-from tokennorm.datasets.coco.detections import Detections
+from tokennorm.evaluation.results import CocoResults
 from tokennorm.report.compare import compare, config_changes, read_run
 from tokennorm.report.page import write_report
 
@@ -38,7 +38,7 @@ def runs(tmp_path_factory):
     better[::10, 6] = 2  # every tenth detection is a cat
     return (
         make_run(folder / 'a', truth, noisy(truth), 'layer norm', first),
-        make_run(folder / 'b', truth, Detections(better), 'DTN', second),
+        make_run(folder / 'b', truth, CocoResults(better), 'DTN', second),
     )
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from tests.helpers.detections import CLASSES
 from tests.helpers.report import Balance
-from tokennorm.datasets.coco.detections import Detections
-from tokennorm.report.evaluation import evaluate
+from tokennorm.evaluation.analysis import evaluate
+from tokennorm.evaluation.results import CocoResults
 from tokennorm.report.figures import draw_precision_recall
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.page import curve_figures, write_report
@@ -79,7 +79,7 @@ def test_ap_is_from_0_to_100_in_figures(report):
 
 def test_nothing_detected_and_nothing_annotated(report, tmp_path):
     folder, truth, detections, _ = report
-    nothing = dict(bbox=Detections(np.zeros((0, 7))))
+    nothing = dict(bbox=CocoResults(np.zeros((0, 7))))
     write_report(tmp_path / 'a.html', 'nothing', folder / 'val.json', nothing, folder)
     assert 'No detection is right' in (tmp_path / 'a.html').read_text()
     (tmp_path / 'empty.json').write_text(json.dumps(dict(truth, annotations=[])))

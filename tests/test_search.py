@@ -29,7 +29,7 @@ def test_a_search_prunes_and_finds_the_best(tmp_path, monkeypatch):
         script = script.replace(before, after)
     values = iter([0.3, 0.4, 0.1, 0.4, 0.6])  # of the validations: the second trial is pruned at its first
     monkeypatch.setattr(
-        'tokennorm.engine.coco_metric.CocoMetric.compute_metrics', lambda *_: dict(bbox_mAP=next(values))
+        'tokennorm.evaluation.coco_metric.CocoMetric.compute_metrics', lambda *_: dict(bbox_mAP=next(values))
     )
     ran = {}
     exec(script, ran)

@@ -12,10 +12,10 @@ from tokennorm.config_paths import config
 from tokennorm.version import __version__
 
 _LAZY = dict(
-    Detector='tokennorm.inference.detector',
-    replace_norms='tokennorm.replace',
-    replace_stem='tokennorm.replace',
-    train='tokennorm.engine.training',
+    Detector='tokennorm.inference.detector:TorchDetector',
+    replace_norms='tokennorm.replace:replace_norms',
+    replace_stem='tokennorm.replace:replace_stem',
+    train='tokennorm.engine.training:train',
 )
 
 __all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem', 'train']
@@ -24,4 +24,5 @@ __all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem',
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_LAZY[name]), name)
+    module, _, attribute = _LAZY[name].partition(':')
+    return getattr(import_module(module), attribute)

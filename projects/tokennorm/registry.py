@@ -30,8 +30,10 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
 
 MODELS = _child(upstream.MODELS, 'model', 'builder', 'layers', 'backbones', 'necks', 'data_preprocessors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.shard_dataset')
-HOOKS = _child(upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'report.lambdas')
+HOOKS = _child(
+    upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'engine.hooks.lambdas'
+)
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(upstream.OPTIM_WRAPPER_CONSTRUCTORS, 'optimizer wrapper constructor', 'optim')
 DATA_SAMPLERS = _child(upstream.DATA_SAMPLERS, 'data sampler', 'engine.resume.sampler')
-METRICS = _child(upstream.METRICS, 'metric', 'engine.coco_metric')
+METRICS = _child(upstream.METRICS, 'metric', 'evaluation.coco_metric')

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokennorm.datasets.coco.detections import Detections
+from tokennorm.evaluation.results import CocoResults
 
 SIDE = 400
 
@@ -26,7 +26,7 @@ def make_truth(num_images=30, seed=0):
 
 def perfect(truth, score=0.9):
     """A detection for each object."""
-    return Detections(np.array([[a['image_id'], *a['bbox'], score, a['category_id']] for a in truth['annotations']]))
+    return CocoResults(np.array([[a['image_id'], *a['bbox'], score, a['category_id']] for a in truth['annotations']]))
 
 
 def noisy(truth, seed=1, duplicates=0.2):
@@ -42,4 +42,4 @@ def noisy(truth, seed=1, duplicates=0.2):
     for image in truth['images']:
         x, y = rng.uniform(0, SIDE - 50, 2)
         rows.append([image['id'], x, y, 50, 40, rng.beta(2, 5), int(rng.choice(list(CLASSES)))])
-    return Detections(np.array(rows, float))
+    return CocoResults(np.array(rows, float))

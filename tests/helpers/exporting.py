@@ -11,8 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.runtime import Detector
 from tokennorm.export.writing import describe, to_onnx, trace
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS
 
 STEM, NORM = dict(type='DualPatchEmbed'), dict(type='DTN')
@@ -74,7 +74,7 @@ def in_pytorch(cfg, model):
             found = whole(*(torch.from_numpy(inputs[name]) for name in ('images', 'sizes')))
         return {name: value.numpy() for name, value in zip(whole.outputs, found, strict=True)}
 
-    detector = Detector.__new__(Detector)
+    detector = ExportedDetector.__new__(ExportedDetector)
     detector._session, detector.classes = SimpleNamespace(run=run), list(CLASSES)
     texts = describe(whole, cfg, dict(classes=CLASSES), 'tiny.py', '')
     detector.metadata = {key.removeprefix('tokennorm.'): json.loads(text) for key, text in texts.items()}

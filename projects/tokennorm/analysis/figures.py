@@ -23,9 +23,9 @@ from torch import Tensor
 from tokennorm.analysis import metrics
 from tokennorm.analysis.loading import Image, open_backbone, open_config, open_images, prepare
 from tokennorm.analysis.probe import Layer, look
+from tokennorm.engine.hooks.lambdas import PREFIX, dtn_layers, lambdas_of
 from tokennorm.norms import DTN
-from tokennorm.report.lambdas import dtn_layers, ratios_of, read_ratio_curves
-from tokennorm.report.scalars import Curve
+from tokennorm.report.scalars import Curve, read_scalars
 
 STYLE = {'font.size': 8, 'axes.titlesize': 8, 'figure.titlesize': 9, 'figure.constrained_layout.use': True}
 MAX_HEADS = 9  # feature maps in a row
@@ -236,7 +236,8 @@ def lambda_of(args: argparse.Namespace) -> Figure:
     """Draws lambda of mean and variance: over a training run, from its work directory, or of a checkpoint (Fig. 4)."""
     source = Path(args.config)
     if source.is_dir():
-        curves = read_ratio_curves(source)
+        scalars = read_scalars(source)
+        curves = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
         if not curves:
             raise ValueError(
                 f'{source} has no lambda in */vis_data/scalars.json: train with DTN, by `tokennorm train` or with '
@@ -244,12 +245,12 @@ def lambda_of(args: argparse.Namespace) -> Figure:
             )
         return lambda_curves(source.resolve().name, curves)
     model = Model.open(args.config, args.checkpoint, args.cfg_options)
-    layers = {name: ratios_of(norm) for name, norm in model.dtn_layers().items()}
+    layers = {name: lambdas_of(norm) for name, norm in model.dtn_layers().items()}
     figure = Figure(figsize=(max(7.0, 1.5 + 0.35 * len(layers)), 5))
     axes = figure.subplots(2, sharex=True, sharey=True)
     for ax, (kind, title) in zip(axes, MIXED.items(), strict=True):
-        for i, ratios in enumerate(layers.values()):
-            heads = ratios.get(kind, [])
+        for i, lambdas in enumerate(layers.values()):
+            heads = lambdas.get(kind, [])
             ax.scatter([i] * len(heads), heads, s=18, alpha=0.7, zorder=3, color='C0')
         ax.axhline(0.5, color='0.6', linewidth=1, linestyle='--')
         ax.set_ylabel(f'lambda of the {title}')

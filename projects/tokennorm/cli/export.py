@@ -80,10 +80,10 @@ def main(argv: list[str]) -> None:
     print(f'Loading {args.checkpoint}', flush=True)
     from tokennorm.checkpoints import read_checkpoint
     from tokennorm.checkpoints.reading import describe as describe_checkpoint
+    from tokennorm.evaluation.thresholds import NAME, read_thresholds
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.prediction import open_detector
-    from tokennorm.thresholds import NAME, read_thresholds
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix, args.int8)

@@ -84,7 +84,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    from tokennorm.datasets.input_images import check_sources, is_video, open_sources
+    from tokennorm.inference.input_images import check_sources, is_video, open_sources
 
     with user_errors(ValueError):
         check_sources(args.path)
@@ -156,11 +156,11 @@ class Exported:
     has_thresholds = False
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from tokennorm.export import runtime
-        from tokennorm.thresholds import read_thresholds
+        from tokennorm.evaluation.thresholds import read_thresholds
+        from tokennorm.inference import runtime
 
         self.runtime = runtime
-        self.detector = runtime.Detector(args.config)
+        self.detector = runtime.ExportedDetector(args.config)
         self.classes, self.category_ids = self.detector.classes, self.detector.metadata['category_ids']
         self.kept = args.thresholds or 0.0
         if self.kept != 'best':

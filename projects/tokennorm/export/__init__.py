@@ -1,4 +1,4 @@
 """Writes whole detectors as ONNX, PyTorch (.pt2) and OpenVINO files, and runs them.
 
-Importing the package imports nothing else: `tokennorm.export.runtime` works without PyTorch.
+Importing the package imports nothing else: `tokennorm.inference.runtime` works without PyTorch.
 """

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
-from tokennorm.export.runtime import SMALLEST_SIDE
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
+from tokennorm.inference.runtime import SMALLEST_SIDE
 from tokennorm.norms import PRepBN
 from tokennorm.replace import fold_norms
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokennorm.export.runtime import Detector
+from tokennorm.inference.runtime import ExportedDetector
 
 QUANTIZED = ('Conv', 'MatMul', 'Gemm')
 MOST_IMAGES = 100
@@ -15,7 +15,7 @@ MOST_IMAGES = 100
 
 def calibration_inputs(path: Path, images: Sequence[Path]) -> Iterator[dict[str, np.ndarray]]:
     """Yields the inputs of an exported file for at most 100 of these image files, evenly spaced."""
-    detector = Detector(path)
+    detector = ExportedDetector(path)
     for i in np.unique(np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int)):
         yield detector.inputs_of([images[i]])
 

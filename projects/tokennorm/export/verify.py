@@ -14,9 +14,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.export import runtime
-from tokennorm.export.runtime import Detector
+from tokennorm.inference import runtime
 from tokennorm.inference.prediction import coco_annotations
+from tokennorm.inference.runtime import ExportedDetector
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def compare(inferencer: DetInferencer, path: Path, split: CocoSplit, tolerance: 
     """
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(split.ann_file))
-    detector = Detector(path)
+    detector = ExportedDetector(path)
     ids = {category['name']: category['id'] for category in truth.cats.values()}
     missing = [name for name in detector.classes if name not in ids]
     if missing:

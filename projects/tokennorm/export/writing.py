@@ -18,9 +18,9 @@ from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.export.runtime import FORMAT
 from tokennorm.files import write_atomically
 from tokennorm.inference.prediction import category_ids_of
+from tokennorm.inference.runtime import FORMAT
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 

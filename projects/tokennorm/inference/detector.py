@@ -1,4 +1,4 @@
-"""`Detector`: a trained detector as a Python function of images."""
+"""`TorchDetector`, the public `tokennorm.Detector`: a trained detector as a Python function of images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from tokennorm.datasets.image_files import read_image
+from tokennorm.evaluation.thresholds import read_thresholds
 from tokennorm.inference.prediction import open_detector
 from tokennorm.published import detector_files
-from tokennorm.thresholds import read_thresholds
 
 ImageLike = str | PathLike | np.ndarray | Image.Image
 
@@ -52,7 +52,7 @@ class Detections:
         )
 
 
-class Detector:
+class TorchDetector:
     """A detector with the weights and the classes of a checkpoint.
 
     >>> from tokennorm import Detector

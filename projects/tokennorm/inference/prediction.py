@@ -20,10 +20,10 @@ from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpicklin
 from tokennorm.config_files import read_config, use_options
 from tokennorm.config_tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
+from tokennorm.evaluation.thresholds import NAME, read_thresholds
 from tokennorm.image_size import use_trained_size
 from tokennorm.inference.tiles import detect_in_tiles
 from tokennorm.inference.tracking import Tracker, draw_tracks
-from tokennorm.thresholds import NAME, read_thresholds
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.detections import Detections
+from tokennorm.evaluation.analysis import select_categories
+from tokennorm.evaluation.results import CocoResults
 from tokennorm.report import figures
-from tokennorm.report.evaluation import select_categories
 from tokennorm.report.page import IOU_TYPES, curve_figures, render
 from tokennorm.report.scalars import Curve, read_scalars
 
@@ -92,7 +92,7 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
     content = json.loads(Path(first.numbers['data']['path']).read_text())
     ground_truth = select_categories(content, first.numbers['category_ids'])
     limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
-    detections = [Detections.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]
+    detections = [CocoResults.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]
     evaluations = [found.evaluate(ground_truth, iou_type, max_dets=limits) for found in detections]
     result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=0.95)
     interval = result['ci']['AP']

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tokennorm.report.evaluation import TIDE, Evaluation
+from tokennorm.evaluation.analysis import TIDE, Evaluation
 from tokennorm.report.scalars import Curve
 
 SIZE = (4.6, 3.3)  # inches; one column of the page at its natural size

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from tokennorm.datasets.drawing import outlines
-from tokennorm.report.evaluation import Evaluation
+from tokennorm.evaluation.analysis import Evaluation
 
 LONG_SIDE = 640  # pixels of an embedded image
 JPEG_QUALITY = 80

@@ -16,14 +16,13 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit
-from tokennorm.datasets.coco.detections import Detections
 from tokennorm.environment import version_of
+from tokennorm.evaluation.analysis import SUMMARY, TIDE, Evaluation, evaluate, select_categories
+from tokennorm.evaluation.results import CocoResults
+from tokennorm.evaluation.thresholds import write_thresholds
 from tokennorm.report import figures
-from tokennorm.report.evaluation import SUMMARY, TIDE, Evaluation, evaluate, select_categories
 from tokennorm.report.gallery import Gallery
-from tokennorm.report.lambdas import PREFIX
 from tokennorm.report.scalars import Curve, read_scalars
-from tokennorm.thresholds import write_thresholds
 from tokennorm.version import __version__
 
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
@@ -34,7 +33,7 @@ def write_report(
     path: str | Path,
     title: str,
     ann_file: str | Path,
-    detections: Mapping[str, Detections],
+    detections: Mapping[str, CocoResults],
     image_dir: str | Path | None = None,
     category_ids: Sequence[int] | None = None,
     work_dir: str | Path | None = None,
@@ -159,7 +158,9 @@ def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[st
         curves = {run or name: scalars[name] for run, scalars in runs.items() if scalars.get(name)}
         if curves:
             drawn[caption] = figures.draw_curves(curves, 'iteration', caption.lower())
-    lambdas = {name: curve for scalars in runs.values() for name, curve in scalars.items() if name.startswith(PREFIX)}
+    lambdas = {
+        name: curve for scalars in runs.values() for name, curve in scalars.items() if name.startswith('lambda/')
+    }
     if lambdas and len(runs) == 1:
         drawn['Lambda of the DTN layers, light: first layers'] = figures.draw_lambdas(lambdas)
     return drawn

@@ -1,7 +1,5 @@
-"""lambda of Eq. 5, the learned weight of the intra-token statistics (DTN paper, Fig. 4): of a model, and as a training
-run logged it."""
+"""lambda of Eq. 5, the learned weight of the intra-token statistics (DTN paper, Fig. 4), of a model and in its logs."""
 
-from pathlib import Path
 from typing import Any
 
 from mmengine.hooks import Hook
@@ -11,26 +9,19 @@ from torch import Tensor, nn
 
 from tokennorm.norms import DTN
 from tokennorm.registry import HOOKS
-from tokennorm.report.scalars import Curve, read_scalars
 
 PREFIX = 'lambda/'
 
 
 def dtn_layers(model: nn.Module) -> dict[str, DTN]:
-    """The DTN layers of a model by name, in its order."""
+    """Returns the DTN layers of a model by name, in its order."""
     return {name: module for name, module in model.named_modules() if isinstance(module, DTN)}
 
 
-def ratios_of(norm: DTN) -> dict[str, Tensor]:
-    """lambda of each head for the 'mean', where it is learned, and for the 'var', (N,). 1 is LayerNorm's statistics."""
+def lambdas_of(norm: DTN) -> dict[str, Tensor]:
+    """Returns lambda per head, (heads,), by 'mean', where it is learned, and 'var'. 1 is LayerNorm's statistics."""
     logits = dict(mean=norm.mean_logit, var=norm.var_logit)
     return {kind: logit.detach().float().sigmoid() for kind, logit in logits.items() if logit is not None}
-
-
-def read_ratio_curves(work_dir: Path) -> dict[str, Curve]:
-    """Returns the scalars that `LambdaHook` logged, by their names without the prefix."""
-    scalars = read_scalars(work_dir)
-    return {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
 
 
 @HOOKS.register_module()
@@ -63,8 +54,8 @@ class LambdaHook(Hook):
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         scalars = {}
         for name, norm in dtn_layers(model).items():
-            for kind, ratios in ratios_of(norm).items():
-                found = dict(mean=ratios.mean(), min=ratios.min(), max=ratios.max())
-                scalars |= {f'{PREFIX}{name}.{kind}.{key}': value.item() for key, value in found.items()}
+            for kind, heads in lambdas_of(norm).items():
+                statistics = dict(mean=heads.mean(), min=heads.min(), max=heads.max())
+                scalars |= {f'{PREFIX}{name}.{kind}.{key}': value.item() for key, value in statistics.items()}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=step)

@@ -1,4 +1,4 @@
-"""Detections of a whole dataset in columns: their COCO results file, and their evaluation by hotcoco."""
+"""Detections of a whole data set in columns: their COCO results file, and their evaluation by hotcoco."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Detections:
-    """Detections of a dataset: COCO results without one dict per box."""
+class CocoResults:
+    """Detections of a data set: COCO results without one dict per box."""
 
     # (N, 7) float64: image id, x, y, width, height, score, category id; boxes in pixels of the original image
     table: np.ndarray
@@ -26,10 +26,10 @@ class Detections:
         """(N,)"""
         return self.table[:, 5]
 
-    def select(self, keep: np.ndarray) -> 'Detections':
+    def select(self, keep: np.ndarray) -> 'CocoResults':
         """Returns the detections of a boolean mask (N,)."""
         masks = None if self.masks is None else [mask for mask, kept in zip(self.masks, keep, strict=True) if kept]
-        return Detections(self.table[keep], masks)
+        return CocoResults(self.table[keep], masks)
 
     def evaluate(self, ground_truth: dict[str, Any], iou_type: str, **params: Any) -> Any:
         """Returns hotcoco's evaluation of 'bbox' or 'segm' against a COCO file's content, with its arrays in `eval`.
@@ -53,7 +53,7 @@ class Detections:
     @classmethod
     def from_predictions(
         cls, predictions: Sequence[Mapping[str, Any]], category_ids: Sequence[int], masks: bool = False
-    ) -> 'Detections':
+    ) -> 'CocoResults':
         """Returns the columns of what mmdet's `CocoMetric.process` collects, one dict per image.
 
         `category_ids` has the id of each label. Masks may have scores of their own, `mask_scores`.
@@ -71,7 +71,7 @@ class Detections:
         return cls(np.concatenate(rows), encodings if masks else None)
 
     @classmethod
-    def read(cls, path: str | Path) -> 'Detections':
+    def read(cls, path: str | Path) -> 'CocoResults':
         """Reads a file that `write` wrote."""
         results = json.loads(Path(path).read_text())
         table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tokennorm.datasets.input_images import check_sources, open_sources
+from tokennorm.inference.input_images import check_sources, open_sources
 
 
 def gray(value):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokennorm.datasets.coco.detections import Detections
+from tokennorm.evaluation.results import CocoResults
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right
@@ -78,7 +78,7 @@ class Evaluation:
     images: list[ImageErrors]  # errors per image at `threshold`, the worst first
     label_errors: list[dict[str, Any]]  # hotcoco's likely label errors above `threshold`, highest score first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
-    kept: Detections
+    kept: CocoResults
     right: np.ndarray  # (n,) bool, whether each kept detection is right
     found: frozenset[int]  # ids of the objects that a kept detection found
 
@@ -104,7 +104,7 @@ def select_categories(ground_truth: dict[str, Any], category_ids: Sequence[int] 
 
 
 def evaluate(
-    ground_truth: dict[str, Any], detections: Detections, iou_type: str = 'bbox', max_detections: int = 100
+    ground_truth: dict[str, Any], detections: CocoResults, iou_type: str = 'bbox', max_detections: int = 100
 ) -> Evaluation:
     """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
     limits = [1, 10, max_detections]
@@ -172,7 +172,7 @@ def best_point(sweep: np.ndarray) -> OperatingPoint | None:
 
 
 def _class_results(
-    ground_truth: dict[str, Any], full: Any, detections: Detections, counted: np.ndarray, right: np.ndarray
+    ground_truth: dict[str, Any], full: Any, detections: CocoResults, counted: np.ndarray, right: np.ndarray
 ) -> list[ClassResult]:
     objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
     num_objects = Counter(a['category_id'] for a in objects)

@@ -8,8 +8,8 @@ import pytest
 from pycocotools import mask as run_lengths
 
 from tests.helpers.detections import CLASSES, SIDE, make_truth, noisy, perfect
-from tokennorm.datasets.coco.detections import Detections
-from tokennorm.report.evaluation import best_point, evaluate, select_categories, sweep_thresholds
+from tokennorm.evaluation.analysis import best_point, evaluate, select_categories, sweep_thresholds
+from tokennorm.evaluation.results import CocoResults
 
 
 def test_best_threshold_by_hand():
@@ -40,7 +40,7 @@ def test_low_scores_do_not_make_every_image_bad():
     clean = perfect(truth)
     noise = noisy(truth, seed=3).table
     noise[:, 5] *= 0.1
-    result = evaluate(truth, Detections(np.concatenate([clean.table, noise])))
+    result = evaluate(truth, CocoResults(np.concatenate([clean.table, noise])))
     assert result.threshold == 0.9
     assert sum(errors.false + errors.missed for errors in result.images) == 0
     assert result.confusion.sum() == len(truth['annotations'])
@@ -137,7 +137,7 @@ def test_crowds_neither_count_as_objects_nor_make_errors():
     ] + [crowd]
     inside = [[1, 310.0, 310.0, 30.0, 30.0, 0.95, crowd['category_id']]]
     kept = [row for row in detections.table.tolist() if not (row[0] == 1 and min(row[1:3]) >= 300)]
-    result = evaluate(truth, Detections(np.array(kept + inside)))
+    result = evaluate(truth, CocoResults(np.array(kept + inside)))
     assert result.summary['mAP'] == pytest.approx(1)
     assert len(result.kept) == len(truth['annotations']) - 1 == sum(c.objects for c in result.classes)
     assert result.confusion.sum() == result.confusion.trace() == len(result.kept)
@@ -162,8 +162,8 @@ def test_more_than_100_objects_count_where_asked():
     )
     table = perfect(content).table
     table[:, 5] = np.linspace(0.9, 0.5, 150)
-    assert evaluate(content, Detections(table)).summary['mAP'] == pytest.approx(0.67, abs=0.01)
-    assert evaluate(content, Detections(table), max_detections=150).summary['mAP'] == pytest.approx(1)
+    assert evaluate(content, CocoResults(table)).summary['mAP'] == pytest.approx(0.67, abs=0.01)
+    assert evaluate(content, CocoResults(table), max_detections=150).summary['mAP'] == pytest.approx(1)
 
 
 def test_select_categories_drops_other_classes():
@@ -191,7 +191,7 @@ def test_masks_are_evaluated_as_masks():
             else:
                 target['segmentation'] = encoded
     table = perfect(truth).table
-    assert evaluate(truth, Detections(table)).summary['mAP'] == pytest.approx(1)
-    result = evaluate(truth, Detections(table, masks), 'segm')
+    assert evaluate(truth, CocoResults(table)).summary['mAP'] == pytest.approx(1)
+    result = evaluate(truth, CocoResults(table, masks), 'segm')
     assert (result.summary['mAP'], result.summary['mAP_50']) == (pytest.approx(0.1), pytest.approx(1))
     assert result.right.all()

@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
-from tokennorm.export.runtime import Detector, ModelFileError
-from tokennorm.thresholds import NAME, read_thresholds, write_thresholds
+from tokennorm.evaluation.thresholds import NAME, read_thresholds, write_thresholds
+from tokennorm.inference.runtime import ExportedDetector, ModelFileError
 
 
 def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
@@ -30,8 +30,8 @@ def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
 def test_exported_file_has_thresholds_in_its_metadata(tmp_path):
     """Its one detection is a square with a score of 0.75."""
     image = [np.zeros((64, 96, 3), np.uint8)]
-    plain = Detector(write_handmade(tmp_path / 'plain.onnx'))
-    detector = Detector(write_handmade(tmp_path / 'model.onnx', thresholds=[0.9, 0.75]))
+    plain = ExportedDetector(write_handmade(tmp_path / 'plain.onnx'))
+    detector = ExportedDetector(write_handmade(tmp_path / 'model.onnx', thresholds=[0.9, 0.75]))
     assert len(detector(image, 'best')[0].scores) == len(plain(image)[0].scores) == 1
     assert len(plain(image, [0.1, 0.8])[0].scores) == len(plain(image, 0.8)[0].scores) == 0
     with pytest.raises(ModelFileError, match='thresholds best: the file has none'):

@@ -9,7 +9,7 @@ from mmdet.datasets.api_wrappers import COCOeval, COCOevalMP
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
-from tokennorm.datasets.coco.detections import Detections
+from tokennorm.evaluation.results import CocoResults
 from tokennorm.registry import METRICS
 
 # pycocotools' `stats`, by mmdet's names
@@ -31,7 +31,7 @@ class CocoMetric(MMDetCocoMetric):
     def __init__(self, ann_file: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(ann_file, *args, **kwargs)
         self.ann_file = ann_file
-        self.detections: dict[str, Detections] = {}
+        self.detections: dict[str, CocoResults] = {}
 
     @property
     def category_ids(self) -> list[int]:
@@ -57,7 +57,7 @@ class CocoMetric(MMDetCocoMetric):
             if iou_type == 'segm' and 'masks' not in predictions[0]:
                 raise KeyError(f'{iou_type} is not in results')
             masks = iou_type == 'segm'
-            self.detections[iou_type] = Detections.from_predictions(predictions, self.cat_ids, masks)
+            self.detections[iou_type] = CocoResults.from_predictions(predictions, self.cat_ids, masks)
         if self.classwise or find_spec('hotcoco') is None:
             return super().compute_metrics(results)
         if self.outfile_prefix is not None:
@@ -70,7 +70,7 @@ class CocoMetric(MMDetCocoMetric):
             values.update(self._evaluate(iou_type, detections, logger))
         return values
 
-    def _evaluate(self, iou_type: str, detections: Detections, logger: MMLogger) -> dict[str, float]:
+    def _evaluate(self, iou_type: str, detections: CocoResults, logger: MMLogger) -> dict[str, float]:
         params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))
         params['iou_thrs'] = [float(value) for value in self.iou_thrs]
         evaluation = detections.evaluate(self._coco_api.dataset, iou_type, **params)

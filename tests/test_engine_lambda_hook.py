@@ -8,8 +8,8 @@ from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
+from tokennorm.engine.hooks.lambdas import PREFIX, LambdaHook
 from tokennorm.norms import DTN
-from tokennorm.report.lambdas import LambdaHook, read_ratio_curves
 from tokennorm.report.scalars import read_scalars
 
 
@@ -66,9 +66,13 @@ def lines(work_dir):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def lambda_curves(work_dir):
+    return {name.removeprefix(PREFIX): curve for name, curve in read_scalars(work_dir).items() if PREFIX in name}
+
+
 def test_every_layer_is_logged_from_start_to_end(trained):
     work_dir, runner = trained
-    curves = read_ratio_curves(work_dir)
+    curves = lambda_curves(work_dir)
     assert list(curves) == [
         *(f'norms.0.{kind}.{statistic}' for kind in ('mean', 'var') for statistic in ('mean', 'min', 'max')),
         *(f'norms.1.var.{statistic}' for statistic in ('mean', 'min', 'max')),
@@ -93,5 +97,5 @@ def test_lambda_hook_keeps_log_lines_and_report_curves(trained):
 
 def test_a_model_without_dtn_is_left_alone(tmp_path):
     train(tmp_path / 'plain', torch.nn.LayerNorm(4), epochs=1)
-    assert read_ratio_curves(tmp_path / 'plain') == {}
+    assert lambda_curves(tmp_path / 'plain') == {}
     assert [entry['step'] for entry in lines(tmp_path / 'plain')] == [2, 4, 1]

@@ -2,9 +2,9 @@
 
 Copy it into a service:
 
-    from runtime import Detector
+    from runtime import ExportedDetector
 
-    detector = Detector('model.onnx')
+    detector = ExportedDetector('model.onnx')
     for found in detector(['image.jpg']):
         print(found.boxes, found.scores, [detector.classes[label] for label in found.labels])
 
@@ -45,7 +45,7 @@ class Detections:
     masks: np.ndarray | None = None
 
 
-class Detector:
+class ExportedDetector:
     """An exported detector.
 
     Args:

@@ -9,9 +9,9 @@ import torch
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.detections import Detections
-from tokennorm.engine import coco_metric
-from tokennorm.engine.coco_metric import CocoMetric
+from tokennorm.evaluation import coco_metric
+from tokennorm.evaluation.coco_metric import CocoMetric
+from tokennorm.evaluation.results import CocoResults
 
 SIDE = 128
 CLASSES = ('cell', 'dust', 'glass', 'never seen')
@@ -164,7 +164,7 @@ def test_detections_survive_a_file(data, tmp_path, masks):
     metric, _ = evaluate(CocoMetric, path, samples, metric='segm' if masks else 'bbox')
     (detections,) = metric.detections.values()
     detections.write(tmp_path / 'detections.json')
-    again = Detections.read(tmp_path / 'detections.json')
+    again = CocoResults.read(tmp_path / 'detections.json')
     np.testing.assert_array_equal(again.table.astype(np.float32), detections.table.astype(np.float32))
     assert again.masks == detections.masks
     assert (again.masks is not None) == masks
