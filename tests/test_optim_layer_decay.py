@@ -92,6 +92,14 @@ def test_custom_keys_multiply_the_rate_and_say_the_decay():
     assert found['cls_token'] == pytest.approx((2e-3 * 0.125, 0.1))
 
 
+def test_rate_of_the_backbone_keeps_the_rules_of_norms_and_biases():
+    model = nn.ModuleDict(dict(backbone=BACKBONES['PVTv2'](), neck=nn.Linear(4, 4)))
+    found = settings(model, wrapper(model, decay_rate=1.0, backbone_lr_mult=0.2, norm_decay_mult=0.0))
+    assert found['backbone.stages.0.blocks.0.mlp.fc1.weight'] == pytest.approx((2e-4, 0.1))
+    assert found['backbone.stages.0.blocks.0.norm1.weight'] == pytest.approx((2e-4, 0.0))
+    assert found['neck.weight'] == pytest.approx((1e-3, 0.1))
+
+
 def test_all_parameters_except_frozen_ones_are_in_a_group():
     model = ViT(VIT_ARCH, pretrain_img_size=32, frozen_stages=2)
     found = wrapper(model).optimizer.param_groups

@@ -31,4 +31,8 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=300), rcnn=dict(sampler=dict(num=96))),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=300)),
 )
-optim_wrapper = dict(optimizer=dict(lr=5e-4), paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.2))))
+optim_wrapper = dict(
+    constructor='tokennorm.LayerDecayOptimWrapperConstructor',
+    optimizer=dict(lr=5e-4),
+    paramwise_cfg=dict(decay_rate=1.0, backbone_lr_mult=0.2, custom_keys=dict(_delete_=True)),
+)

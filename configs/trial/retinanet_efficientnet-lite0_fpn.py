@@ -31,4 +31,7 @@ model = dict(
         anchor_generator=dict(octave_base_scale=4, strides=[8, 16, 32, 64]),
     ),
 )
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.2))))
+optim_wrapper = dict(
+    constructor='tokennorm.LayerDecayOptimWrapperConstructor',
+    paramwise_cfg=dict(decay_rate=1.0, backbone_lr_mult=0.2, custom_keys=dict(_delete_=True)),
+)

@@ -29,9 +29,10 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     Args:
         optim_wrapper_cfg: The optimizer wrapper's config, with an `optimizer` that has an `lr`.
-        paramwise_cfg: `decay_rate`, above 0 and at most 1, and mmengine's rules: `norm_decay_mult`, `bias_decay_mult`,
-            `flat_decay_mult`, `custom_keys` and the others. An `lr_mult` multiplies with the decay. The weight decay of
-            a parameter in `custom_keys` is the one set there.
+        paramwise_cfg: `decay_rate`, above 0 and at most 1; `backbone_lr_mult`, a factor for the whole backbone, 1 by
+            default; and mmengine's rules: `norm_decay_mult`, `bias_decay_mult`, `flat_decay_mult`, `custom_keys` and
+            the others. An `lr_mult` multiplies with the decay. The weight decay of a parameter in `custom_keys` is the
+            one set there: a key `backbone` would give its norms and biases weight decay, `backbone_lr_mult` does not.
 
     Raises:
         ValueError: without a `decay_rate` or an `lr`, and for a model without a TokenNorm backbone.
@@ -62,9 +63,13 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         names = {id(p): name for name, p in module.named_parameters()}
         for group in params:
             name = names[id(group['params'][0])]
-            prefix = next((prefix for prefix in backbones if name.startswith(prefix)), next(iter(backbones)))
+            own = next((prefix for prefix in backbones if name.startswith(prefix)), None)
+            prefix = next(iter(backbones)) if own is None else own
             depth, num_layers = backbones[prefix].get_layer_depth(name, prefix)
-            group['lr'] = group.get('lr', self.base_lr) * self.paramwise_cfg['decay_rate'] ** (num_layers - 1 - depth)
+            scale = self.paramwise_cfg['decay_rate'] ** (num_layers - 1 - depth)
+            if own is not None:
+                scale *= self.paramwise_cfg.get('backbone_lr_mult', 1.0)
+            group['lr'] = group.get('lr', self.base_lr) * scale
             parent, _, leaf = name.rpartition('.')
             custom = any(key in f'{parent}.{leaf}' for key in self.paramwise_cfg.get('custom_keys', {}))
             if leaf in _UNDECAYED and not custom and self.base_wd is not None:
