@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 from pycocotools import mask as run_lengths
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from tests.helpers.detections import CLASSES, SIDE, make_truth, noisy, perfect
 from tokennorm.evaluation.analysis import best_point, evaluate, select_categories, sweep_thresholds
@@ -19,6 +21,35 @@ def test_best_threshold_by_hand():
     best = best_point(sweep_thresholds(scores, right, 4))
     assert best.threshold == 0.5
     assert (best.precision, best.recall, best.f1) == (3 / 4, 3 / 4, 6 / 8)
+
+
+def pycocotools_precision(truth, detections, category_ids):
+    """Precision (IoU thresholds, recalls, classes, areas, limits) by pycocotools."""
+    coco = COCO()
+    coco.dataset = copy.deepcopy(truth)
+    coco.createIndex()
+    evaluation = COCOeval(coco, coco.loadRes(detections.results()), 'bbox')
+    evaluation.params.catIds = category_ids
+    evaluation.evaluate()
+    evaluation.accumulate()
+    return evaluation.eval['precision']
+
+
+def test_ap_is_that_of_pycocotools():
+    """The summary over all classes, and AP and AP50 of each class; no two of the values are equal."""
+    truth = make_truth()
+    detections = noisy(truth)
+    detections.table[:, 1:3] += np.random.default_rng(0).uniform(-3, 3, (len(detections), 2))
+    result = evaluate(truth, detections)
+    precision = pycocotools_precision(truth, detections, list(CLASSES))[..., -1]
+    chosen = [precision[..., 0], precision[0, ..., 0], precision[5, ..., 0], precision[..., 1], precision[..., 2]]
+    expected = [values[values > -1].mean() for values in chosen]
+    assert list(result.summary.values()) == pytest.approx([*expected, -1])  # no object is large
+    assert min(np.diff(sorted([*expected, precision[4, ..., 0].mean(), precision[6, ..., 0].mean()]))) > 0.002
+    for category_id, entry in zip(CLASSES, result.classes, strict=True):
+        precision = pycocotools_precision(truth, detections, [category_id])[..., 0, -1]
+        assert (entry.ap, entry.ap50) == (pytest.approx(precision.mean()), pytest.approx(precision[0].mean()))
+        assert entry.ap50 - entry.ap > 0.1
 
 
 def test_perfect_detections():

@@ -94,7 +94,6 @@ def data(tmp_path):
         dict(metric='segm'),
         dict(metric=['bbox', 'segm'], metric_items=['mAP', 'mAP_s', 'AR@100', 'AR@1000', 'AR_m@1000', 'AR_l@1000']),
         dict(metric='bbox', iou_thrs=np.array([0.5, 0.75])),
-        dict(metric='bbox', proposal_nums=(5, 10, 20)),
         dict(metric='bbox', classes=('cell', 'glass')),
         dict(metric='bbox', classes=('dust', 'cell', 'glass')),
     ],
@@ -111,6 +110,32 @@ def test_values_are_those_of_mmdet(data, arguments):
     assert len(expected) >= 6
     assert 0.05 < max(expected.values()) < 0.95
     assert list(metric.detections) == metric.metrics
+
+
+def test_limits_without_100_count_the_last_limit(data):
+    """mmdet's mAP is then -1, except with `use_mp_eval`."""
+    path, samples = data
+    arguments = dict(metric='bbox', proposal_nums=(5, 10, 20))
+    _, expected = evaluate(MMDetCocoMetric, path, samples, use_mp_eval=True, **arguments)
+    metric, values = evaluate(CocoMetric, path, samples, **arguments)
+    assert values == expected
+    assert values['coco/bbox_mAP'] > 0.05
+    assert metric.max_detections == 20
+
+
+def test_options_that_cannot_be_evaluated_stop_before_training(data):
+    path, _ = data
+    with pytest.raises(ValueError, match=r"metric_items has 'mAP50' \(did you mean mAP_50\?\); expected mAP, mAP_50"):
+        CocoMetric(ann_file=str(path), metric_items=['mAP50'])
+    with pytest.raises(ValueError, match=r'proposal_nums=\(1, 10\) must be three limits'):
+        CocoMetric(ann_file=str(path), proposal_nums=(1, 10))
+
+
+def test_one_item_and_one_iou_need_no_list(data):
+    path, samples = data
+    values = evaluate(CocoMetric, path, samples, metric_items='mAP', iou_thrs=0.5)[1]
+    expected = evaluate(MMDetCocoMetric, path, samples, metric_items=['mAP_50'])[1]
+    assert values == {'coco/bbox_mAP': expected['coco/bbox_mAP_50']}
 
 
 def test_dense_images_keep_the_limits_of_mmdet(tmp_path):

@@ -7,18 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.evaluation.average_precision import COCO_AP, average_precision
 from tokennorm.evaluation.results import CocoResults
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right
-SUMMARY = {
-    'mAP': 'AP',
-    'mAP_50': 'AP50',
-    'mAP_75': 'AP75',
-    'mAP_s': 'AP small',
-    'mAP_m': 'AP medium',
-    'mAP_l': 'AP large',
-}
 TIDE = {
     'Cls': 'Classification',
     'Loc': 'Localization',
@@ -66,7 +59,7 @@ class Evaluation:
     """Everything that the report says about a detector's accuracy. K classes; R = 101 recall levels."""
 
     iou_type: str  # 'bbox' or 'segm'
-    summary: dict[str, float]  # COCO's values, keys of `SUMMARY`; -1 where no object counts
+    summary: dict[str, float]  # COCO's values, keys of `COCO_AP`; -1 where no object counts
     classes: list[ClassResult]  # results per class, in the order of the category ids
     precisions: np.ndarray  # (K, R) interpolated precision at IoU 0.5; -1 for a class without objects
     best: OperatingPoint | None  # operating point with the best F1 over all classes; None if no detection is right
@@ -126,7 +119,7 @@ def evaluate(
     tide, cut_tide = full.tide_errors(pos_thr=MATCH_IOU), cut.tide_errors(pos_thr=MATCH_IOU)
     return Evaluation(
         iou_type=iou_type,
-        summary=_summarize(full.eval['precision']),
+        summary={name: average_precision(full, **which) for name, which in COCO_AP.items()},
         classes=_class_results(ground_truth, full, detections, counted, right),
         precisions=full.eval['precision'][0, :, :, 0, -1].T,
         best=best,
@@ -140,18 +133,6 @@ def evaluate(
         right=np.array([diagnostics['dt_status'].get(i + 1) == 'tp' for i in range(len(kept))], bool),
         found=frozenset(i for i, state in diagnostics['gt_status'].items() if state == 'matched'),
     )
-
-
-def _summarize(precision: np.ndarray) -> dict[str, float]:
-    """Returns the values of `SUMMARY`; -1 where no object counts.
-
-    Precision (T, R, K, A, M) is over IoU thresholds 0.5, 0.55, ... 0.95, recall levels, classes, the area ranges all,
-    small, medium and large, and limits on the detections per image, of which the last counts.
-    """
-    by_area = precision[..., -1]
-    selected = [by_area[..., 0], by_area[0, ..., 0], by_area[5, ..., 0], *(by_area[..., area] for area in (1, 2, 3))]
-    means = [float(values[values > -1].mean()) if (values > -1).any() else -1.0 for values in selected]
-    return dict(zip(SUMMARY, means, strict=True))
 
 
 def sweep_thresholds(scores: np.ndarray, right: np.ndarray, num_objects: int) -> np.ndarray:
@@ -177,7 +158,6 @@ def _class_results(
     objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
     num_objects = Counter(a['category_id'] for a in objects)
     num_images = Counter(category_id for _, category_id in {(a['image_id'], a['category_id']) for a in objects})
-    precision = full.eval['precision'][..., 0, -1]  # (IoU thresholds, recalls, classes)
     results = []
     for k, category in enumerate(ground_truth['categories']):
         mine = counted & (detections.table[:, 6] == category['id'])
@@ -187,8 +167,8 @@ def _class_results(
                 name=category['name'],
                 images=num_images[category['id']],
                 objects=count,
-                ap=float(precision[:, :, k].mean()) if count else None,
-                ap50=float(precision[0, :, k].mean()) if count else None,
+                ap=average_precision(full, label=k) if count else None,
+                ap50=average_precision(full, iou=0.5, label=k) if count else None,
                 best=best_point(sweep_thresholds(detections.scores[mine], right[mine], count)),
             )
         )

@@ -1,35 +1,64 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
-import io
-from contextlib import redirect_stdout
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from mmdet.datasets.api_wrappers import COCOeval, COCOevalMP
+import numpy as np
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
+from tokennorm.evaluation.average_precision import COCO_AP, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.messages import did_you_mean
 from tokennorm.registry import METRICS
 
-# pycocotools' `stats`, by mmdet's names
-_STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l', 'AR@100', 'AR@300', 'AR@1000')
-_STATS += ('AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+# mmdet's names: arguments of `average_recall`. The numbers in the names are mmdet's default limits, `proposal_nums`.
+COCO_AR: dict[str, dict[str, Any]] = {
+    'AR@100': dict(limit=0),
+    'AR@300': dict(limit=1),
+    'AR@1000': dict(limit=2),
+    'AR_s@1000': dict(area='small'),
+    'AR_m@1000': dict(area='medium'),
+    'AR_l@1000': dict(area='large'),
+}
 
 
 @METRICS.register_module()
 class CocoMetric(MMDetCocoMetric):
     """COCO AP with mmdet's arguments, names and values, evaluated by hotcoco (times: `benchmarks/coco_metric.py`).
 
-    mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `classwise` or
-    `format_only`, and without `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the
-    100 best detections per image, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count
-    `proposal_nums[-1]`.
+    mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `format_only`, and without
+    `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the 100 best detections per image
+    and class, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`. One
+    exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[-1]` too, and mmdet's is -1.
+
     `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
+
+    Raises:
+        ValueError: for `metric_items` that do not exist, and for other than three `proposal_nums`.
     """
 
-    def __init__(self, ann_file: str | None = None, *args: Any, **kwargs: Any) -> None:
-        super().__init__(ann_file, *args, **kwargs)
+    def __init__(
+        self,
+        ann_file: str | None = None,
+        *args: Any,
+        proposal_nums: Sequence[int] = (100, 300, 1000),
+        metric_items: str | Sequence[str] | None = None,
+        iou_thrs: float | Sequence[float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(metric_items, str):
+            metric_items = [metric_items]
+        for item in metric_items or ():
+            if item not in COCO_AP and item not in COCO_AR:
+                known = [*COCO_AP, *COCO_AR]
+                raise ValueError(f'metric_items has {item!r}{did_you_mean(item, known)}; expected {", ".join(known)}')
+        if not isinstance(proposal_nums, Sequence) or len(proposal_nums) != 3:
+            raise ValueError(f'proposal_nums={proposal_nums!r} must be three limits, such as (100, 300, 1000)')
+        iou_thrs = None if iou_thrs is None else np.atleast_1d(iou_thrs)
+        chosen = dict(proposal_nums=proposal_nums, metric_items=metric_items, iou_thrs=iou_thrs)
+        super().__init__(ann_file, *args, **chosen, **kwargs)
         self.ann_file = ann_file
         self.detections: dict[str, CocoResults] = {}
 
@@ -41,7 +70,7 @@ class CocoMetric(MMDetCocoMetric):
     @property
     def max_detections(self) -> int:
         """Number of detections per image and class that `mAP` counts."""
-        return self.proposal_nums[-1] if self.use_mp_eval else 100
+        return 100 if 100 in self.proposal_nums and not self.use_mp_eval else self.proposal_nums[-1]
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Returns AP by mmdet's names. It is 0 where nothing was detected in any image; mmdet then returns none."""
@@ -58,7 +87,7 @@ class CocoMetric(MMDetCocoMetric):
                 raise KeyError(f'{iou_type} is not in results')
             masks = iou_type == 'segm'
             self.detections[iou_type] = CocoResults.from_predictions(predictions, self.cat_ids, masks)
-        if self.classwise or find_spec('hotcoco') is None:
+        if find_spec('hotcoco') is None:
             return super().compute_metrics(results)
         if self.outfile_prefix is not None:
             self.results2json(predictions, self.outfile_prefix)
@@ -67,19 +96,21 @@ class CocoMetric(MMDetCocoMetric):
         for iou_type, detections in self.detections.items():
             if not len(detections):
                 logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
-            values.update(self._evaluate(iou_type, detections, logger))
+            values.update(self._evaluate(iou_type, detections))
         return values
 
-    def _evaluate(self, iou_type: str, detections: CocoResults, logger: MMLogger) -> dict[str, float]:
+    def _evaluate(self, iou_type: str, detections: CocoResults) -> dict[str, float]:
         params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))
         params['iou_thrs'] = [float(value) for value in self.iou_thrs]
         evaluation = detections.evaluate(self._coco_api.dataset, iou_type, **params)
-        summary = (COCOevalMP if self.use_mp_eval else COCOeval)(iouType=iou_type)  # its limits on detections differ
-        summary.params.maxDets, summary.params.iouThrs = list(self.proposal_nums), self.iou_thrs
-        summary.eval = evaluation.eval
-        with redirect_stdout(io.StringIO()) as printed:
-            summary.summarize()
-        logger.info(f'Results of {iou_type}:\n{printed.getvalue()}')
-        stats = dict(zip(_STATS, summary.stats.tolist(), strict=True))
-        items = self.metric_items or _STATS[:6]
-        return {f'{iou_type}_{item}': round(stats[item], 3) for item in items}
+        limit = self.proposal_nums.index(self.max_detections)
+        stats = {name: average_precision(evaluation, **which) for name, which in COCO_AP.items()}
+        stats['mAP'] = average_precision(evaluation, limit=limit)
+        stats |= {name: average_recall(evaluation, **which) for name, which in COCO_AR.items()}
+        values = {}
+        if self.classwise:
+            for label, name in enumerate(self.dataset_meta['classes']):
+                ap = average_precision(evaluation, label=label)
+                values[f'{name}_precision'] = round(ap, 3) if ap >= 0 else float('nan')
+        items = self.metric_items or list(COCO_AP)
+        return values | {f'{iou_type}_{item}': round(stats[item], 3) for item in items}

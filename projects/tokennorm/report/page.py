@@ -17,7 +17,7 @@ from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.environment import version_of
-from tokennorm.evaluation.analysis import SUMMARY, TIDE, Evaluation, evaluate, select_categories
+from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.evaluation.thresholds import write_thresholds
 from tokennorm.report import figures
@@ -25,6 +25,14 @@ from tokennorm.report.gallery import Gallery
 from tokennorm.report.scalars import Curve, read_scalars
 from tokennorm.version import __version__
 
+SUMMARY = {
+    'mAP': 'AP',
+    'mAP_50': 'AP50',
+    'mAP_75': 'AP75',
+    'mAP_s': 'AP small',
+    'mAP_m': 'AP medium',
+    'mAP_l': 'AP large',
+}
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
 PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')
 
