@@ -139,13 +139,20 @@ def test_one_item_and_one_iou_need_no_list(data):
 
 
 def test_dense_images_keep_the_limits_of_mmdet(tmp_path):
-    """With more than 100 detections in an image the two settings of mmdet differ, and ours follow each."""
+    """With more than 100 detections of a class in an image mmdet's two settings differ, and ours follow each."""
     content, samples = make_data(np.random.default_rng(1), num_images=2, most_objects=160, num_detections=200)
+    for entry in content['annotations']:
+        entry['category_id'] = CATEGORY_IDS[0]
+    for sample in samples:
+        sample['pred_instances']['labels'] *= 0
     path = tmp_path / 'val.json'
     path.write_text(json.dumps(content))
+    maps = []
     for arguments in (dict(), dict(use_mp_eval=True, proposal_nums=(100, 300, 1000))):
         _, expected = evaluate(MMDetCocoMetric, path, samples, metric='bbox', **arguments)
         assert evaluate(CocoMetric, path, samples, metric='bbox', **arguments)[1] == expected
+        maps.append(expected['coco/bbox_mAP'])
+    assert maps[0] < maps[1]
 
 
 def test_classwise_values_are_those_of_mmdet(data):

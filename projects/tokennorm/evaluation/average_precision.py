@@ -21,7 +21,7 @@ def average_precision(
     """Returns AP, the mean of the interpolated precision over recall levels, from 0 to 1; -1 where no object counts.
 
     Args:
-        evaluation: What `CocoResults.evaluate` returns. Axes of its precision: IoU threshold, recall level, class, area,
+        evaluation: What `CocoResults.evaluate` returns. Axes of its precision: IoU threshold, recall, class, area,
             limit on the detections per image and class.
         iou: One of its IoU thresholds; None is the mean over all of them.
         area: One of `AREAS`.
