@@ -1,0 +1,103 @@
+"""Trains the default CPU detector with other batch sizes, rates, frozen stages, image sizes and backbones.
+
+    python projects/experiments/cpu_default/run.py batch data/raccoon data/bccd data/coco_mini7_boxes
+    python projects/experiments/cpu_default/run.py
+
+Plan, written before the first run. Every step is trained on three datasets with seeds 0 and 1, and its winner is part
+of
+the next step. The measure is the AP on val after the last epoch, averaged over datasets as the rank among the
+settings of
+a step; ties go to the higher mean AP, then to the setting that is earlier in the list. Differences below 1 AP on
+raccoon
+(49 images of val) count as ties there.
+
+1. `batch`: 8, 4, 2, 1 images, 3 epochs; the learning rate follows the command's square root rule.
+2. `rate`: 0.5, 1 and 2 times that rate, 3 epochs.
+3. `frozen`: none, 2 and 4 frozen stages, in equal processor time: 3, 4 and 6 epochs.
+4. `size`: the command's image size, and the size at which the 10th percentile of the objects' sides is 16 pixels, at
+   most
+   512, in equal processor time (epochs = 3 * (default side / side)^2, at least 1).
+5. `model`: EfficientNet-Lite0, Lite1 and Lite2, in equal processor time by their measured time per image.
+6. `final`: the default of before and the new one, 3 and 12 epochs, three seeds, on data that no step has used
+   (nuclei150).
+
+`tokennorm train` takes the winner on a CPU if it is better than the present default in step 6 or equal in less time.
+Weight decay of norms and biases of the backbone is off in all of them.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import tokennorm
+from tokennorm.cli.command import command
+from tokennorm.files import write_atomically
+from tokennorm.report.scalars import read_scalars
+
+RESULTS = Path(__file__).with_name('results.json')
+BATCH = 'train_dataloader.batch_size'
+# Arguments of `tokennorm.train`. Steps that follow an undecided one are added when it is decided.
+STEPS: dict[str, dict[str, dict[str, Any]]] = {
+    'batch': {f'batch {n}': dict(epochs=3, cfg_options={BATCH: n}) for n in (8, 4, 2, 1)},
+}
+
+
+@command
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('step', nargs='?', choices=STEPS)
+    parser.add_argument('data', nargs='*', type=Path)
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1])
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/cpu_default'))
+    args = parser.parse_args(argv)
+    for seed in args.seeds:
+        for data in args.data:
+            for name in STEPS[args.step]:
+                run(
+                    args.step,
+                    name,
+                    data,
+                    seed,
+                    args.work_dir / f'{args.step}_{name}_{data.name}_{seed}'.replace(' ', '-'),
+                )
+    print(*table(read()), sep='\n')
+
+
+def read() -> list[dict[str, Any]]:
+    """The results of all finished runs."""
+    return json.loads(RESULTS.read_text('utf-8')) if RESULTS.is_file() else []
+
+
+def run(step: str, name: str, data: Path, seed: int, work_dir: Path) -> None:
+    """Trains one run unless it is finished. An interrupted run starts anew, so that its time is known."""
+    key = dict(step=step, setting=name, data=data.name, seed=seed)
+    if any(key.items() <= result.items() for result in read()):
+        return
+    shutil.rmtree(work_dir, ignore_errors=True)
+    began = time.process_time()
+    arguments = dict(STEPS[step][name])
+    options = arguments.pop('cfg_options', {}) | {'randomness.seed': seed}
+    tokennorm.train(data=data, model='trial', workers=0, work_dir=work_dir, cfg_options=options, **arguments)
+    seconds = round(time.process_time() - began)
+    scalars = read_scalars(work_dir)
+    kept = {name: scalars[f'coco/{name}'][arguments['epochs']] for name in ('bbox_mAP', 'bbox_mAP_50')}
+    write_atomically(RESULTS, f'{json.dumps([*read(), key | kept | dict(cpu_seconds=seconds)], indent=1)}\n'.encode())
+
+
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """A Markdown table: AP and AP50 of each seed, 0 to 100, and the mean of the processor minutes."""
+    rows = ['| step | data | setting | AP per seed | AP50 per seed | minutes on one core |', '|---' * 6 + '|']
+    for step, data, setting in dict.fromkeys((r['step'], r['data'], r['setting']) for r in results):
+        own = [r for r in results if (r['step'], r['data'], r['setting']) == (step, data, setting)]
+        values = [', '.join(f'{100 * r[key]:.1f}' for r in own) for key in ('bbox_mAP', 'bbox_mAP_50')]
+        minutes = f'{mean(r["cpu_seconds"] for r in own) / 60:.1f}'
+        rows.append(f'| {" | ".join([step, data, setting, *values, minutes])} |')
+    return rows
+
+
+if __name__ == '__main__':
+    main()
