@@ -3,20 +3,16 @@
     python projects/experiments/cpu_default/run.py batch data/raccoon data/bccd data/coco_mini7_boxes
     python projects/experiments/cpu_default/run.py
 
-Plan, written before the first run. Every step is trained on three datasets with seeds 0 and 1, and its winner is part
-of
-the next step. The measure is the AP on val after the last epoch, averaged over datasets as the rank among the
-settings of
-a step; ties go to the higher mean AP, then to the setting that is earlier in the list. Differences below 1 AP on
-raccoon
-(49 images of val) count as ties there.
+Plan, written before the first run. Every step is trained on three datasets with seeds 0 and 1, and its winner is
+part of the next step. The measure is the AP on val after the last epoch, averaged over datasets as the rank among
+the settings of a step; ties go to the higher mean AP, then to the setting that is earlier in the list. Differences
+below 1 AP on raccoon (49 images of val) count as ties there.
 
 1. `batch`: 8, 4, 2, 1 images, 3 epochs; the learning rate follows the command's square root rule.
 2. `rate`: 0.5, 1 and 2 times that rate, 3 epochs.
 3. `frozen`: none, 2 and 4 frozen stages, in equal processor time: 3, 4 and 6 epochs.
 4. `size`: the command's image size, and the size at which the 10th percentile of the objects' sides is 16 pixels, at
-   most
-   512, in equal processor time (epochs = 3 * (default side / side)^2, at least 1).
+   most 512, in equal processor time (epochs = 3 * (default side / side)^2, at least 1).
 5. `model`: EfficientNet-Lite0, Lite1 and Lite2, in equal processor time by their measured time per image.
 6. `final`: the default of before and the new one, 3 and 12 epochs, three seeds, on data that no step has used
    (nuclei150).

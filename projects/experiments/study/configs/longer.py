@@ -5,26 +5,23 @@ This plan was written before its first run. Data: `tiny_imagenet200`, `bccd`, `n
     python projects/experiments/study/run.py projects/experiments/study/configs/longer.py
 
 Arms: LN; DTN; `DTN 20x`, 20 times the rate for lambda and P; `DTN start`, the initial values that start.py fixes, at
-the
-common rate; `local`, LN + a depthwise 3 x 3 convolution, with 20 times the rate for its kernels. Seeds 20, 21, 22,
-which no other plan has. lambda and P are kept every 100 steps.
+the common rate; `local`, LN + a depthwise 3 x 3 convolution, with 20 times the rate for its kernels. Seeds 20, 21,
+22, which no other plan has. lambda and P are kept every 100 steps.
 
 Learning rates: 5e-4, 1e-3 and 2e-3, 2 epochs, seed 100, LN, DTN 20x and local, scored on 5,000 held-out *training*
-images
-(25 per class). LN and local use their own best rate; all DTN arms use that of DTN 20x. The 10,000 images of the tables
-are
-scored once per run, at the end. Where a best rate is at an end of the range, the range is not extended.
+images (25 per class). LN and local use their own best rate; all DTN arms use that of DTN 20x. The 10,000 images of
+the tables are scored once per run, at the end. Where a best rate is at an end of the range, the range is not
+extended.
 
 Primary comparisons, with Holm's correction over the three; the last epoch counts; intervals cover seeds and images:
 
 P1. DTN 20x - DTN, top-1. The multiplier is recommended in general only if the lower end of the 95% interval is above
-+0.5.
-    If the upper end is below +1.2, half of the gain after 4 epochs, it is called an effect of short training.
-P2. DTN start - DTN 20x, top-1: not worse by 0.7, one-sided (the lower end of the 90% interval is above -0.7). Then the
-    initial values replace the multiplier, and DTN gets them as an `init` for training from random initialization.
-P3. local - the better DTN arm of DTN 20x and DTN start (by mean top-1), nuclei, mask AP: equivalent within 0.7 AP (the
-90%
-    interval is inside). If so, or if local is better, `local` is the recommended norm, and DTN the paper's
+    +0.5. If the upper end is below +1.2, half of the gain after 4 epochs, it is called an effect of short training.
+P2. DTN start - DTN 20x, top-1: not worse by 0.7, one-sided (the lower end of the 90% interval is above -0.7). Then
+    the initial values replace the multiplier, and DTN gets them as an `init` for training from random
+    initialization.
+P3. local - the better DTN arm of DTN 20x and DTN start (by mean top-1), nuclei, mask AP: equivalent within 0.7 AP
+    (the 90% interval is inside). If so, or if local is better, `local` is the recommended norm, and DTN the paper's
     reproduction.
 
 Expected standard errors, from evidence.py: 0.36 points (P1, P2), 0.24 AP (P3). P1 then has 80% power for a true
@@ -32,8 +29,8 @@ difference of 1.25 against 0; P2 for a true difference of +0.4; P3 for a true di
 
 Secondary: each arm - LN after 16 and after 4 epochs; accuracy at equal processor time; blood cells.
 
-Detectors start from the weights of the same seed: LN, the better DTN arm, local; 12 epochs. Blood cells get landscape
-crops here, unlike in evidence.py. Only the better of the two listed DTN arms is trained.
+Detectors start from the weights of the same seed: LN, the better DTN arm, local; 12 epochs. Blood cells get
+landscape crops here, unlike in evidence.py. Only the better of the two listed DTN arms is trained.
 """
 
 seeds = (20, 21, 22, 100)

@@ -8,26 +8,24 @@ This plan was written before its first run. Data in `data`:
     python projects/experiments/study/run.py projects/experiments/study/configs/start.py
 
 Why: with 20 times the learning rate for lambda and P, DTN gained accuracy in short training (evidence.py). Earlier
-trials with Swin-mini suggest that the values matter and not the rate: they used the end values of a run with 20 times
-the rate, or four constants, at the common rate. PVT-mini did not gain from either within 1,500 steps.
+trials with Swin-mini suggest that the values matter and not the rate: they used the end values of a run with 20
+times the rate, or four constants, at the common rate. PVT-mini did not gain from either within 1,500 steps.
 
 Pilots: 1,500 steps, one new seed (30), two pyramids and a ViT. The arms differ in DTN's initial values only:
 
 - `DTN`: the paper's. lambda 0.5; P by Eq. 7.
 - `DTN 20x`: the paper's, with 20 times the rate for lambda and P. `path.npz` of the run shows where they go.
 - `start by place`: lambda of the mean 0.38 before the attention and 0.22 before the MLP, lambda of the variance 0.48
-and
-  0.55, a1 of Eq. 6 times 0.6, a2 and a3 times 1.7.
+  and 0.55, a1 of Eq. 6 times 0.6, a2 and a3 times 1.7.
 - `start everywhere`: lambda of the mean 0.3, of the variance 0.5, in every block; a1 times 0.6, a2 and a3 times 1.7.
   A norm needs no knowledge of its place for these.
 
-Decision, by accuracy averaged over the three backbones: the better start is `start everywhere` unless `start by place`
-is
-higher by more than 0.5 points (about one standard error of a difference of these averages). It is fixed then, and is
-what longer.py trains. The pilots decide nothing else.
+Decision, by accuracy averaged over the three backbones: the better start is `start everywhere` unless `start by
+place` is higher by more than 0.5 points (about one standard error of a difference of these averages). It is fixed
+then, and is what longer.py trains. The pilots decide nothing else.
 
-`swin_table`: Swin-mini as in evidence.py, LN with 20 times the rate for `relative_position_bias_table` (seed 10): the
-question is whether any fast parameter of position gains what DTN's do.
+`swin_table`: Swin-mini as in evidence.py, LN with 20 times the rate for `relative_position_bias_table` (seed 10):
+the question is whether any fast parameter of position gains what DTN's do.
 """
 
 seeds = (10, 30)
