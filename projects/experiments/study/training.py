@@ -27,11 +27,11 @@ from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.engine.hooks.lambdas import dtn_layers
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
-from tokennorm.report.lambdas import dtn_layers
 from tokennorm.report.scalars import read_scalars
 
 RECORD = 'record.json'
