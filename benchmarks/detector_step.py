@@ -19,7 +19,7 @@ from mmdet.testing import demo_mm_inputs
 from mmengine.registry import MODELS, init_default_scope
 from torch.profiler import ProfilerActivity, profile
 
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 
 
 def main() -> None:

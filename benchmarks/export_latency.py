@@ -21,7 +21,7 @@ import torch
 from measuring import milliseconds, print_table
 from mmengine.registry import init_default_scope
 
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import to_onnx, trace, write_openvino
 from tokennorm.inference.runtime import ExportedDetector

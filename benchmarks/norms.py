@@ -24,7 +24,7 @@ from measuring import CLOCKS, milliseconds, print_table
 from mmengine.registry import init_default_scope
 
 from tokennorm.backbones import PVT
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import to_onnx, trace
 from tokennorm.inference.runtime import ExportedDetector

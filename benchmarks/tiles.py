@@ -21,7 +21,7 @@ from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
 from tokennorm.checkpoints import find_checkpoint
-from tokennorm.config_files import read_config, use_options
+from tokennorm.config.reading import read_config, use_options
 from tokennorm.datasets.image_files import read_image
 from tokennorm.export.verify import average_precision
 from tokennorm.inference.prediction import build_inferencer, category_ids_of, coco_annotations

@@ -15,7 +15,7 @@ from tests.helpers.configs import build_model
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, convert_detector, read_checkpoint
 from tokennorm.checkpoints.reading import state_dict_in, trained_meta
-from tokennorm.config_paths import config
+from tokennorm.config.paths import config
 from tokennorm.published import PUBLISHED
 
 # TokenNorm's config and a shallow `arch` for it, mmdet's config and arguments for the same depth.

@@ -10,7 +10,7 @@ from PIL import Image
 
 import tokennorm
 from tokennorm.cli.main import main
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 from tokennorm.messages import UserError
 from tokennorm.registry import MODELS
 
@@ -56,10 +56,9 @@ TRAIN, TEST = ['train', CONFIG], ['test', CONFIG, '@/model.pth']
 PREDICT = ['predict', CONFIG, '@/model.pth', '@/images', '--out', '@/out', '--device', 'cpu']
 TIMM = 'retinanet_dinov3-vit-s_sfp_1x_coco'
 EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', '@/new.pth', '--config']
-ANALYZE = ['analyze', 'magnitude', CONFIG, '--out', '@/figure.png']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
-    (['analyze'], r'required: FIGURE, config; `.*--help` lists the arguments'),
+    (['compare'], r'required: first, second; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
@@ -81,7 +80,6 @@ CASES = [
     *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
     ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
-    ([*ANALYZE, '--num-images', '0'], '--num-images: 0 must be at least 1'),
     (
         ['check', '@/data', '--image-size', '-1', '--config', CONFIG],
         '--image-size -1 must be an integer of at least 32',
@@ -121,8 +119,6 @@ CASES = [
     (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
-    ([*ANALYZE, '--imagez', 'x'], r'--imagez x \(did you mean --images\?\); `.* --help`'),
-    (['analyze', 'lamda', 'x'], r'did you mean lambda\?'),
     (['trian'], "no subcommand 'trian' .did you mean train"),
 ]
 

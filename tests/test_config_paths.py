@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 
 import tokennorm
-from tokennorm.config_paths import CONFIGS, config_files
+from tokennorm.config.paths import CONFIGS, config_files
 
 PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
 

@@ -7,8 +7,8 @@ from mmdet.registry import TASK_UTILS
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import Config
 
+from tokennorm.config.image_size import fitting_size, set_image_size, short_side, use_trained_size
 from tokennorm.datasets.anchor_fit import anchor_fit, unmatched
-from tokennorm.image_size import fitting_size, set_image_size, short_side, use_trained_size
 
 RETINA = dict(
     type='AnchorGenerator',

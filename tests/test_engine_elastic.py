@@ -1,7 +1,4 @@
-"""SIGKILL of one of two ranks: all restart by themselves, and the run ends with the weights of an undisturbed one.
-
-The undisturbed run reads a folder, the other one its shards, so that this compares the two as well.
-"""
+"""SIGKILL of one of two ranks: all restart by themselves, and the run ends with the weights of an undisturbed one."""
 
 import os
 import subprocess
@@ -14,7 +11,6 @@ import pytest
 import torch
 
 from experiments.study.shape_classes import make_shape_classes_dataset
-from tests.helpers.commands import tool
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
@@ -43,10 +39,9 @@ def ranks_of(process):
 @pytest.mark.slow
 def test_run_with_a_killed_rank_restarts_and_ends_equal(tmp_path):
     folder = make_shape_classes_dataset(tmp_path / 'folder', 48, 24, image_size=64)
-    tool('write_shards')([str(folder), str(tmp_path / 'shards'), '--shard-size', '0.02'])
     whole = start(folder, tmp_path / 'whole')
     assert whole.wait(timeout=900) == 0, (tmp_path / 'whole.log').read_text()[-3000:]
-    killed = start(tmp_path / 'shards', tmp_path / 'killed', MAX_RESTARTS='3')
+    killed = start(folder, tmp_path / 'killed', MAX_RESTARTS='3')
     log = tmp_path / 'killed.log'
     begin = time.time()
     while not (tmp_path / 'killed' / 'last_checkpoint').is_file():

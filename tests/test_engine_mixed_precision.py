@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from tests.helpers.configs import build_model
 from tests.helpers.samples import sample_with_two_objects
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.engine.mixed_precision import use_mixed_precision
 
 HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)

@@ -18,7 +18,7 @@ from tokennorm.checkpoints import finding
 from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import main
-from tokennorm.config_paths import config
+from tokennorm.config.paths import config
 from tokennorm.engine import training
 from tokennorm.engine.config import choose_config
 from tokennorm.engine.settings import use_initial_weights

@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.config_files import check_options, merge_options
+from tokennorm.config.reading import check_options, merge_options
 
 
 def config():

@@ -7,7 +7,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
-from tokennorm.config_paths import config_files
+from tokennorm.config.paths import config_files
 from tokennorm.engine.schedule import fit_to, mismatch, scaled_lr
 
 ONE_X = [

@@ -19,7 +19,7 @@ from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.engine import settings
 from tokennorm.engine.summary import log_often
 from tokennorm.engine.training import keep_anchors

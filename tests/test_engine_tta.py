@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.config_paths import config
+from tokennorm.config.paths import config
 from tokennorm.engine.settings import use_tta
 from tokennorm.messages import UserError
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tokennorm.cli.main import main
-from tokennorm.config_paths import config
+from tokennorm.config.paths import config
 from tokennorm.published import PUBLISHED, published_detector
 
 CONFIGS = Path(mmdet.__file__).parent / '.mim' / 'configs'

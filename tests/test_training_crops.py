@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 import tokennorm.engine.settings as settings
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 
 
 def crop_of(pipeline, height, width):

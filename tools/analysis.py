@@ -16,7 +16,7 @@ from flops import count
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.messages import user_errors
 

@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from experiments.shapes import make_shapes_dataset
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import Parser, command
-from tokennorm.config_files import read_config
+from tokennorm.config.reading import read_config
 from tokennorm.datasets.drawing import tile
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import use_report

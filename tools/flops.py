@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tokennorm.config_tree import is_classifier
+from tokennorm.config.tree import is_classifier
 
 # Of mmdet's two-stage detectors, per image: proposals, and detections with a mask.
 NUM_PROPOSALS, NUM_MASKS = 1000, 100

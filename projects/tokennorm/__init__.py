@@ -8,7 +8,8 @@ Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` a
 from importlib import import_module
 from typing import Any
 
-from tokennorm.config_paths import config
+from tokennorm.config.paths import config
+from tokennorm.scope import support_scope
 from tokennorm.version import __version__
 
 _LAZY = dict(
@@ -19,6 +20,8 @@ _LAZY = dict(
 )
 
 __all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem', 'train']
+
+support_scope()
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError, did_you_mean
 
 LEAST = dict(epochs=1, image_size=32, patience=1, workers=0)  # of arguments that are integers

@@ -11,7 +11,7 @@ try:
     from mmengine import registry as upstream
 except ModuleNotFoundError:  # `replace_norms` and `replace_stem` need torch and einops only
     from tokennorm import plain_registry as upstream
-from tokennorm.config_paths import support_scope
+from tokennorm.scope import support_scope
 
 support_scope()
 
@@ -29,7 +29,7 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
 
 
 MODELS = _child(upstream.MODELS, 'model', 'builder', 'layers', 'backbones', 'necks', 'data_preprocessors')
-DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.shard_dataset')
+DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets')
 HOOKS = _child(
     upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'engine.hooks.lambdas'
 )

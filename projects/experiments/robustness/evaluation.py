@@ -13,7 +13,7 @@ from mmengine.runner import Runner
 
 from experiments.robustness.corruptions import SMALLEST, CorruptImage, corrupt
 from experiments.robustness.results import CLEAN, Cell
-from tokennorm.config_tree import evaluators, innermost_datasets
+from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.registry import type_name
 
 ACCURACY = 'accuracy/top1'

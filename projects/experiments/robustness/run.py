@@ -23,8 +23,8 @@ from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint, r
 from tokennorm.checkpoints.reading import trained_meta
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
-from tokennorm.config_files import read_config
-from tokennorm.config_tree import is_classifier
+from tokennorm.config.reading import read_config
+from tokennorm.config.tree import is_classifier
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.config import merge, open_config

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.messages import user_errors
 from tokennorm.published import detector_files, is_detector
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokennorm.argument_checks import check_data, check_integer
 from tokennorm.cli.command import Parser, command, positive_integer
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.messages import user_errors
 
 
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
     with user_errors(OSError, ValueError):
         splits = find_splits(args.data)
         if args.config is not None:
-            from tokennorm.config_files import read_config
+            from tokennorm.config.reading import read_config
             from tokennorm.datasets.anchor_fit import anchor_fit
             from tokennorm.engine import data
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from tokennorm.cli.command import Parser, command
-from tokennorm.config_paths import CONFIGS, config_files
+from tokennorm.config.paths import CONFIGS, config_files
 from tokennorm.messages import did_you_mean
 from tokennorm.published import published_detector
 

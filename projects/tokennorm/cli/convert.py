@@ -31,12 +31,12 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     """Writes the converted checkpoint, and returns the loading report."""
     from mmengine import DefaultScope
 
-    from tokennorm.build_errors import build_errors
     from tokennorm.checkpoints import CheckpointError, convert_detector, load_pretrained, read_checkpoint
     from tokennorm.checkpoints.loading import parse_init_cfg
     from tokennorm.checkpoints.reading import state_dict_in, trained_meta
     from tokennorm.checkpoints.writing import to_bytes, write_new
-    from tokennorm.config_files import read_config
+    from tokennorm.config.build_errors import build_errors
+    from tokennorm.config.reading import read_config
     from tokennorm.files import check_output_file
     from tokennorm.registry import MODELS
     from tokennorm.version import __version__

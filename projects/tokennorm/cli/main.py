@@ -19,7 +19,6 @@ COMMANDS = dict(
     compare='compare two training runs on one page',
     convert='convert the checkpoint of a backbone or a detector',
     publish='make a checkpoint small and safe to share',
-    analyze="draw the DTN paper's figures of a model",
 )
 
 

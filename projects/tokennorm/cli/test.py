@@ -50,17 +50,17 @@ def main(argv: list[str]) -> None:
     from mmengine.evaluator import DumpResults
     from mmengine.hooks import PrepareTTAHook
 
-    from tokennorm.build_errors import build_errors
     from tokennorm.checkpoints import find_checkpoint, read_checkpoint
     from tokennorm.checkpoints.reading import describe, trained_meta
-    from tokennorm.config_tree import is_classifier
+    from tokennorm.config.build_errors import build_errors
+    from tokennorm.config.image_size import use_trained_size
+    from tokennorm.config.tree import is_classifier
     from tokennorm.engine.build import build_runner
     from tokennorm.engine.config import merge, open_config
     from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.errors import DataError
     from tokennorm.engine.settings import use_tta
     from tokennorm.engine.summary import describe_data
-    from tokennorm.image_size import use_trained_size
 
     is_local = Path(args.checkpoint).expanduser().exists()
     with user_errors(RuntimeError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Finds images in a folder per class, DIR/train/CLASS/*.jpg, or in shards, DIR/train/*.tar."""
+"""Finds images in a folder per class, DIR/train/CLASS/*.jpg."""
 
 import os
 from collections.abc import Mapping
@@ -7,18 +7,16 @@ from typing import NamedTuple
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
-from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.messages import shorten
 
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
 
 
 class ImageSplit(NamedTuple):
-    """A folder of class folders or of shards, and the number of images per class, in the order of the labels."""
+    """A folder of class folders, and the number of images per class, in the order of the labels."""
 
     folder: Path
     counts: Mapping[str, int]
-    is_sharded: bool
 
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""
@@ -41,12 +39,9 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
         folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
         if folder is None:
             continue
-        names = subfolders(folder)  # next to class folders, ImageNet's own tar files may lie
-        is_sharded = (folder / INDEX).is_file() or (any(folder.glob('*.tar')) and not names)
-        if is_sharded:
-            splits[name] = ImageSplit(folder, count_classes(folder), True)
-        elif names or name != 'test':
-            splits[name] = ImageSplit(folder, _count_images(folder, names), False)
+        names = subfolders(folder)
+        if names or name != 'test':
+            splits[name] = ImageSplit(folder, _count_images(folder, names))
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')

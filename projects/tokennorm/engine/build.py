@@ -8,10 +8,10 @@ from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS, init_default_scope
 from torch import Tensor
 
-from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, check_fit, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling, state_dict_in, trained_meta
+from tokennorm.config.build_errors import build_errors
 from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.errors import DataErrorHook

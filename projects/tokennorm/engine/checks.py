@@ -12,7 +12,7 @@ from mmengine.fileio import list_from_file
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tokennorm.config_tree import heads, innermost_datasets
+from tokennorm.config.tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.messages import shorten
 from tokennorm.registry import type_name

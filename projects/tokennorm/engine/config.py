@@ -8,9 +8,9 @@ from mmengine.config import Config
 
 from tokennorm.argument_checks import MODEL_NAMES
 from tokennorm.checkpoints.finding import packaged_file
-from tokennorm.config_files import check_options, merge_options, read_config
-from tokennorm.config_paths import config_files
-from tokennorm.config_tree import evaluators, is_classifier
+from tokennorm.config.paths import config_files
+from tokennorm.config.reading import check_options, merge_options, read_config
+from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.messages import UserError

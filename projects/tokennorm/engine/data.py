@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config_tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
+from tokennorm.config.image_size import IMAGE_SIZE, fitting_size, set_image_size
+from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
@@ -15,7 +16,6 @@ from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
-from tokennorm.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.messages import is_first_process, print_once, user_errors
 from tokennorm.registry import type_name
 
@@ -97,7 +97,7 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
         pipeline = datasets[0]['pipeline']
         datasets[0].clear()
         datasets[0].update(
-            type='tokennorm.ShardDataset' if split.is_sharded else 'CustomDataset',
+            type='CustomDataset',
             data_root='',
             data_prefix=str(split.folder.resolve()),
             metainfo=dict(classes=classes),

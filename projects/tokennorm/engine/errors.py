@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.utils import apply_to
 
-from tokennorm.config_tree import innermost_datasets
+from tokennorm.config.tree import innermost_datasets
 from tokennorm.messages import shorten
 from tokennorm.registry import HOOKS
 

@@ -11,7 +11,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
-from tokennorm.config_tree import is_classifier
+from tokennorm.config.tree import is_classifier
 from tokennorm.registry import OPTIM_WRAPPERS
 
 DTYPES = dict(bf16='bfloat16', fp16='float16')

@@ -14,9 +14,9 @@ from mmengine.logging import print_log
 from tokennorm.argument_checks import LOGGERS
 from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import read_state_dict
-from tokennorm.config_tree import evaluators, innermost_datasets, is_classifier, walk
+from tokennorm.config.image_size import test_scale
+from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, walk
 from tokennorm.environment import available_cores
-from tokennorm.image_size import test_scale
 from tokennorm.messages import UserError
 from tokennorm.published import published_detector
 from tokennorm.registry import type_name

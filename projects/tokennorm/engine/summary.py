@@ -10,10 +10,10 @@ from mmengine.hooks import CheckpointHook, Hook, LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.runner import EpochBasedTrainLoop
 
-from tokennorm.config_tree import innermost_datasets
+from tokennorm.config.image_size import short_side
+from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.schedule import images_per_step
 from tokennorm.engine.settings import every
-from tokennorm.image_size import short_side
 
 _ROUTINE = (  # long lists, and advice to programmers
     'Config:\n',

@@ -10,9 +10,10 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.argument_checks import check_integer, check_training
-from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
+from tokennorm.config.build_errors import build_errors
+from tokennorm.config.image_size import set_image_size
 from tokennorm.engine import settings
 from tokennorm.engine.build import build_runner
 from tokennorm.engine.config import choose_config, merge, open_config
@@ -22,7 +23,6 @@ from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule
 from tokennorm.engine.summary import SummaryHook, log_often
 from tokennorm.files import locked_work_dir
-from tokennorm.image_size import set_image_size
 from tokennorm.messages import UserError, print_once, user_errors
 
 WEIGHT_OPTIONS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`

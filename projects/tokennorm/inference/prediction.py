@@ -14,14 +14,14 @@ from mmdet.structures.mask import encode_mask_results
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 
-from tokennorm.build_errors import build_errors
 from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
 from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpickling, state_dict_in, trained_meta
-from tokennorm.config_files import read_config, use_options
-from tokennorm.config_tree import set_num_classes
+from tokennorm.config.build_errors import build_errors
+from tokennorm.config.image_size import use_trained_size
+from tokennorm.config.reading import read_config, use_options
+from tokennorm.config.tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.thresholds import NAME, read_thresholds
-from tokennorm.image_size import use_trained_size
 from tokennorm.inference.tiles import detect_in_tiles
 from tokennorm.inference.tracking import Tracker, draw_tracks
 

@@ -30,7 +30,7 @@ class LambdaHook(Hook):
 
     It logs the mean, minimum and maximum over the heads, for the mean and for the variance, as `lambda/LAYER.mean.max`,
     `lambda/LAYER.var.min` and so on. The scalars go to every visualization backend (`scalars.json`, TensorBoard, ...),
-    not to the text log. `tokennorm analyze lambda WORK_DIR` draws them. In a model without DTN it does nothing.
+    not to the text log. In a model without DTN it does nothing.
 
     Args:
         interval: Training iterations between two entries. The first and the last iteration always have one.

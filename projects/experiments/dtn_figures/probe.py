@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tokennorm.analysis.attention import attention_distance, attention_places, attention_weights, places_inside
+from experiments.dtn_figures.attention import attention_distance, attention_places, attention_weights, places_inside
 from tokennorm.backbones import vit
 from tokennorm.layers.block import Block
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter

@@ -5,14 +5,14 @@ from typing import Any
 
 from mmpretrain.datasets import CustomDataset
 
-from tokennorm.datasets.shards import SCHEME, read_index
+from experiments.imagenet_shards.shards import SCHEME, read_index
 from tokennorm.messages import shorten
 from tokennorm.registry import DATASETS
 
 
 @DATASETS.register_module()
 class ShardDataset(CustomDataset):
-    """mmpretrain's `CustomDataset` with images in shards (`tools/write_shards.py`), in the same order.
+    """mmpretrain's `CustomDataset` with images in shards (`write_shards.py`), in the same order.
 
     Args:
         split: Folder with the shards and their index, below `data_root`, as in mmpretrain's `ImageNet`.

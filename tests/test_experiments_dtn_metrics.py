@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.reference import relative_positions
-from tokennorm.analysis.metrics import (
+from experiments.dtn_figures.metrics import (
     TOKEN,
     mean_cosine,
     mean_of,
@@ -19,6 +18,7 @@ from tokennorm.analysis.metrics import (
     token_magnitudes,
     variation_coefficient,
 )
+from tests.reference import relative_positions
 from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
 

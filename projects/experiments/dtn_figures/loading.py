@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
-from tokennorm.config_files import read_config, use_options
+from tokennorm.config.reading import read_config, use_options
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
 
 

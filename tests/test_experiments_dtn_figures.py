@@ -1,4 +1,4 @@
-"""`tokennorm analyze`: every figure, on detectors and classifiers, and errors that say what to do."""
+"""Figures of the DTN paper: every figure, on detectors and classifiers, and errors that say what to do."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from experiments.dtn_figures.attention import attention_distance, attention_places
+from experiments.dtn_figures.loading import open_backbone, open_config, open_images, prepare
+from experiments.dtn_figures.run import main
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.cases import fast_first
 from tests.helpers.scalars import write_scalars
-from tokennorm.analysis.attention import attention_distance, attention_places
-from tokennorm.analysis.loading import open_backbone, open_config, open_images, prepare
 from tokennorm.backbones.pvt import SpatialReductionAttention
-from tokennorm.cli.analyze import main
 from tokennorm.padding import image_sizes_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,7 +123,7 @@ def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, cap
 def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     analyze(figure, classifiers / f'{name}.py', '--images', images, '--num-images', 1)
-    check_picture(tmp_path / 'work_dirs' / 'analysis' / f'{name}_{figure}.png')
+    check_picture(tmp_path / 'work_dirs' / 'dtn_figures' / f'{name}_{figure}.png')
 
 
 @pytest.mark.parametrize('figure', ['lambda', 'positions', 'patch-scales'])

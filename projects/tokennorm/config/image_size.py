@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config_tree import walk
+from tokennorm.config.tree import walk
 from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints

@@ -16,6 +16,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from tokennorm.messages import shorten
 
 INDEX = 'index.json'
+WRITE = 'python projects/experiments/imagenet_shards/write_shards.py'
 SCHEME = 'shard://'
 
 
@@ -26,7 +27,7 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     """
     path = Path(folder, INDEX)
     if not path.is_file():
-        raise FileNotFoundError(f'{path} not found: write it with `python tools/write_shards.py {folder}`')
+        raise FileNotFoundError(f'{path} not found: write it with `{WRITE} {folder}`')
     index = json.loads(path.read_bytes())
     for name, shard in index['shards'].items():
         file = Path(folder, name)
@@ -37,7 +38,7 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     if unlisted:
         raise ValueError(
             f'{path} does not list {shorten(sorted(unlisted))}: write it again with '
-            f'`python tools/write_shards.py {folder}`, and --classes if the classes have names'
+            f'`{WRITE} {folder}`, and --classes if the classes have names'
         )
     return index
 

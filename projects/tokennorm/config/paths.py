@@ -1,12 +1,11 @@
 """Paths of configs: files of the user, configs of this package, and configs of other OpenMMLab packages."""
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from tokennorm.messages import did_you_mean
 
-CONFIGS = (Path(__file__).parent / '.mim' / 'configs').resolve()
+CONFIGS = (Path(__file__).parents[1] / '.mim' / 'configs').resolve()
 
 
 def config(name: str | Path) -> str:
@@ -49,16 +48,6 @@ def config_files(folder: Path = CONFIGS) -> list[Path]:
     return [path for path in sorted(folder.glob('*/**/*.py')) if path.relative_to(folder).parts[0] != '_base_']
 
 
-def support_scope() -> None:
-    """Has mmengine find the configs of this package in `_base_ = 'tokennorm::...'` and `get_config('tokennorm::...')`.
-
-    mmengine 0.10.12 has a fixed table of packages, which lacks tokennorm, and names the original mmsegmentation. It is
-    extended where mmengine has been imported before this package, and when `tokennorm.registry` imports it.
-    """
-    table = getattr(sys.modules.get('mmengine.config.utils'), 'MODULE2PACKAGE', {})
-    table.update(tokennorm='tokennorm', mmseg='mmseg')
-
-
 def _find(folder: Path, name: str) -> Path | None:
     """The file of a config with its folder, or of one whose name is unique."""
     exact = folder / f'{name}.py'
@@ -66,6 +55,3 @@ def _find(folder: Path, name: str) -> Path | None:
         return exact
     found = [path for path in config_files(folder) if path.stem == name]
     return found[0] if len(found) == 1 else None
-
-
-support_scope()

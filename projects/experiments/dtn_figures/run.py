@@ -10,8 +10,8 @@ figures:
   patch-scales        learned scales of Dual PatchNorm's first norm, arranged as a patch
 
 examples:
-  tokennorm analyze lambda work_dirs/NAME
-  tokennorm analyze magnitude CONFIG CHECKPOINT --images image.jpg
+  python projects/experiments/dtn_figures/run.py lambda work_dirs/NAME
+  python projects/experiments/dtn_figures/run.py magnitude CONFIG CHECKPOINT --images image.jpg
 """
 
 import argparse
@@ -22,12 +22,12 @@ from tokennorm.cli.command import Parser, command, positive_integer
 from tokennorm.files import check_output_file
 from tokennorm.messages import user_errors
 
-FIGURES = ('magnitude', 'attention-distance', 'variation', 'lambda', 'positions', 'directions', 'patch-scales')
+NAMES = ('magnitude', 'attention-distance', 'variation', 'lambda', 'positions', 'directions', 'patch-scales')
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument('figure', choices=FIGURES, metavar='FIGURE', help='one of the figures below')
+    parser.add_argument('figure', choices=NAMES, metavar='FIGURE', help='one of the figures below')
     parser.add_argument(
         'config', help='config file, or the name of a config; for lambda also the work directory of a training run'
     )
@@ -47,12 +47,12 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     images.add_argument(
         '--num-images', type=positive_integer, default=4, metavar='N', help='evenly spaced; default: %(default)s'
     )
-    parser.add_argument('--out', type=Path, metavar='FILE.png', help='default: work_dirs/analysis/CONFIG_FIGURE.png')
+    parser.add_argument('--out', type=Path, metavar='FILE.png', help='default: work_dirs/dtn_figures/CONFIG_FIGURE.png')
     add_options_argument(parser)
     args = parser.parse_args(argv)
     if len(args.against or []) > 2:
         parser.error('--against takes a config and a checkpoint')
-    args.out = args.out or Path('work_dirs/analysis') / f'{Path(args.config).stem}_{args.figure}.png'
+    args.out = args.out or Path('work_dirs/dtn_figures') / f'{Path(args.config).stem}_{args.figure}.png'
     check_output_file(args.out)
     return args
 
@@ -65,9 +65,13 @@ def main(argv: list[str]) -> None:
     import matplotlib
     import torch
 
-    from tokennorm.analysis.figures import FIGURES, STYLE
+    from experiments.dtn_figures.figures import FIGURES, STYLE
 
     errors = user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error)
     with errors, torch.no_grad(), matplotlib.rc_context(STYLE):
         FIGURES[args.figure](args).savefig(args.out, dpi=110)
     print(args.out)
+
+
+if __name__ == '__main__':
+    main()

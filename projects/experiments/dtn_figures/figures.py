@@ -1,6 +1,6 @@
 """Figures of the DTN paper, drawn from a trained backbone and images.
 
-Each function of `FIGURES` takes the arguments of `tokennorm analyze` and returns a figure. Two models are drawn side by
+Each function of `FIGURES` takes the arguments of `run.py` and returns a figure. Two models are drawn side by
 side with equal scales.
 """
 
@@ -20,9 +20,9 @@ from matplotlib.patches import Rectangle
 from mmengine.config import Config
 from torch import Tensor
 
-from tokennorm.analysis import metrics
-from tokennorm.analysis.loading import Image, open_backbone, open_config, open_images, prepare
-from tokennorm.analysis.probe import Layer, look
+from experiments.dtn_figures import metrics
+from experiments.dtn_figures.loading import Image, open_backbone, open_config, open_images, prepare
+from experiments.dtn_figures.probe import Layer, look
 from tokennorm.engine.hooks.lambdas import PREFIX, dtn_layers, lambdas_of
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import Curve, read_scalars

@@ -1,7 +1,7 @@
-"""Writes a classifier's images into WebDataset shards: `python tools/write_shards.py DIR OUT`
+"""Writes a classifier's images into WebDataset shards: `write_shards.py DIR OUT`
 
-DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg become OUT/train/*.tar and OUT/val/*.tar, for `--data OUT`. Without OUT,
-DIR is one folder of shards from elsewhere, and gets the index that training needs.
+DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg become OUT/train/*.tar and OUT/val/*.tar. Without OUT, DIR is one
+folder of shards from elsewhere, and gets the index that training needs.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from mmpretrain.datasets import CustomDataset
 
+from experiments.imagenet_shards.shards import INDEX, count_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import find_image_folder
-from tokennorm.datasets.shards import INDEX, count_classes
 from tokennorm.files import TEMPORARY, write_atomically
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from tokennorm.config_paths import config as config_path
+from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError, did_you_mean, print_once, user_errors
 
 _NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are

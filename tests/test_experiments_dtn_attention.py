@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tokennorm.analysis.attention import (
+from experiments.dtn_figures.attention import (
     attention_distance,
     attention_places,
     attention_weights,
@@ -14,7 +14,7 @@ from tokennorm.analysis.attention import (
     places_inside,
     window_places,
 )
-from tokennorm.analysis.probe import find_blocks, look
+from experiments.dtn_figures.probe import find_blocks, look
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.backbones.pvt_v2 import LinearSpatialReductionAttention

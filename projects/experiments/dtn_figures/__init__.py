@@ -1,0 +1,1 @@
+"""Metrics and figures of the DTN paper, of trained backbones."""

@@ -1,0 +1,1 @@
+"""ImageNet in WebDataset shards, for mmpretrain's classifiers."""

@@ -1,1 +1,0 @@
-"""Analysis of trained backbones: the metrics and figures of the DTN paper."""
