@@ -1,6 +1,7 @@
 """Reading a checkpoint runs no code of it, gives what it held, and finds that of a work directory."""
 
 import argparse
+import hashlib
 import os
 import pickle
 from collections import OrderedDict
@@ -70,6 +71,30 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
             read_state_dict(f'{address}/none.pth')
         with pytest.raises(ConnectionError, match=r"a b.pth could not be fetched: URL can't contain control"):
             read_state_dict(f'{address}/a b.pth')
+
+
+def test_files_of_one_name_in_two_folders_are_two_files(tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    for run in ('run1', 'run2'):
+        (tmp_path / run).mkdir()
+        torch.save(dict(state_dict=dict(run=torch.tensor(int(run[-1])))), tmp_path / run / 'best.pth')
+    with serve(tmp_path) as address:
+        assert [int(read_state_dict(f'{address}/run{i}/best.pth')['run']) for i in (1, 2, 1)] == [1, 2, 1]
+
+
+def test_weights_of_openmmlab_come_from_a_mirror(tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    torch.save(dict(state_dict=dict(a=torch.ones(1))), tmp_path / 'a.pth')
+    name = f'a-{hashlib.sha256((tmp_path / "a.pth").read_bytes()).hexdigest()[:8]}.pth'
+    (tmp_path / 'v2.0').mkdir()
+    (tmp_path / 'a.pth').rename(tmp_path / 'v2.0' / name)
+    url = f'https://download.openmmlab.com/v2.0/{name}'
+    with serve(tmp_path) as address:
+        monkeypatch.setenv('TOKENNORM_MIRROR', f'{address}/elsewhere')
+        with pytest.raises(ConnectionError, match=r'save it as .*or set TOKENNORM_MIRROR'):
+            read_state_dict(url)
+        monkeypatch.setenv('TOKENNORM_MIRROR', f'{address}/')
+        assert read_state_dict(url)['a'].tolist() == [1]
 
 
 def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):

@@ -1,6 +1,7 @@
 """Where a checkpoint is: a file, a work directory, a URL, a model on the Hugging Face Hub, or weights in a package."""
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -17,6 +18,8 @@ from tokennorm.published import PUBLISHED
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it
 URL = ('http://', 'https://')
+OPENMMLAB = 'https://download.openmmlab.com'  # the only host of mmdet's weights
+MIRROR = 'TOKENNORM_MIRROR'  # environment variable: the URL of a copy of it
 _HUB = 'hf-hub:'
 _HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 _TIMM = re.compile(r'timm/[\w.-]+')
@@ -146,9 +149,14 @@ def packaged_file(checkpoint: str) -> Path:
 
 
 def download(url: str) -> Path:
-    """The file of a URL in torch's cache folder."""
+    """The file of a URL in torch's cache folder.
+
+    A name with a hash of the content, as torch and OpenMMLab give, identifies the file. Any other name gets a hash of
+    the URL, as `best.pth` of two runs are two files; that such a file changed on its server is not noticed.
+    """
     path = Path(torch.hub.get_dir(), 'checkpoints', Path(urlparse(url).path).name)
-    if path.suffix == SAFETENSORS:  # the Hub names every file model.safetensors
+    hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)
+    if not hashed:
         path = path.with_name(f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{path.name}')
     if path.is_file():
         return path
@@ -156,14 +164,15 @@ def download(url: str) -> Path:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f'.{path.name}.lock')):  # one rank downloads, and the others wait for its file
-        hashed = re.search(r'-([0-9a-f]{8,})\.', path.name)  # as torch and OpenMMLab name their files
+        source = url.replace(OPENMMLAB, os.environ.get(MIRROR, OPENMMLAB).rstrip('/'), 1)
         try:
             if not path.is_file():
-                torch.hub.download_url_to_file(url, str(path), hashed and hashed[1])
+                torch.hub.download_url_to_file(source, str(path), hashed and hashed[1])
         except (URLError, HTTPException) as error:
+            mirror = f', or set {MIRROR} to the URL of a copy of {OPENMMLAB}' if url.startswith(OPENMMLAB) else ''
             raise ConnectionError(
-                f'{url} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
-                f'elsewhere and save it as {path}'
+                f'{source} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
+                f'elsewhere and save it as {path}{mirror}'
             ) from error
         except RuntimeError as error:
             raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
