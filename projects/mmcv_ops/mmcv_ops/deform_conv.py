@@ -1,0 +1,83 @@
+"""Deformable convolution v1 and v2 (Dai et al. 2017, Zhu et al. 2019).
+
+Offsets and masks have the same layout in mmcv and torchvision: (N, groups x 2 x kH x kW, H, W), y before x.
+"""
+
+import torch
+
+from .precision import float32
+
+_ops = torch.ops.torchvision
+
+
+def _arguments(input, weight, offset, mask, bias, strides, padding, dilation, group, deformable_group) -> tuple:
+    """Returns torchvision's arguments, in float32 where they are in half precision."""
+    use_mask = mask is not None
+    if not use_mask:
+        mask = offset.new_ones(offset.shape[0], offset.shape[1] // 2, *offset.shape[2:])
+    if bias is None:
+        bias = input.new_zeros(weight.shape[0])
+    tensors = float32(input, weight, offset, mask, bias)
+    return *tensors, *strides, *padding, *dilation, group, deformable_group, use_mask
+
+
+def deform_conv_forward(
+    input, weight, offset, output, columns, ones, kW, kH, dW, dH, padW, padH, dilationW, dilationH, group,
+    deformable_group, im2col_step,
+) -> None:  # fmt: skip
+    sizes = (dH, dW), (padH, padW), (dilationH, dilationW)
+    output.copy_(_ops.deform_conv2d(*_arguments(input, weight, offset, None, None, *sizes, group, deformable_group)))
+
+
+def _v1_gradients(grad_output, input, weight, offset, dW, dH, padW, padH, dilationW, dilationH, group, groups) -> tuple:
+    sizes = (dH, dW), (padH, padW), (dilationH, dilationW)
+    (grad_output,) = float32(grad_output)
+    return _ops._deform_conv2d_backward(
+        grad_output, *_arguments(input, weight, offset, None, None, *sizes, group, groups)
+    )
+
+
+def deform_conv_backward_input(
+    input, offset, grad_output, grad_input, grad_offset, weight, columns, kW, kH, dW, dH, padW, padH, dilationW,
+    dilationH, group, deformable_group, im2col_step,
+) -> None:  # fmt: skip
+    grads = _v1_gradients(
+        grad_output, input, weight, offset, dW, dH, padW, padH, dilationW, dilationH, group, deformable_group
+    )
+    grad_input.copy_(grads[0])
+    grad_offset.copy_(grads[2])
+
+
+def deform_conv_backward_parameters(
+    input, offset, grad_output, grad_weight, columns, ones, kW, kH, dW, dH, padW, padH, dilationW, dilationH, group,
+    deformable_group, scale, im2col_step,
+) -> None:  # fmt: skip
+    # The weight's values have no influence on its gradient.
+    grads = _v1_gradients(
+        grad_output, input, grad_weight, offset, dW, dH, padW, padH, dilationW, dilationH, group, deformable_group
+    )
+    grad_weight.add_(grads[1], alpha=scale)
+
+
+def modulated_deform_conv_forward(
+    input, weight, bias, ones, offset, mask, output, columns, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w,
+    dilation_h, dilation_w, group, deformable_group, with_bias,
+) -> None:  # fmt: skip
+    sizes = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
+    bias = bias if with_bias else None
+    output.copy_(_ops.deform_conv2d(*_arguments(input, weight, offset, mask, bias, *sizes, group, deformable_group)))
+
+
+def modulated_deform_conv_backward(
+    input, weight, bias, ones, offset, mask, columns, grad_input, grad_weight, grad_bias, grad_offset, grad_mask,
+    grad_output, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, group, deformable_group,
+    with_bias,
+) -> None:  # fmt: skip
+    sizes = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
+    (grad_output,) = float32(grad_output)
+    grads = _ops._deform_conv2d_backward(
+        grad_output, *_arguments(input, weight, offset, mask, None, *sizes, group, deformable_group)
+    )
+    targets = [grad_input, grad_weight, grad_offset, grad_mask] + ([grad_bias] if with_bias else [])
+    for target, grad in zip(targets, grads, strict=False):
+        target.add_(grad)
