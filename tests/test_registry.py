@@ -5,9 +5,9 @@ import torch
 from mmengine import DefaultScope
 from mmengine.registry import MODELS as ROOT
 
-from tokennorm.builder import build_norm, build_stem
-from tokennorm.layers import DualPatchEmbed, PatchEmbed
-from tokennorm.norms import DTN, LayerNorm
+from tokennorm.builder import build_norm
+from tokennorm.layers import STEMS, DualPatchEmbed, PatchEmbed, build_stem
+from tokennorm.norms import DTN, NORMS, LayerNorm
 from tokennorm.registry import MODELS
 
 
@@ -49,3 +49,25 @@ def test_our_names_do_not_leak_into_other_scopes():
     assert MODELS.scope == 'tokennorm'
     assert MODELS.parent is ROOT
     assert torch.nn.LayerNorm in LayerNorm.__bases__
+
+
+def test_every_norm_and_stem_is_registered_under_its_names():
+    for name, cls in (NORMS | STEMS).items():
+        assert MODELS.get(name) is cls
+        assert cls.__name__ in NORMS | STEMS
+
+
+def test_a_registered_norm_of_the_user_is_found_by_name_bare_and_prefixed():
+    @MODELS.register_module(name='NormOfTheUser')
+    class NormOfTheUser(LayerNorm):
+        pass
+
+    try:
+        for name in ('NormOfTheUser', 'tokennorm.NormOfTheUser'):
+            assert type(build_norm(dict(type=name, eps=1e-3), 8)) is NormOfTheUser
+        with pytest.raises(ValueError, match='did you mean NormOfTheUser'):
+            build_norm(dict(type='NormOfTheUsr'), 8)
+        with pytest.raises(ValueError, match='NormOfTheUser is not a patch embedding'):
+            build_stem(dict(type='NormOfTheUser'))
+    finally:
+        MODELS.module_dict.pop('NormOfTheUser')

@@ -5,11 +5,11 @@ Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` a
 `Detector` and `train` need the OpenMMLab packages.
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
 from tokennorm.config.paths import config
-from tokennorm.scope import support_scope
 from tokennorm.version import __version__
 
 _LAZY = dict(
@@ -21,7 +21,8 @@ _LAZY = dict(
 
 __all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem', 'train']
 
-support_scope()
+if 'mmengine.config.utils' in sys.modules:
+    import_module('tokennorm.registry')  # mmengine then finds configs by `tokennorm::`
 
 
 def __getattr__(name: str) -> Any:

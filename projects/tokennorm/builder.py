@@ -1,7 +1,7 @@
-"""Registers the normalizers, and builds normalizers and stems from config dicts.
+"""Resolves the types of config dicts, and builds normalizers.
 
-Types are resolved with the `get` of TokenNorm's registry and called. `build` would switch to the user's default scope,
-which has no plain names such as `DTN`.
+A type is one of TokenNorm's, by a dictionary of names, or one that the user registered in TokenNorm's registry. It is
+called here: the registry's `build` would switch to the user's default scope, which has no plain names such as `DTN`.
 """
 
 import inspect
@@ -11,51 +11,54 @@ from typing import Any
 
 from torch import nn
 
-from tokennorm import norms
 from tokennorm.messages import did_you_mean
-from tokennorm.registry import MODELS
+from tokennorm.norms import NORMS
 
-MODELS.register_module(name=['LN', 'LayerNorm'], module=norms.LayerNorm)
-MODELS.register_module(module=norms.DTN)
-MODELS.register_module(name=['BN', 'BatchNorm'], module=norms.BatchNorm)
-MODELS.register_module(name=['SyncBN', 'SyncBatchNorm'], module=norms.SyncBatchNorm)
-MODELS.register_module(name=['IN', 'InstanceNorm'], module=norms.InstanceNorm)
-MODELS.register_module(name=['GN', 'GroupNorm'], module=norms.GroupNorm)
-MODELS.register_module(name=['SN', 'SwitchableNorm'], module=norms.SwitchableNorm)
-MODELS.register_module(name=['DyT', 'DynamicTanh'], module=norms.DynamicTanh)
-MODELS.register_module(module=norms.Derf)
-MODELS.register_module(module=norms.PRepBN)
-MODELS.register_module(module=norms.LocalLayerNorm)
-MODELS.register_module(module=norms.PowerNorm)
-MODELS.register_module(module=norms.RMSNorm)
-MODELS.register_module(module=norms.ScaleNorm)
-
-
-# Class attributes that are True in a class of its kind. A token normalization layer is called as `norm(x, valid=None)`
-# on (B, H, W, C); norms of other libraries have no `valid`, and most of them take channels first. A patch embedding is
-# built with `in_channels`, `embed_dims` and `patch_size`.
+# Marker attributes: a class with `is_token_norm = True` can be used as `norm_cfg`, one with `is_patch_embed = True` as
+# `stem_cfg`. A token normalization layer is called as `norm(x, valid=None)` on (B, H, W, C); norms of other libraries
+# have no `valid`, and most of them take channels first. A patch embedding is built with `in_channels`, `embed_dims` and
+# `patch_size`.
 KINDS = dict(is_token_norm='a token normalization layer', is_patch_embed='a patch embedding')
 
 
-def resolve_type(cfg: Mapping[str, Any], role: str, kind: str | None = None) -> tuple[type[nn.Module], dict[str, Any]]:
+def resolve_type(
+    cfg: Mapping[str, Any], role: str, known: Mapping[str, type] | None = None, kind: str | None = None
+) -> tuple[type[nn.Module], dict[str, Any]]:
     """Returns the class that `cfg['type']` names, with or without a scope, or is, and the other entries.
 
-    `role` is the argument that `cfg` came from, and `kind` a key of `KINDS`, or None for any class. Classes of another
-    kind, and arguments that the class does not have, raise `ValueError`.
+    `role` is the argument that `cfg` came from, `known` the names of TokenNorm's own classes, and `kind` a key of
+    `KINDS`, or None for any class. Classes of another kind, and arguments that the class does not have, raise
+    `ValueError`.
     """
     check_cfg(cfg, role)
     kwargs = dict(cfg)
     name = kwargs.pop('type', None)
-    cls = MODELS.get(name) if isinstance(name, str) else name
+    known = dict(known or {})
+    cls = known.get(name.removeprefix('tokennorm.')) if isinstance(name, str) else name
+    models = _registry()
+    if cls is None and models is not None and isinstance(name, str):
+        cls = models.get(name)
     if not isinstance(cls, type):
-        known = sorted(key for key, one in MODELS.module_dict.items() if kind is None or getattr(one, kind, False))
+        known |= getattr(models, 'module_dict', {})
+        names = sorted(key for key, one in known.items() if kind is None or getattr(one, kind, False))
         raise ValueError(
-            f'{role}: no type {name!r} in scope tokennorm, which has {", ".join(known)}{did_you_mean(name, known)}'
+            f'{role}: no type {name!r} in scope tokennorm, which has {", ".join(names)}{did_you_mean(name, names)}'
         )
     if kind is not None and not getattr(cls, kind, False):
         raise ValueError(f'{role}: {cls.__name__} is not {KINDS[kind]}: it has no {kind} = True')
     check_arguments(cls, kwargs, role)
     return cls, kwargs
+
+
+def _registry() -> Any:
+    """TokenNorm's registry of models; None without mmengine, which `replace_norms` and `replace_stem` do not need."""
+    try:
+        from tokennorm.registry import MODELS
+    except ModuleNotFoundError as error:
+        if error.name != 'mmengine':
+            raise
+        return None
+    return MODELS
 
 
 def check_cfg(cfg: Any, role: str) -> None:
@@ -95,7 +98,7 @@ def build_norm(
     some normalizers have, such as `pool`. Types that do not take token grids, such as torch's own norms, and arguments
     that the type does not have, raise `ValueError`.
     """
-    cls, kwargs = resolve_type(cfg, role, 'is_token_norm')
+    cls, kwargs = resolve_type(cfg, role, NORMS, 'is_token_norm')
     accepted = inspect.signature(cls).parameters
     eps = kwargs.get('eps', 0)
     if not isinstance(eps, int | float) or not 0 <= eps < math.inf:
@@ -110,12 +113,3 @@ def eps_of_replaced(token_norm_cfg: Any, norm_cfg: Mapping[str, Any], dims: int)
         return {}
     eps = getattr(build_norm(norm_cfg, dims), 'eps', None)
     return {} if eps is None else dict(eps=eps)
-
-
-def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
-    """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`."""
-    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', 'is_patch_embed')
-    for name in ('in_channels', 'embed_dims', 'patch_size'):
-        if name in own and own[name] != kwargs.get(name, own[name]):
-            raise ValueError(f'stem_cfg: {name}={own[name]!r} must be {kwargs[name]}, as the backbone has it')
-    return cls(**{**kwargs, **own})

@@ -7,13 +7,12 @@ when it looks the type up. Configs need no `custom_imports`.
 from collections.abc import Mapping
 from typing import Any
 
-try:
-    from mmengine import registry as upstream
-except ModuleNotFoundError:  # `replace_norms` and `replace_stem` need torch and einops only
-    from tokennorm import plain_registry as upstream
-from tokennorm.scope import support_scope
+from mmengine import registry as upstream
+from mmengine.config.utils import MODULE2PACKAGE
 
-support_scope()
+# mmengine 0.10.12 finds the configs of packages by this table, for `_base_ = 'tokennorm::...'` and `get_config`. It
+# lacks tokennorm, and names the original mmsegmentation.
+MODULE2PACKAGE.update(tokennorm='tokennorm', mmseg='mmseg')
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:
@@ -28,7 +27,7 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
     return upstream.Registry(kind, parent=parent, scope='tokennorm', locations=locations)
 
 
-MODELS = _child(upstream.MODELS, 'model', 'builder', 'layers', 'backbones', 'necks', 'data_preprocessors')
+MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets')
 HOOKS = _child(
     upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'engine.hooks.lambdas'

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -252,17 +252,15 @@ class Pyramid(Backbone):
             partial(build_norm, cfg, dims, num_heads, role='token_norm_cfg', pool=pool, **eps)
             for cfg, dims, num_heads, pool in zip(cfgs, self.embed_dims, arch['num_heads'], pools, strict=True)
         ]
-        self._depths = arch['depths']
         self._drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
-        self._block = partial(Block, norm_placement=norm_placement, with_cp=with_cp)
+        self._norm_placement = norm_placement
+        self._with_cp = with_cp
 
-    def _blocks(self, stage: int, attn: Callable[[], nn.Module], mlp: Callable[[], nn.Module]) -> list[Block]:
-        """Builds the blocks of the next stage. The two functions build the attention and the MLP of each block."""
-        norm, drop_paths = self._norms[stage], self._drop_paths
-        return [self._block(norm, attn(), mlp(), next(drop_paths)) for _ in range(self._depths[stage])]
+    def _block(self, stage: int, attn: nn.Module, mlp: nn.Module) -> Block:
+        """Builds the next block, which is in this stage."""
+        return Block(self._norms[stage], attn, mlp, next(self._drop_paths), self._norm_placement, self._with_cp)
 
     def _finish(self, parts: nn.ModuleList) -> None:
-        """As in `Backbone`."""
         if getattr(self.stages[0].patch_embed, 'norm_after_positions', False):
             raise ValueError(
                 f"{self._get_name()}: stem_cfg: norms='post_pos_embed' must be another: only ViT supports it"

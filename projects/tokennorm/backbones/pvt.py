@@ -7,7 +7,6 @@ are padded instead of cut, and feature maps smaller than the spatial reduction a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,10 +15,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.builder import build_norm, build_stem
+from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
-from tokennorm.layers import PatchEmbed
+from tokennorm.layers import PatchEmbed, build_stem
 from tokennorm.layers.block import Block, Mlp
 from tokennorm.layers.positions import resize_positions
 from tokennorm.registry import MODELS
@@ -174,8 +173,14 @@ class PVT(Pyramid):
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
-            attn = partial(self._attention, i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
-            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
+            blocks = [
+                self._block(
+                    i,
+                    attn=self._attention(i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
+                )
+                for _ in range(arch['depths'][i])
+            ]
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
             has_cls_token = out_type == 'cls_token' and i == num_stages - 1
             self.stages.append(Stage(patch_embed, blocks, pos_shape, dims, has_cls_token))
@@ -202,7 +207,6 @@ class PVT(Pyramid):
                     nn.init.trunc_normal_(module.cls_token, std=0.02)
 
     def from_published(self, state_dict: StateDict) -> Converted:
-        """As in `Backbone`."""
         return from_published_pvt(state_dict, self.out_type)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -8,7 +8,6 @@ rejects, are padded to one key.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
 from tokennorm.backbones.pvt import SpatialReductionAttention
-from tokennorm.builder import build_norm, build_stem
+from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
-from tokennorm.layers import PatchEmbed
+from tokennorm.layers import PatchEmbed, build_stem
 from tokennorm.layers.block import Block, hidden_dims
 from tokennorm.registry import MODELS
 
@@ -138,9 +137,14 @@ class PVTv2(Pyramid):
                 kernel_size=_KERNEL_SIZES[i],
                 norm_cfg=embed_norm_cfg,
             )
-            attn = partial(attention, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
-            mlp = partial(ConvMlp, dims, arch['mlp_ratios'][i], nn.ReLU if arch['linear'] else nn.Identity)
-            blocks = self._blocks(i, attn, mlp)
+            blocks = [
+                self._block(
+                    i,
+                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    mlp=ConvMlp(dims, arch['mlp_ratios'][i], nn.ReLU if arch['linear'] else nn.Identity),
+                )
+                for _ in range(arch['depths'][i])
+            ]
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
             self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims)))
             in_channels = dims
@@ -159,7 +163,6 @@ class PVTv2(Pyramid):
                     nn.init.zeros_(module.bias)
 
     def from_published(self, state_dict: StateDict) -> Converted:
-        """As in `Backbone`."""
         return from_published_pvt_v2(state_dict)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -10,7 +10,6 @@ timm pads after the shift and gives other numbers at such sizes.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,9 +18,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.builder import build_norm, build_stem
+from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
+from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
@@ -214,8 +214,14 @@ class Swin(Pyramid):
                 patch_embed = build_stem(stem_cfg, **embed)
             else:
                 patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
-            attn = partial(WindowAttention, dims, arch['num_heads'][i], window_size)
-            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
+            blocks = [
+                self._block(
+                    i,
+                    attn=WindowAttention(dims, arch['num_heads'][i], window_size),
+                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
+                )
+                for _ in range(arch['depths'][i])
+            ]
             has_norm = out_type == 'featmap' or i == num_stages - 1
             norm = build_norm(norm_cfg, dims) if has_norm else nn.Identity()
             self.stages.append(Stage(patch_embed, blocks, norm, window_size, out_type == 'featmap'))
@@ -238,7 +244,6 @@ class Swin(Pyramid):
                 nn.init.trunc_normal_(module.relative_position_bias_table, std=0.02)
 
     def from_published(self, state_dict: StateDict) -> Converted:
-        """As in `Backbone`."""
         return from_published_swin(state_dict, self.out_type)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:

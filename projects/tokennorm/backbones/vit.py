@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, resolve_arch
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
-from tokennorm.builder import build_norm, build_stem, eps_of_replaced
+from tokennorm.builder import build_norm, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
+from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
 from tokennorm.layers.positions import resize_positions
 from tokennorm.padding import valid_tokens
@@ -178,7 +179,7 @@ class ViT(Backbone):
             nn.init.trunc_normal_(self.cls_token, std=0.02)
 
     def from_published(self, state_dict: StateDict) -> Converted:
-        """As in `Backbone`. Relative positions, which classifiers lack, are initialized to 0 as in detectors."""
+        """Converts a state dict. Relative positions, which classifiers lack, are initialized to 0 as in detectors."""
         converted = from_published_vit(state_dict, self.out_type, self.l_dtn, self.pos_shape)
         if not any(key.endswith(REL_POS) for key in converted):
             zeros = {key: torch.zeros_like(p) for key, p in self.state_dict().items() if key.endswith(REL_POS)}

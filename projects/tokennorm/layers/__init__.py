@@ -1,9 +1,26 @@
 """Parts that several backbones share: patch embeddings, the transformer block, its MLP and stochastic depth.
 
-Patch embeddings turn images (B, C, H, W) into token grids (B, H / p, W / p, D).
+Patch embeddings turn images (B, C, H, W) into token grids (B, H / p, W / p, D). `STEMS` has their names in configs.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from tokennorm.builder import resolve_type
 from tokennorm.layers.dual_patch_embed import DualPatchEmbed
 from tokennorm.layers.patch_embed import PatchEmbed
 
-__all__ = ['DualPatchEmbed', 'PatchEmbed']
+STEMS: dict[str, type] = {'DualPatchEmbed': DualPatchEmbed, 'PatchEmbed': PatchEmbed}
+
+__all__ = ['STEMS', 'DualPatchEmbed', 'PatchEmbed', 'build_stem']
+
+
+def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
+    """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`."""
+    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', STEMS, 'is_patch_embed')
+    for name in ('in_channels', 'embed_dims', 'patch_size'):
+        if name in own and own[name] != kwargs.get(name, own[name]):
+            raise ValueError(f'stem_cfg: {name}={own[name]!r} must be {kwargs[name]}, as the backbone has it')
+    return cls(**{**kwargs, **own})

@@ -11,14 +11,12 @@ from torch import Tensor, nn
 from tokennorm.builder import build_norm
 from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.layers.patch_embed import check_sizes, overlap_margin
-from tokennorm.registry import MODELS
 
 NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
 # Added to the deviation of a patch before its logarithm, in units of the data preprocessor's output.
 DEVIATION_EPS = 0.05
 
 
-@MODELS.register_module()
 class DualPatchEmbed(nn.Module):
     """x = LN(Linear(LN(patches))), for images of any size.
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.layers.pad import pad_to_multiple
-from tokennorm.registry import MODELS
 
 
 def check_sizes(owner: str, **sizes: Any) -> None:
@@ -32,7 +31,6 @@ def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
     return kernel_size // 2
 
 
-@MODELS.register_module()
 class PatchEmbed(nn.Module):
     """A strided convolution over patches, for images of any size.
 

@@ -2,7 +2,7 @@
 
 All take `num_features`, the channels C, and `eps`, which is added to the variance where nothing else is said. `weight`
 and `bias` are gamma and beta (C,). `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid
-that is image: statistics across tokens are computed over that part only.
+that is image: statistics across tokens are computed over that part only. `NORMS` has their names in configs.
 """
 
 from tokennorm.norms.batch_norm import BatchNorm, SyncBatchNorm
@@ -19,8 +19,33 @@ from tokennorm.norms.rms_norm import RMSNorm
 from tokennorm.norms.scale_norm import ScaleNorm
 from tokennorm.norms.switchable_norm import SwitchableNorm
 
+NORMS: dict[str, type] = {
+    'BN': BatchNorm,
+    'BatchNorm': BatchNorm,
+    'DTN': DTN,
+    'Derf': Derf,
+    'DyT': DynamicTanh,
+    'DynamicTanh': DynamicTanh,
+    'GN': GroupNorm,
+    'GroupNorm': GroupNorm,
+    'IN': InstanceNorm,
+    'InstanceNorm': InstanceNorm,
+    'LN': LayerNorm,
+    'LayerNorm': LayerNorm,
+    'LocalLayerNorm': LocalLayerNorm,
+    'PRepBN': PRepBN,
+    'PowerNorm': PowerNorm,
+    'RMSNorm': RMSNorm,
+    'SN': SwitchableNorm,
+    'SwitchableNorm': SwitchableNorm,
+    'ScaleNorm': ScaleNorm,
+    'SyncBN': SyncBatchNorm,
+    'SyncBatchNorm': SyncBatchNorm,
+}
+
 __all__ = [
     'DTN',
+    'NORMS',
     'BatchNorm',
     'Derf',
     'DynamicTanh',

@@ -7,7 +7,7 @@ import torch
 from einops import rearrange
 from torch import nn
 
-from tokennorm.builder import build_stem
+from tokennorm.layers import build_stem
 from tokennorm.replace.grids import GridRecord, StemProjection
 
 PROJECTIONS = ('proj', 'projection')  # in timm and in OpenMMLab
