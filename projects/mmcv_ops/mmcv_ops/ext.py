@@ -4,6 +4,7 @@ A name that is not imported here is an operator that is not implemented: a funct
 """
 
 from .attention import ms_deform_attn_backward, ms_deform_attn_forward
+from .carafe import carafe_backward, carafe_forward, carafe_naive_backward, carafe_naive_forward
 from .deform_conv import (
     deform_conv_backward_input,
     deform_conv_backward_parameters,
@@ -12,31 +13,68 @@ from .deform_conv import (
     modulated_deform_conv_forward,
 )
 from .info import get_compiler_version, get_compiling_cuda_version
-from .losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
-from .nms import nms, softnms
+from .line_nms import line_nms_forward
+from .losses import (
+    sigmoid_focal_loss_backward,
+    sigmoid_focal_loss_forward,
+    softmax_focal_loss_backward,
+    softmax_focal_loss_forward,
+)
+from .masked_conv import masked_col2im_forward, masked_im2col_forward
+from .nms import nms, nms_match, softnms
+from .psa_mask import psamask_backward, psamask_forward
 from .roi import roi_align_backward, roi_align_forward, roi_pool_backward, roi_pool_forward
+from .rotated import box_iou_rotated, nms_rotated, roi_align_rotated_backward, roi_align_rotated_forward
+from .sync_bn import (
+    sync_bn_backward_data,
+    sync_bn_backward_param,
+    sync_bn_forward_mean,
+    sync_bn_forward_output,
+    sync_bn_forward_var,
+)
 
 MMCV_OPS = True  # a compiled module does not have it
 
 __all__ = [
     'MMCV_OPS',
+    'box_iou_rotated',
+    'carafe_backward',
+    'carafe_forward',
+    'carafe_naive_backward',
+    'carafe_naive_forward',
     'deform_conv_backward_input',
     'deform_conv_backward_parameters',
     'deform_conv_forward',
     'get_compiler_version',
     'get_compiling_cuda_version',
+    'line_nms_forward',
+    'masked_col2im_forward',
+    'masked_im2col_forward',
     'modulated_deform_conv_backward',
     'modulated_deform_conv_forward',
     'ms_deform_attn_backward',
     'ms_deform_attn_forward',
     'nms',
+    'nms_match',
+    'nms_rotated',
+    'psamask_backward',
+    'psamask_forward',
     'roi_align_backward',
     'roi_align_forward',
+    'roi_align_rotated_backward',
+    'roi_align_rotated_forward',
     'roi_pool_backward',
     'roi_pool_forward',
     'sigmoid_focal_loss_backward',
     'sigmoid_focal_loss_forward',
+    'softmax_focal_loss_backward',
+    'softmax_focal_loss_forward',
     'softnms',
+    'sync_bn_backward_data',
+    'sync_bn_backward_param',
+    'sync_bn_forward_mean',
+    'sync_bn_forward_output',
+    'sync_bn_forward_var',
 ]
 
 

@@ -40,3 +40,29 @@ def sigmoid_focal_loss_backward(
     positive = (1 - p) ** gamma * (1 - p - gamma * p * _log(p))
     negative = p**gamma * (gamma * (1 - p) * _log(1 - p) - p)
     _combine(grad_input, target, weight, alpha, positive, negative)
+
+
+def softmax_focal_loss_forward(
+    input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
+) -> None:
+    """Writes the loss per row, (N,), of probabilities (N, C). Labels outside [0, C) have loss 0."""
+    p, weight = _of_target(input, target, weight)
+    output.copy_(-alpha * (1 - p) ** gamma * _log(p) * weight)
+
+
+def softmax_focal_loss_backward(
+    input: Tensor, target: Tensor, weight: Tensor, buff: Tensor, grad_input: Tensor, gamma: float, alpha: float
+) -> None:
+    p, weight = _of_target(input, target, weight)
+    slope = alpha * (gamma * (1 - p) ** (gamma - 1) * p * _log(p) - (1 - p) ** gamma) * weight
+    is_class = target[:, None] == torch.arange(input.shape[1], device=target.device)
+    grad_input.copy_(slope[:, None] * (is_class.to(slope) - input))
+
+
+def _of_target(input: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the probability and the weight of each row's label, (N,). Labels outside [0, C) have weight 0."""
+    p, weight = float32(input, weight)
+    valid = (target >= 0) & (target < p.shape[1])
+    label = target.where(valid, 0)
+    weight = weight[label] if weight.numel() else p.new_ones(len(p))
+    return p.gather(1, label[:, None])[:, 0], weight * valid

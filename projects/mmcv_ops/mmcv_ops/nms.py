@@ -80,3 +80,25 @@ def softnms(
             i += 1
     dets[:n] = torch.from_numpy(table[:5, :n].T.copy()).to(dets)
     return torch.from_numpy(indices[:n].copy())
+
+
+def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
+    """Returns one list per kept box, by descending score: its index, then the indices of the boxes that it suppressed.
+
+    Args:
+        dets: (N, 5): x1, y1, x2, y2, score.
+        iou_threshold: Boxes with this IoU or a larger one with a kept one are suppressed.
+    """
+    iou_threshold = float(np.float32(iou_threshold))
+    dets = dets.float()
+    order = dets[:, 4].sort(0, descending=True)[1]
+    boxes, groups = dets[order, :4], []
+    while len(order):
+        sides = boxes[:, 2:] - boxes[:, :2]
+        overlap = (torch.minimum(boxes[0, 2:], boxes[:, 2:]) - torch.maximum(boxes[0, :2], boxes[:, :2])).clamp(min=0)
+        inter, area = overlap[:, 0] * overlap[:, 1], sides[:, 0] * sides[:, 1]
+        suppressed = inter / (area[0] + area - inter) >= iou_threshold
+        suppressed[0] = True  # the kept box itself, also where its area is 0
+        groups.append(order[suppressed].tolist())
+        order, boxes = order[~suppressed], boxes[~suppressed]
+    return groups

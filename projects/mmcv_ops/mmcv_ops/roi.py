@@ -1,21 +1,56 @@
-"""RoIAlign and RoIPool. RoIs are (batch index, x1, y1, x2, y2) in image coordinates, (K, 5)."""
+"""RoIAlign and RoIPool. RoIs are (K, 5): index of the image, x1, y1, x2, y2 in its pixels.
+
+Features in half precision are converted to float32; RoIs are not rounded to the features' dtype.
+"""
+
+from collections.abc import Iterator
 
 import torch
 import torchvision
 from torch import Tensor
 
 from .precision import float32
+from .sampling import bins, sample, scatter
+
+
+def _check_sizes(rois: Tensor, aligned: bool) -> None:
+    """Raises RuntimeError on a CPU, as mmcv does. On an accelerator such RoIs are pooled to zeros, in mmcv too."""
+    if aligned and rois.device.type == 'cpu':
+        valid = (rois[:, 3:] >= rois[:, 1:3]).all()
+        torch._assert_async(valid, 'RoIAlign: an RoI has a negative or undefined size (x2 < x1, y2 < y1 or NaN)')
+
+
+def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool) -> Iterator[tuple]:
+    """Yields chunks of RoIs: their numbers, images, y and x of the samples (k, PH, PW, S), and the samples along x."""
+    corner = rois[:, 1:3] * scale - 0.5 * aligned
+    sides = rois[:, 3:] * scale - 0.5 * aligned - corner
+    if not aligned:
+        sides = sides.clamp(min=1)
+    for k, y, x, columns in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
+        x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
+        yield k, rois[k, 0].long(), y0 + y, x0 + x, columns
 
 
 def roi_align_forward(
     input: Tensor, rois: Tensor, output: Tensor, argmax_y: Tensor, argmax_x: Tensor, aligned_height: int,
     aligned_width: int, spatial_scale: float, sampling_ratio: int, pool_mode: int, aligned: bool,
 ) -> None:  # fmt: skip
-    if pool_mode != 1:
-        raise NotImplementedError("RoIAlign(pool_mode='max')")
+    """Writes `output` (K, C, aligned_height, aligned_width). Pool mode 1 is 'avg', 0 is 'max'.
+
+    Mode 'max' also writes the row and the column, within its bin, of the highest sample. mmcv keeps the sample's place,
+    which half precision would round. The output of a bin without samples is 0; in mmcv it is -10000 in this mode.
+    """
     features, rois = float32(input, rois)
-    size = (aligned_height, aligned_width)
-    output.copy_(torchvision.ops.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned))
+    rois = rois.to(features.dtype)
+    _check_sizes(rois, aligned)
+    size = aligned_height, aligned_width
+    if pool_mode == 1:
+        output.copy_(torchvision.ops.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned))
+        return
+    for k, images, y, x, columns in _places(rois, size, spatial_scale, sampling_ratio, aligned):
+        highest, which = sample(features, images, y, x).max(-1)
+        output[k] = highest.to(output)
+        argmax_y[k], argmax_x[k] = (which // columns).to(output), (which % columns).to(output)
 
 
 def roi_align_backward(
@@ -23,24 +58,78 @@ def roi_align_backward(
     aligned_width: int, spatial_scale: float, sampling_ratio: int, pool_mode: int, aligned: bool,
 ) -> None:  # fmt: skip
     grad, rois = float32(grad_output, rois)
-    args = spatial_scale, aligned_height, aligned_width, *grad_input.shape, sampling_ratio, aligned
-    grad_input.copy_(torch.ops.torchvision._roi_align_backward(grad, rois, *args))
+    rois = rois.to(grad.dtype)
+    size = aligned_height, aligned_width
+    if pool_mode == 0:
+        _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scale, sampling_ratio, aligned)
+    elif torch.are_deterministic_algorithms_enabled() and grad.device.type != 'cpu':
+        # The operator refuses; torchvision's Python form, which `roi_align` takes in this mode, does not.
+        with torch.enable_grad():
+            leaf = grad.new_zeros(grad_input.shape, requires_grad=True)
+            out = torchvision.ops.roi_align(leaf, rois, size, spatial_scale, sampling_ratio, aligned)
+            grad_input.copy_(torch.autograd.grad(out, leaf, grad)[0])
+    else:
+        args = spatial_scale, *size, *grad_input.shape, sampling_ratio, aligned
+        grad_input.copy_(torch.ops.torchvision._roi_align_backward(grad, rois, *args))
+
+
+def _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scale, sampling_ratio, aligned) -> None:
+    n, channels = grad_input.shape[:2]
+    # Each channel has its own places: the channels become images of one channel.
+    grads = grad.new_zeros(n * channels, 1, *grad_input.shape[2:])
+    for k, images, y, x, columns in _places(rois, size, spatial_scale, sampling_ratio, aligned):
+        which = (argmax_y[k].long() * columns + argmax_x[k].long()).flatten(0, 1)[..., None]
+        y, x = (t.repeat_interleave(channels, 0).gather(-1, which)[..., 0] for t in (y, x))
+        images = images[:, None] * channels + torch.arange(channels, device=grad.device)
+        scatter(grad[k].flatten(0, 1)[:, None], grads, images.flatten(), y, x)
+    grad_input.copy_(grads.view(grad_input.shape))
 
 
 def roi_pool_forward(
     input: Tensor, rois: Tensor, output: Tensor, argmax: Tensor, pooled_height: int, pooled_width: int,
     spatial_scale: float,
 ) -> None:  # fmt: skip
+    """Writes the maximum per bin and its index into H x W, 0 and -1 where a bin is empty.
+
+    The bins are those of mmcv's CUDA kernel: from floor to ceil of (x2 + 1) x scale. torchvision rounds the RoI first.
+    """
     features, rois = float32(input, rois)
-    values, where = torch.ops.torchvision.roi_pool(features, rois, spatial_scale, pooled_height, pooled_width)
-    output.copy_(values)
-    argmax.copy_(where)
+    rois = rois.to(features.dtype)
+    height, width = features.shape[2:]
+    output.zero_(), argmax.fill_(-1)
+    flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
+    start = rois[:, 1:3] * spatial_scale
+    sides = (rois[:, 3:] + 1) * spatial_scale - start
+    for k in (sides > 0).all(1).nonzero()[:, 0].split(16):
+        rows = _pixels(start[k, 1], sides[k, 1], pooled_height, height)  # (k, PH, rows per bin), -1 outside
+        columns = _pixels(start[k, 0], sides[k, 0], pooled_width, width)
+        rows, columns = rows[:, :, None, :, None], columns[:, None, :, None, :]
+        places = torch.where((rows >= 0) & (columns >= 0), rows * width + columns, -1).flatten(3)
+        images = rois[k, 0].long().view(-1, 1, 1, 1)
+        values = flat[:, images * height * width + places.clamp(min=0)].masked_fill(places < 0, -torch.inf)
+        if places.shape[-1]:
+            highest, which = values.transpose(0, 1).max(-1)
+            empty = (places < 0).all(-1)[:, None].expand_as(highest)
+            output[k] = highest.masked_fill(empty, 0).to(output)
+            where = places[:, None].expand(-1, len(flat), -1, -1, -1).gather(-1, which[..., None])[..., 0]
+            argmax[k] = where.to(argmax)
+
+
+def _pixels(start: Tensor, side: Tensor, count: int, limit: int) -> Tensor:
+    """Returns the pixels of each bin along one axis, (k, count, most pixels per bin), filled up with -1."""
+    bounds = torch.arange(count + 1, device=start.device) * (side[:, None] / count) + start[:, None]
+    first, end = (b.clamp(0, limit).long() for b in (bounds[:, :-1].floor(), bounds[:, 1:].ceil()))
+    pixels = first[..., None] + torch.arange(int((end - first).max().clamp(min=0)), device=start.device)
+    return torch.where(pixels < end[..., None], pixels, -1)
 
 
 def roi_pool_backward(
     grad_output: Tensor, rois: Tensor, argmax: Tensor, grad_input: Tensor, pooled_height: int, pooled_width: int,
     spatial_scale: float,
 ) -> None:  # fmt: skip
-    grad, rois = float32(grad_output, rois)
-    args = spatial_scale, pooled_height, pooled_width, *grad_input.shape
-    grad_input.copy_(torch.ops.torchvision._roi_pool_backward(grad, rois, argmax, *args))
+    (grad,) = float32(grad_output)
+    channels, height, width = grad_input.shape[1:]
+    maps = rois[:, 0].long()[:, None] * channels + torch.arange(channels, device=grad.device)
+    places = maps[..., None, None] * height * width + argmax.clamp(min=0)
+    flat = grad.new_zeros(grad_input.numel()).index_add_(0, places.flatten(), (grad * (argmax >= 0)).flatten())
+    grad_input.copy_(flat.view(grad_input.shape))

@@ -1,0 +1,82 @@
+"""Bilinear samples of feature maps in the bins of regions, for the poolings that torchvision does not have.
+
+K regions, PH x PW bins per region, S samples per bin.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: int) -> Iterator[tuple]:
+    """Yields chunks of regions with equal sample grids, and where the samples are from the region's corner.
+
+    Regions without samples (of size 0, where `sampling_ratio` is 0) are left out.
+
+    Args:
+        width: (K,), in feature pixels.
+        height: (K,), in feature pixels.
+        size: PH, PW.
+        sampling_ratio: Samples per bin and axis. With 0, one per feature pixel.
+
+    Yields:
+        Indices (k,), y and x offsets (k, PH, PW, S), and the samples per bin along x: sample s is in column s % this.
+    """
+    grids = torch.stack([height / size[0], width / size[1]], 1).ceil().long()
+    if sampling_ratio > 0:
+        grids = torch.full_like(grids, sampling_ratio)
+    for grid in grids.unique(dim=0).tolist():
+        if min(grid) <= 0:
+            continue
+        chosen = (grids == grids.new_tensor(grid)).all(1).nonzero()[:, 0]
+        for indices in chosen.split(max(1, 256 // (grid[0] * grid[1]))):
+            y, x = _offsets(height[indices] / size[0], width[indices] / size[1], size, grid)
+            yield indices, y, x, grid[1]
+
+
+def _offsets(bin_height: Tensor, bin_width: Tensor, size: tuple[int, int], grid: list[int]) -> tuple[Tensor, Tensor]:
+    axes = []
+    for side, count, samples in ((bin_height, size[0], grid[0]), (bin_width, size[1], grid[1])):
+        places = torch.arange(count, device=side.device)[:, None], torch.arange(samples, device=side.device) + 0.5
+        axes.append(places[0] * side[:, None, None] + places[1] * side[:, None, None] / samples)  # (k, count, samples)
+    shape = len(bin_height), *size, *grid
+    y = axes[0][:, :, None, :, None].expand(shape).flatten(3)
+    x = axes[1][:, None, :, None, :].expand(shape).flatten(3)
+    return y, x
+
+
+def corners(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Returns the four neighbors of each sample, as indices into H x W, and their weights. Both are (..., 4).
+
+    Samples up to one pixel outside take the border's value; those further outside have weight 0, as has NaN.
+    """
+    inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    low, high, part = [], [], []
+    for place, size in ((y, height), (x, width)):
+        place = torch.where(inside, place, 0).clamp(0, size - 1)
+        low.append(place.long())
+        high.append((low[-1] + 1).clamp(max=size - 1))
+        part.append(place - low[-1])
+    (y0, x0), (y1, x1), (ly, lx) = low, high, part
+    indices = torch.stack([y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1], -1)
+    weights = torch.stack([(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx], -1)
+    return indices, weights * inside[..., None]
+
+
+def sample(features: Tensor, images: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Returns the values (k, C, ...) of features (N, C, H, W) at places y, x (k, ...) of the images (k,)."""
+    indices, weights = corners(y, x, *features.shape[2:])
+    rows = images.view(-1, *[1] * y.dim()) * features.shape[2] * features.shape[3] + indices
+    flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
+    return (flat[:, rows] * weights).sum(-1).transpose(0, 1)
+
+
+def scatter(grad: Tensor, grad_features: Tensor, images: Tensor, y: Tensor, x: Tensor) -> None:
+    """Adds to `grad_features` (N, C, H, W) what `sample` would get as gradients, `grad` (k, C, ...)."""
+    n, channels, height, width = grad_features.shape
+    indices, weights = corners(y, x, height, width)
+    rows = images.view(-1, *[1] * y.dim()) * height * width + indices
+    values = (grad.transpose(0, 1)[..., None] * weights).flatten(1)
+    flat = values.new_zeros(channels, n * height * width).index_add_(1, rows.flatten(), values)
+    grad_features += flat.view(channels, n, height, width).transpose(0, 1)

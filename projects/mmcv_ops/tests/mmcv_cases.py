@@ -1,0 +1,167 @@
+"""Inputs for mmcv's functions, and what its compiled operators return for them.
+
+`python mmcv_cases.py` writes compiled.npz, in an environment with a compiled mmcv.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+FILE = Path(__file__).with_name('compiled.npz')
+CASES = {}
+
+
+def case(*parameters):
+    def register(function):
+        for args in parameters or [()]:
+            CASES['-'.join([function.__name__, *map(str, args)])] = lambda ops, args=args: function(ops, *args)
+        return function
+
+    return register
+
+
+def random(*shape, seed=0, scale=1.0, grad=True):
+    """Returns uniform numbers in [0, scale): the stream of RandomState does not change between versions of numpy."""
+    values = np.random.RandomState(seed).random_sample(shape).astype(np.float32) * np.float32(scale)
+    return torch.from_numpy(values).requires_grad_(grad)
+
+
+def boxes(n, size=100, seed=1):
+    corner, side = random(n, 2, seed=seed, scale=size, grad=False), random(n, 2, seed=seed + 1, grad=False)
+    return torch.cat([corner, corner + side * size / 2 + 1], 1)
+
+
+def rois(n, size=100, images=2, seed=1):
+    return torch.cat([(torch.arange(n) % images).float()[:, None], boxes(n, size, seed)], 1)
+
+
+def rotated_boxes(n, size=20, seed=1):
+    parts = (
+        random(n, 2, seed=seed, scale=size),
+        random(n, 2, seed=seed + 1, scale=size / 2),
+        random(n, 1, seed=seed + 2),
+    )
+    return torch.cat([parts[0], parts[1] + 1, parts[2] * 6 - 3], 1).detach()
+
+
+def gradients(output, **inputs):
+    """Returns the output and the gradients of a weighted sum of it."""
+    weights = torch.linspace(-1, 1, output.numel()).view_as(output)
+    grads = torch.autograd.grad((output * weights).sum(), list(inputs.values()))
+    return dict(output=output, **{f'grad_{name}': grad for name, grad in zip(inputs, grads, strict=True)})
+
+
+@case(
+    *[
+        (n, threshold, offset, ties)
+        for n in (1, 200)
+        for threshold in (0.3, 0.5)
+        for offset in (0, 1)
+        for ties in (0, 1)
+    ]
+)
+def nms(ops, n, threshold, offset, ties):
+    scores = random(n, seed=3, grad=False)
+    scores = (scores * 10).round() / 10 if ties else scores
+    dets, kept = ops.nms(boxes(n), scores, threshold, offset=offset)
+    return dict(dets=dets, kept=kept)
+
+
+@case()
+def nms_score_threshold(ops):
+    dets, kept = ops.nms(boxes(50), random(50, seed=3, grad=False), 0.5, score_threshold=0.3, max_num=7)
+    return dict(dets=dets, kept=kept)
+
+
+@case((10000, 'nms'), (40, 'nms'), (10000, 'soft_nms'), (40, 'soft_nms'))
+def batched_nms(ops, split, kind):
+    labels = torch.arange(120) % 3
+    cfg = dict(type=kind, iou_threshold=0.3, split_thr=split)
+    dets, kept = ops.batched_nms(boxes(120), random(120, seed=3, grad=False), labels, cfg)
+    return dict(dets=dets, kept=kept)
+
+
+@case(*[(method, offset, ties) for method in ('naive', 'linear', 'gaussian') for offset in (0, 1) for ties in (0, 1)])
+def soft_nms(ops, method, offset, ties):
+    scores = random(120, seed=3, grad=False)
+    scores = (scores * 10).round() / 10 if ties else scores
+    dets, kept = ops.soft_nms(boxes(120), scores, 0.3, min_score=0.05, method=method, offset=offset)
+    return dict(dets=dets, kept=kept)
+
+
+@case((0.3,), (0.6,))
+def nms_match(ops, threshold):
+    dets = torch.cat([boxes(80), (random(80, 1, seed=3, grad=False) * 20).round() / 20], 1)
+    groups = ops.nms_match(dets, threshold)
+    return dict(groups=torch.cat(groups), lengths=torch.tensor([len(group) for group in groups]))
+
+
+@case(*[(mode, ratio, aligned) for mode in ('avg', 'max') for ratio in (0, 2) for aligned in (False, True)])
+def roi_align(ops, mode, ratio, aligned):
+    x = random(2, 3, 10, 12)
+    return gradients(ops.roi_align(x, rois(14), (3, 2), 0.11, ratio, mode, aligned), x=x)
+
+
+@case((1, 1, 1, 1), (2, 1, 1, 1), (1, 2, 2, 2))
+def deform_conv(ops, stride, dilation, groups, deform_groups):
+    x, weight = random(2, 4, 7, 6), random(4, 4 // groups, 3, 3, seed=1)
+    h, w = (7 - 1) // stride + 1, (6 - 1) // stride + 1
+    offset = (random(2, deform_groups * 18, h, w, seed=2, grad=False) * 5 - 2.5).requires_grad_()
+    output = ops.deform_conv2d(x, offset, weight, stride, dilation, dilation, groups, deform_groups)
+    return gradients(output, x=x, offset=offset, weight=weight)
+
+
+@case((1, 1, 1, 1, True), (2, 1, 1, 1, False), (1, 2, 2, 2, True))
+def modulated_deform_conv(ops, stride, dilation, groups, deform_groups, with_bias):
+    x, weight = random(2, 4, 7, 6), random(4, 4 // groups, 3, 3, seed=1)
+    h, w = (7 - 1) // stride + 1, (6 - 1) // stride + 1
+    offset = (random(2, deform_groups * 18, h, w, seed=2, grad=False) * 5 - 2.5).requires_grad_()
+    mask = random(2, deform_groups * 9, h, w, seed=3)
+    inputs = dict(x=x, offset=offset, mask=mask, weight=weight)
+    if with_bias:
+        inputs['bias'] = random(4, seed=4)
+    output = ops.modulated_deform_conv2d(
+        x, offset, mask, weight, inputs.get('bias'), stride, dilation, dilation, groups, deform_groups
+    )
+    return gradients(output, **inputs)
+
+
+@case(('collect',), ('distribute',))
+def psa_mask(ops, kind):
+    x = random(2, 15, 4, 5)
+    return gradients(ops.PSAMask(kind, (3, 5))(x), x=x)
+
+
+@case(
+    *[(mode, aligned, clockwise) for mode in ('iou', 'iof') for aligned in (False, True) for clockwise in (False, True)]
+)
+def box_iou_rotated(ops, mode, aligned, clockwise):
+    return dict(ious=ops.box_iou_rotated(rotated_boxes(25), rotated_boxes(25, seed=5), mode, aligned, clockwise))
+
+
+@case((0.1,), (0.4,))
+def nms_rotated(ops, threshold):
+    dets, kept = ops.nms_rotated(rotated_boxes(60), random(60, seed=7, grad=False), threshold)
+    return dict(dets=dets, kept=kept)
+
+
+@case(*[(ratio, aligned, clockwise) for ratio in (0, 2) for aligned in (False, True) for clockwise in (False, True)])
+def roi_align_rotated(ops, ratio, aligned, clockwise):
+    x = random(2, 3, 10, 12)
+    regions = torch.cat([(torch.arange(12) % 2).float()[:, None], rotated_boxes(12, 100)], 1)
+    return gradients(ops.roi_align_rotated(x, regions, (3, 2), 0.11, ratio, aligned, clockwise), x=x)
+
+
+def run(name, ops):
+    """Returns the arrays of a case."""
+    return {key: value.detach().numpy() for key, value in CASES[name](ops).items()}
+
+
+if __name__ == '__main__':
+    import mmcv.ops
+    from mmcv import _ext
+
+    assert _ext.__file__.endswith(('.so', '.pyd')), 'this mmcv has no compiled operators'
+    np.savez_compressed(FILE, **{f'{name}/{key}': v for name in CASES for key, v in run(name, mmcv.ops).items()})
+    print(FILE, FILE.stat().st_size)
