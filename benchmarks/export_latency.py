@@ -31,6 +31,7 @@ CONFIGS = ('demo/retinanet_pvt-mini_fpn_shapes', 'demo/retinanet_pvt-mini-dtn-dp
 METADATA = {
     'tokennorm.format': '1',
     'tokennorm.classes': '[]',
+    'tokennorm.category_ids': '[]',
     'tokennorm.color': '"RGB"',
     'tokennorm.resize': 'null',
 }

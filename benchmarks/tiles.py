@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 from measuring import print_table
-from mmdet.structures import DetDataSample
 from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
-from tokennorm.checkpoints import find_checkpoint
-from tokennorm.config.reading import read_config, use_options
+from tokennorm.config.reading import read_config
 from tokennorm.datasets.image_files import read_image
-from tokennorm.export.verify import average_precision
-from tokennorm.inference.prediction import build_inferencer, category_ids_of, coco_annotations
+from tokennorm.export.verify import all_detections_ap
+from tokennorm.inference.detector import TorchDetector
+from tokennorm.inference.runtime import Detections
 from tokennorm.inference.tiles import detect_in_tiles
 
 
@@ -69,28 +68,25 @@ def stitched_annotations(truth: COCO, image_ids: list[int], size: tuple[int, int
 
 
 def evaluate(
-    truth: COCO, meta: dict[str, Any], images: list[np.ndarray], detect: Callable[[np.ndarray], DetDataSample]
+    truth: dict[str, Any], category_ids: list[int], images: list[np.ndarray], detect: Callable[[np.ndarray], Detections]
 ) -> dict[str, str]:
     """Returns the AP of the boxes and, if there are any, of the masks."""
     found = [
-        one | dict(image_id=i)
-        for i, image in enumerate(images, 1)
-        for one in coco_annotations(detect(image), category_ids_of(meta))
+        one | dict(image_id=i) for i, image in enumerate(images, 1) for one in detect(image).annotations(category_ids)
     ]
     kinds = ['bbox'] + ['segm'] * any('segmentation' in one for one in found)
-    return {f'{kind} AP': f'{average_precision(truth, found, kind):.3f}' for kind in kinds}
+    return {f'{kind} AP': f'{all_detections_ap(truth, found, kind):.3f}' for kind in kinds}
 
 
-def as_coco(annotations: list[dict[str, Any]], images: list[np.ndarray], categories: list[dict[str, Any]]) -> COCO:
+def as_coco(
+    annotations: list[dict[str, Any]], images: list[np.ndarray], categories: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Returns annotations of images that are numbered from 1."""
-    truth = COCO()
-    truth.dataset = dict(
+    return dict(
         images=[dict(id=i, height=len(image), width=image.shape[1]) for i, image in enumerate(images, 1)],
         annotations=annotations,
         categories=categories,
     )
-    truth.createIndex()
-    return truth
 
 
 def main() -> None:
@@ -111,19 +107,17 @@ def main() -> None:
     ids = ids[: len(ids) // args.side**2 * args.side**2]
     images = [read_image(args.data / 'images' / small.imgs[i]['file_name']) for i in ids]
 
-    cfg = read_config(args.config)
-    head = 'rcnn.' if 'rcnn' in cfg.model.test_cfg else ''
-    use_options(cfg, {f'model.test_cfg.{head}max_per_img': args.max_per_img})
-    inferencer = build_inferencer(cfg, find_checkpoint(args.checkpoint))
-    meta = dict(inferencer.model.dataset_meta)
-    meta['category_ids'] = [small.getCatIds(catNms=[name])[0] for name in meta['classes']]
+    head = 'rcnn.' if 'rcnn' in read_config(args.config).model.test_cfg else ''
+    limit = {f'model.test_cfg.{head}max_per_img': args.max_per_img}
+    detector = TorchDetector(args.config, args.checkpoint, options=limit)
+    category_ids = [small.getCatIds(catNms=[name])[0] for name in detector.classes]
     categories = json.loads(json.dumps(small.dataset['categories']))
 
-    def whole(image: np.ndarray) -> DetDataSample:
-        return inferencer([image], 1, return_datasamples=True)['predictions'][0]
+    def whole(image: np.ndarray) -> Detections:
+        return detector.detect([image])[0]
 
-    def tiled(image: np.ndarray) -> DetDataSample:
-        return detect_in_tiles(inferencer, image, args.tile or max(size), args.overlap)
+    def tiled(image: np.ndarray) -> Detections:
+        return detect_in_tiles(detector, image, args.tile or max(size), args.overlap)
 
     rows = []
     for name, side, detect in (
@@ -134,7 +128,7 @@ def main() -> None:
         stitched = stitch(images, side)
         truth = as_coco(stitched_annotations(small, ids, size, side), stitched, categories)
         height, width = stitched[0].shape[:2]
-        aps = evaluate(truth, meta, stitched, detect)
+        aps = evaluate(truth, category_ids, stitched, detect)
         rows.append({'images': name, 'count': str(len(stitched)), 'pixels': f'{height} x {width}', **aps})
     print_table(rows)
 

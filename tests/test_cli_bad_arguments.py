@@ -108,7 +108,7 @@ CASES = [
         'did you mean one of vit_small_patch16_dinov3, ',
     ),
     (['predict', TIMM, *PREDICT[2:]], 'model.pth: .*Set model_name to the model that they belong to'),
-    ([*PREDICT, '--device', 'cuda:99'], '--device cuda:99 is not available: '),
+    ([*PREDICT, '--device', 'cuda:99'], 'device cuda:99 is not available: '),
     (['predict', CONFIG, '@/model.pth', '@/none.jpg'], 'none.jpg not found'),
     ([*TRAIN, '--data', 'no_folder'], 'data no_folder not found; it must be a folder, or the data.yaml'),
     ([*TRAIN, '--resume', 'no.pth'], '--resume: checkpoint no.pth not found'),
@@ -143,9 +143,12 @@ def test_a_line_is_printed_before_the_imports(folder, capsys):
 def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
     """An image of 3000 x 2 pixels cannot be resized to the detector's scale."""
     out = str(tmp_path / 'out')
-    for more in ([], ['--batch-size', '2'], ['--tiles', '2000']):
+    for more, width in (([], 3000), (['--batch-size', '2'], 3000), (['--tiles', '2000'], 2000)):
         text, status = ended(capsys, [*PREDICT, '--out', out, *more], folder)
-        assert (text, status) == ('error: 1 of 2 files could not be read: thin.png (too narrow to resize)', 1)
+        assert (text, status) == (
+            f'error: 1 of 2 files could not be read: thin.png (an image of {width} x 2 pixels is too narrow to resize)',
+            1,
+        )
         (image,) = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
         assert image['file_name'] == 'a.png'
         assert (tmp_path / 'out' / 'vis' / 'a.png').is_file()
@@ -155,5 +158,5 @@ def test_detector_and_train_refuse_what_they_cannot_use(folder):
     with pytest.raises(UserError, match='data  not found'):
         tokennorm.train(CONFIG, data='')
     detector = tokennorm.Detector(CONFIG, folder / 'model.pth', device='cpu')
-    with pytest.raises(ValueError, match=r'images of sizes \(2, 3000\) cannot be resized'):
+    with pytest.raises(ValueError, match=r'an image of 3000 x 2 pixels is too narrow to resize'):
         detector(folder / 'images' / 'thin.png')

@@ -1,6 +1,5 @@
 """Exported detectors find what mmdet finds, at sizes that were not traced, and refuse what they cannot do."""
 
-import json
 import re
 from pathlib import Path
 
@@ -8,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 from mmdet.models.dense_heads import RetinaHead
-from mmdet.structures import DetDataSample
-from mmengine.structures import InstanceData
 
 from tests.helpers.exporting import (
     CLASSES,
@@ -24,11 +21,9 @@ from tests.helpers.exporting import (
     in_pytorch,
     write,
 )
-from tokennorm.datasets.finding import find_splits
-from tokennorm.export import verify
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import describe, export_detector
-from tokennorm.inference.runtime import Detections, ExportedDetector
+from tokennorm.inference.runtime import ExportedDetector
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 
@@ -45,7 +40,7 @@ def test_onnx_file_agrees_with_mmdet_and_has_metadata(exported):
     model, path = exported
     detector = ExportedDetector(path, threads=1)
     assert_same_detections(detector, model, EXAMPLE_SIZES)
-    assert detector.classes == list(CLASSES)
+    assert detector.classes == CLASSES
     expected = dict(color='RGB', resize=dict(scale=[96, 64], keep_ratio=True), category_ids=[1, 2, 3], license='CC0')
     assert {key: detector.metadata[key] for key in expected} == expected
 
@@ -69,8 +64,7 @@ def test_other_backbones_agree(name, tmp_path):
     cfg = config(backbone=backbone, channels=(channels,), strides=strides)
     model = build(cfg)
     detector = ExportedDetector(write(cfg, model, tmp_path / 'tiny.onnx'), threads=1)
-    # Little padding: it has the same features everywhere, and so equal scores, which each program orders as it likes.
-    for sizes in [[(64, 96)], [(90, 125), (96, 118)], [(61, 203)], [(40, 40)] * 3]:
+    for sizes in [[(64, 96)], [(90, 125), (90, 125)], [(61, 203)], [(40, 40)] * 3, [(20, 33)]]:
         assert_same_detections(detector, model, sizes)
 
 
@@ -131,35 +125,3 @@ def test_unsupported_parts_are_named():
     model.roi_head.mask_roi_extractor.roi_layers[0].pool_mode = 'max'
     with pytest.raises(ValueError, match="pool_mode='max' cannot be exported"):
         WholeDetector(model)
-
-
-def test_verify_compares_the_ap_of_both_in_the_layout_of_coco(tmp_path, monkeypatch):
-    boxes = {'a.jpg': [2.0, 2.0, 12.0, 22.0], 'b.jpg': [5.0, 1.0, 25.0, 21.0]}
-    (tmp_path / 'val2017').mkdir()
-    (tmp_path / 'annotations').mkdir()
-    content = dict(images=[], annotations=[], categories=[dict(id=7, name='cell')])
-    for i, (name, (x1, y1, x2, y2)) in enumerate(boxes.items()):
-        (tmp_path / 'val2017' / name).touch()
-        box = dict(bbox=[x1, y1, x2 - x1, y2 - y1], area=(x2 - x1) * (y2 - y1), iscrowd=0)
-        content['images'].append(dict(id=i, file_name=name, width=32, height=32))
-        content['annotations'].append(dict(id=i + 1, image_id=i, category_id=7, **box))
-    (tmp_path / 'annotations' / 'instances_val2017.json').write_text(json.dumps(content))
-
-    def exported(files):
-        assert all(file.is_file() for file in files)
-        return [Detections(np.array([boxes[f.name]]), np.array([0.9]), np.array([0])) for f in files]
-
-    def in_torch(files, return_datasamples):  # finds nothing on b.jpg
-        assert all(Path(file).is_file() for file in files)
-        found = torch.tensor([boxes[name] for name in [Path(file).name for file in files] if name == 'a.jpg'])
-        n = len(found)
-        instances = InstanceData(bboxes=found.reshape(n, 4), scores=torch.ones(n), labels=torch.zeros(n, dtype=int))
-        return dict(predictions=[DetDataSample(pred_instances=instances)])
-
-    exported.classes, exported.metadata = ['cell'], dict(mask_threshold=None)
-    monkeypatch.setattr(verify, 'ExportedDetector', lambda path: exported)
-    split = find_splits(tmp_path, needed=('val',))['val']
-    (result,) = verify.compare(in_torch, Path('detector.onnx'), split, 5e-4)
-    assert (result.kind, result.images, result.equal) == ('bbox', 2, False)
-    assert result.exported == pytest.approx(1.0)
-    assert result.pytorch == pytest.approx(51 / 101)  # of the 101 recalls, those up to 0.5

@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+from mmdet.datasets.transforms import Resize
 from PIL import Image
+from pycocotools import mask as coco_masks
 
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.writing import write_openvino
-from tokennorm.inference.runtime import ExportedDetector, ModelFileError
+from tokennorm.inference.runtime import ExportedDetector, ModelFileError, run_lengths
 
 
 @pytest.fixture(scope='module')
@@ -114,9 +117,75 @@ def test_a_missing_runtime_has_its_pip_line(model_file, tmp_path, monkeypatch):
 
 def test_bad_images_are_refused_with_their_shape(model_file):
     detector = ExportedDetector(model_file)
-    for image in (np.zeros((0, 9, 3)), np.zeros((9, 9)), np.zeros((9, 9, 1)), np.zeros((9, 9, 4))):
+    for image in (np.zeros((0, 9, 3)), np.zeros((0, 9)), np.zeros((9, 9, 1)), np.zeros((9, 9, 4))):
         with pytest.raises(ValueError, match=f'image of shape \\({", ".join(map(str, image.shape))}\\) and uint8 must'):
             detector([image.astype(np.uint8)])
+    with pytest.raises(ValueError, match='must be a path, an array or a PIL image, not bytes'):
+        detector(b'a.jpg')
+    with pytest.raises(ValueError, match=r'score threshold nan must be from 0 to 1'):
+        detector(np.zeros((9, 9, 3), np.uint8), float('nan'))
+
+
+def test_one_image_or_a_list_of_paths_arrays_and_pil_images(model_file, images):
+    detector = ExportedDetector(model_file, threads=1)
+    path = images / 'b' / 'c.png'
+    one = detector(str(path))
+    assert one.class_names == ['square']
+    gray = np.zeros((32, 48), np.uint8)
+    for found in detector([str(path), path, cv2.imread(str(path)), Image.open(path), gray]):
+        np.testing.assert_array_equal(found.boxes, one.boxes)
+
+
+def test_resizing_and_channels_are_those_of_mmcv(tmp_path):
+    """Of pixels in BGR: by the exact size, and by the values that the model gets, in its own order of channels."""
+    rng = np.random.default_rng(0)
+    for color in ('RGB', 'BGR'):
+        for keep_ratio in (True, False):
+            rule = dict(scale=[96, 64], keep_ratio=keep_ratio)
+            detector = ExportedDetector(write_handmade(tmp_path / 'model.onnx', color=color, resize=rule), threads=1)
+            resize = Resize(scale=(96, 64), keep_ratio=keep_ratio)
+            for size in [(51, 77), (50, 77), (77, 51), (64, 96), (200, 301), (31, 33), (3, 90)]:
+                image = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+                expected = resize(dict(img=image))['img']
+                inputs = detector.inputs_of([image])
+                assert inputs['sizes'].tolist() == [list(expected.shape[:2])]
+                pixels = inputs['images'][0].transpose(1, 2, 0)
+                np.testing.assert_array_equal(pixels, expected if color == 'BGR' else expected[..., ::-1])
+
+
+def test_boxes_of_images_that_were_stretched(tmp_path):
+    """An image of 192 x 24 pixels is resized to 96 x 48: x is halved, y is doubled."""
+    rule = dict(scale=[96, 48], keep_ratio=False)
+    detector = ExportedDetector(write_handmade(tmp_path / 'model.onnx', resize=rule), threads=1)
+    np.testing.assert_array_equal(detector(np.zeros((24, 192, 3), np.uint8)).boxes, [[8, 3, 40, 15]])
+
+
+def test_images_of_one_shape_share_a_batch(model_file, monkeypatch):
+    """So that no image is padded to the size of another, which would change its detections."""
+    detector = ExportedDetector(model_file, threads=1)
+    shapes, run = [], detector.run
+    monkeypatch.setattr(detector, 'run', lambda inputs: shapes.append(inputs['images'].shape) or run(inputs))
+    wide, tall = np.zeros((64, 96, 3), np.uint8), np.zeros((96, 64, 3), np.uint8)
+    assert len(detector([wide, tall, wide, wide], batch_size=2)) == 4
+    assert shapes == [(2, 3, 64, 96), (1, 3, 64, 96), (1, 3, 96, 64)]
+
+
+def test_files_of_version_1_0_refuse_small_images(tmp_path):
+    """Their graph is wrong below 65 pixels, so that images had to be padded."""
+    path = write_handmade(tmp_path / 'old.onnx', smallest_side=65)
+    with pytest.raises(
+        ValueError, match=r'an image of 48 x 32 pixels is resized to 96 x 64; this file takes sides of at'
+    ):
+        ExportedDetector(path)(np.zeros((32, 48, 3), np.uint8))
+
+
+def test_run_lengths_are_those_of_pycocotools():
+    rng = np.random.default_rng(0)
+    masks = [rng.random((h, w)) < p for h, w, p in [(7, 5, 0.5), (40, 60, 0.02), (300, 200, 0.9), (3, 3, 0), (3, 3, 2)]]
+    masks.append(np.kron(rng.random((4, 5)) < 0.5, np.ones((90, 70), bool)))
+    for mask in masks:
+        expected = coco_masks.encode(np.asfortranarray(mask.astype(np.uint8)))
+        assert run_lengths(mask) == dict(size=expected['size'], counts=expected['counts'].decode())
 
 
 def test_bad_paths_end_with_one_line(model_file, images, tmp_path):

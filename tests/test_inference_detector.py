@@ -11,7 +11,7 @@ from PIL import Image
 import tokennorm
 from tests.helpers.trained import CONFIG
 from tokennorm.evaluation.thresholds import write_thresholds
-from tokennorm.inference.detector import Detections
+from tokennorm.inference.runtime import Detections
 from tokennorm.messages import UserError
 
 
@@ -27,7 +27,7 @@ def detector(work_dir):
 
 def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
     path = next((demo_data / 'images' / 'val').iterdir())
-    detector._inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=8)  # after one epoch all scores are low
+    detector.model.test_cfg.update(score_thr=0.0, max_per_img=8)  # after one epoch all scores are low
     found = detector(path, score_threshold=0.0)
     assert len(found) == 8
     inferencer = DetInferencer(CONFIG, str(next(work_dir.glob('epoch_*.pth'))), device='cpu', show_progress=False)
@@ -65,7 +65,7 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
     for image, message in [
         (tmp_path / 'none.jpg', r'image .*none.jpg not found, or it cannot be decoded'),
         (tmp_path / 'a.jpg', r'image .*a.jpg not found, or it cannot be decoded'),
-        (np.zeros((4, 4, 3)), r'shape \(4, 4, 3\) and float64 must be \(H, W, 3\) or \(H, W\) and uint8'),
+        (np.zeros((4, 4, 3)), r'shape \(4, 4, 3\) and float64 must be \(H, W, 3\) in BGR, or gray \(H, W\), and uint8'),
         (3, r'must be a path, an array or a PIL image, not int'),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -17,7 +17,7 @@ from pycocotools.coco import COCO
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.inference.prediction import open_detector
+from tokennorm.inference.detector import TorchDetector
 
 
 @pytest.fixture(scope='module')
@@ -125,18 +125,16 @@ def test_tta_merges_an_image_and_its_mirror_image(data, trained, tmp_path, capsy
     tool('test')([*words, '--cfg-options', *options(data)])
     assert 'Test-time augmentation: 2 views per image' in capsys.readouterr().out
     (checkpoint,) = trained.glob('best_*.pth')
-    inferencer = open_detector(CONFIG, checkpoint, 'cpu', {'model.test_cfg.score_thr': 0.0})[0]
+    detector = TorchDetector(CONFIG, checkpoint, 'cpu', {'model.test_cfg.score_thr': 0.0})
     for found in pickle.loads(out.read_bytes()):
         image = cv2.imread(found['img_path'])
-        one, other = (
-            sample.pred_instances
-            for sample in inferencer([image, np.ascontiguousarray(image[:, ::-1])], return_datasamples=True)[
-                'predictions'
-            ]
+        one, other = detector([image, np.ascontiguousarray(image[:, ::-1])], score_threshold=0.0)
+        views = torch.from_numpy(one.boxes), bbox_flip(torch.from_numpy(other.boxes), image.shape)
+        scores, labels = (
+            torch.from_numpy(np.concatenate(pair))
+            for pair in zip(*((f.scores, f.labels) for f in (one, other)), strict=True)
         )
-        other.bboxes = bbox_flip(other.bboxes, image.shape)
-        whole = one.cat([one, other])
-        boxes, _ = batched_nms(whole.bboxes, whole.scores, whole.labels, dict(type='nms', iou_threshold=0.5))
+        boxes, _ = batched_nms(torch.cat(views), scores, labels, dict(type='nms', iou_threshold=0.5))
         actual = found['pred_instances']
         assert len(actual['scores']) == len(boxes[:100])
         torch.testing.assert_close(actual['scores'], boxes[:100, 4], rtol=0, atol=1e-4)

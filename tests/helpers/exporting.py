@@ -75,9 +75,9 @@ def in_pytorch(cfg, model):
         return {name: value.numpy() for name, value in zip(whole.outputs, found, strict=True)}
 
     detector = ExportedDetector.__new__(ExportedDetector)
-    detector._session, detector.classes = SimpleNamespace(run=run), list(CLASSES)
+    detector._session = SimpleNamespace(run=run)
     texts = describe(whole, cfg, dict(classes=CLASSES), 'tiny.py', '')
-    detector.metadata = {key.removeprefix('tokennorm.'): json.loads(text) for key, text in texts.items()}
+    detector._use({key.removeprefix('tokennorm.'): json.loads(text) for key, text in texts.items()})
     return detector
 
 
@@ -90,20 +90,25 @@ def write(cfg, model, path, half=False, dynamic=True):
 
 
 def predict_with_mmdet(model, images):
-    """mmdet's own predictions for images (H, W, 3), uint8 RGB, without resizing."""
+    """mmdet's own predictions for images (H, W, 3), uint8 BGR, without resizing, in one batch."""
     metas = [dict(img_shape=i.shape[:2], ori_shape=i.shape[:2], scale_factor=(1.0, 1.0)) for i in images]
     samples = [DetDataSample(metainfo=meta) for meta in metas]
-    inputs = [torch.from_numpy(np.ascontiguousarray(i[..., ::-1].transpose(2, 0, 1))) for i in images]
+    inputs = [torch.from_numpy(np.ascontiguousarray(i.transpose(2, 0, 1))) for i in images]
     with torch.no_grad():
         return [sample.pred_instances for sample in model.test_step(dict(inputs=inputs, data_samples=samples))]
 
 
 def assert_same_detections(detector, model, sizes):
+    """Compares detections of random images of these heights and widths, all in one batch, padded to the largest."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
     detector = copy.copy(detector)
     detector.metadata = detector.metadata | dict(resize=None)
-    for actual, expected in zip(detector(images), predict_with_mmdet(model, images), strict=True):
+    inputs = detector.inputs_of(images)
+    outputs = detector.run(inputs)
+    for i, expected in enumerate(predict_with_mmdet(model, images)):
+        values = {name: value[i] for name, value in outputs.items()}
+        actual = detector._detections(values, inputs['sizes'][i], sizes[i])
         assert len(expected) > 10
         assert len(set(expected.labels.tolist())) > 1
         assert len(actual.scores) == len(expected)

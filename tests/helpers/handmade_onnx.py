@@ -13,6 +13,7 @@ METADATA = dict(
     category_ids=[3, 7],
     color='RGB',
     resize=dict(scale=[96, 64], keep_ratio=True),
+    smallest_side=1,
     mask_threshold=None,
 )
 OUTPUTS = dict(  # of each image; the second entry is empty
@@ -22,10 +23,10 @@ OUTPUTS = dict(  # of each image; the second entry is empty
 )
 
 
-def write_handmade(path: Path, opset: int = 18, **metadata: object) -> Path:
+def write_handmade(path: Path, opset: int = 18, label: int = 1, **metadata: object) -> Path:
     """Writes the file; `metadata` replaces entries, and None leaves the entry `format` out."""
     nodes = [helper.make_node('Shape', ['images'], ['batch'], start=0, end=1)]
-    for name, value in OUTPUTS.items():
+    for name, value in (OUTPUTS | dict(labels=np.array([[label, -1]], np.int64))).items():
         rest = numpy_helper.from_array(np.array(value.shape[1:], np.int64))
         nodes += [
             helper.make_node('Constant', [], [f'{name}_rest'], value=rest),

@@ -78,24 +78,22 @@ def main(argv: list[str]) -> None:
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)
-    from tokennorm.checkpoints import read_checkpoint
-    from tokennorm.checkpoints.reading import describe as describe_checkpoint
     from tokennorm.evaluation.thresholds import NAME, read_thresholds
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
-    from tokennorm.inference.prediction import open_detector
+    from tokennorm.inference.detector import TorchDetector
 
     with user_errors(ImportError, OSError, RuntimeError, ValueError):
         check_packages(args.out.suffix, args.int8)
-        inferencer, cfg, checkpoint = open_detector(args.config, args.checkpoint, 'cpu', args.cfg_options)
-        print(f'Checkpoint: {describe_checkpoint(read_checkpoint(checkpoint), checkpoint)}', flush=True)
+        trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
+        print(f'Checkpoint: {trained.description}', flush=True)
         print(f'Writing {args.out}, which takes a minute or more', flush=True)
-        detector = WholeDetector(inferencer.model, args.fp16)
-        meta = inferencer.model.dataset_meta
+        detector = WholeDetector(trained.model, args.fp16)
+        meta = trained.model.dataset_meta
         thresholds = None
-        if args.thresholds is not None or Path(checkpoint).with_name(NAME).is_file():
-            thresholds = read_thresholds(args.thresholds or 'best', checkpoint, meta['classes'])
-        metadata = describe(detector, cfg, meta, Path(args.config).name, args.license, thresholds)
+        if args.thresholds is not None or Path(trained.checkpoint).with_name(NAME).is_file():
+            thresholds = read_thresholds(args.thresholds or 'best', trained.checkpoint, meta['classes'])
+        metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
         export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
@@ -103,7 +101,7 @@ def main(argv: list[str]) -> None:
 
         print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
         with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
-            results = compare(inferencer, args.out, split, TOLERANCE_INT8 if args.int8 else TOLERANCE)
+            results = compare(trained, args.out, split, TOLERANCE_INT8 if args.int8 else TOLERANCE)
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
             raise SystemExit(1)

@@ -73,7 +73,11 @@ class CocoResults:
     @classmethod
     def read(cls, path: str | Path) -> 'CocoResults':
         """Reads a file that `write` wrote."""
-        results = json.loads(Path(path).read_text())
+        return cls.from_annotations(json.loads(Path(path).read_text()))
+
+    @classmethod
+    def from_annotations(cls, results: Sequence[Mapping[str, Any]]) -> 'CocoResults':
+        """Returns the columns of COCO results, one dict per detection."""
         table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]
         masks = [r['segmentation'] for r in results] if results and 'segmentation' in results[0] else None
         return cls(np.array(table, np.float64).reshape(-1, 7), masks)

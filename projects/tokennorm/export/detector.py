@@ -28,7 +28,7 @@ class WholeDetector(nn.Module):
 
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
-        smallest_side: Fewest pixels along a side of a batch, for which `trace` makes a graph.
+        smallest_side: Fewest pixels along a side of a batch in a .pt2 file.
     """
 
     def __init__(self, detector: BaseDetector, half: bool = False) -> None:

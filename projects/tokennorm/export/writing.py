@@ -13,13 +13,14 @@ import torch
 from mmdet.utils import get_test_pipeline_cfg
 from mmengine.config import Config
 from torch.export import Dim, ExportedProgram
+from torch.fx.experimental import _config as symbolic_sizes  # as of torch 2.11; 2.7 has the option, too
 
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
 from tokennorm.files import write_atomically
-from tokennorm.inference.prediction import category_ids_of
+from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import FORMAT
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
@@ -32,16 +33,21 @@ EXAMPLE = (2, 3, 300, 420)
 _NO_GEOMETRY = ('LoadImageFromFile', 'LoadImageFromNDArray', 'LoadAnnotations', 'PackDetInputs')
 
 
-def trace(detector: WholeDetector, dynamic: bool = True) -> ExportedProgram:
+def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1) -> ExportedProgram:
     """Returns the detector as a graph for batches and images of any size.
+
+    torch.export does not fix the graph to sides from which each feature map has several tokens, but it adds assertions
+    that say so. ONNX leaves them out. A program that runs in PyTorch keeps them, and needs a `smallest_side` with
+    which they hold, `WholeDetector.smallest_side`.
 
     `dynamic=False` fixes it to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of the time.
     """
     images = torch.rand(EXAMPLE) * 255
     sizes = torch.tensor([[300, 420], [250, 330]])
-    height, width = (Dim(name, min=detector.smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
+    height, width = (Dim(name, min=smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
     batch = Dim('batch', max=1024)
-    with torch.no_grad(), warnings.catch_warnings():
+    any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
+    with torch.no_grad(), warnings.catch_warnings(), any_size:
         warnings.simplefilter('ignore')
         program = torch.export.export(
             detector,
@@ -66,7 +72,9 @@ def export_detector(
     """
     if path.suffix == '.pt2':
         content = io.BytesIO()
-        torch.export.save(trace(detector), content, extra_files=dict(metadata))
+        program = trace(detector, smallest_side=detector.smallest_side)
+        metadata = {**metadata, 'tokennorm.smallest_side': str(detector.smallest_side)}
+        torch.export.save(program, content, extra_files=metadata)
         write_atomically(path, content.getvalue())
         return
     content = to_onnx(trace(detector), detector.outputs, metadata)
@@ -171,7 +179,7 @@ def describe(
         mean=detector.pixel_mean.flatten().tolist(),
         std=detector.pixel_std.flatten().tolist(),
         resize=resize_rule(cfg),
-        smallest_side=detector.smallest_side,
+        smallest_side=1,
         score_threshold=head_cfg.get('score_thr', 0),
         thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,

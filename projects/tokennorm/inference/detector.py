@@ -1,58 +1,32 @@
 """`TorchDetector`, the public `tokennorm.Detector`: a trained detector as a Python function of images."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from os import PathLike
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from PIL import Image
+import torch
+from mmdet.apis import DetInferencer
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
 
-from tokennorm.datasets.image_files import read_image
+from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
+from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpickling, state_dict_in, trained_meta
+from tokennorm.config.build_errors import build_errors
+from tokennorm.config.image_size import use_trained_size
+from tokennorm.config.reading import read_config, use_options
+from tokennorm.config.tree import set_num_classes
+from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.thresholds import read_thresholds
-from tokennorm.inference.prediction import open_detector
+from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, batches_of_one_shape
 from tokennorm.published import detector_files
 
-ImageLike = str | PathLike | np.ndarray | Image.Image
+_COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
 
-@dataclass(frozen=True)
-class Detections:
-    """The objects that were found in one image, highest score first.
-
-    Attributes:
-        boxes: (N, 4) float32, left, top, right and bottom in pixels of the image.
-        scores: (N,) float32, between 0 and 1.
-        labels: (N,) int64, indices of the classes.
-        class_names: The N names.
-        masks: (N, H, W) bool; None with a detector that finds boxes only.
-    """
-
-    boxes: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-    class_names: list[str]
-    masks: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.boxes)
-
-    def to_supervision(self) -> Any:
-        """Returns the same as `supervision.Detections`; needs `pip install supervision`."""
-        import supervision
-
-        return supervision.Detections(
-            xyxy=self.boxes,
-            confidence=self.scores,
-            class_id=self.labels,
-            mask=self.masks,
-            data=dict(class_name=np.array(self.class_names)),
-        )
-
-
-class TorchDetector:
+class TorchDetector(BaseDetector):
     """A detector with the weights and the classes of a checkpoint.
 
     >>> from tokennorm import Detector
@@ -61,82 +35,107 @@ class TorchDetector:
     >>> found.boxes.shape, found.class_names
     ((2, 4), ['disk', 'star'])
 
+    The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
+    resized as in validation.
+
     Args:
         detector: Work directory of a training run; or the name of a published detector (`tokennorm weights`); or a
             config file or the name of a config, with `checkpoint`.
         checkpoint: Checkpoint of a training run with that config, on any data; None is the best one of the work
             directory.
         device: Such as 'cuda:0' or 'cpu'; by default the best one available.
+        options: Entries of the config to set, as `{'model.test_cfg.score_thr': 0.0}`.
 
     Attributes:
         checkpoint: File or URL of the checkpoint.
+        description: One line about it.
         classes: Names of the classes.
+        category_ids: Id of each class in the data that the detector was trained with.
+        cfg: The config.
+        model: mmdet's detector.
 
     Raises:
         FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
     """
 
-    def __init__(self, detector: str | Path, checkpoint: str | Path | None = None, device: str | None = None) -> None:
+    def __init__(
+        self,
+        detector: str | Path,
+        checkpoint: str | Path | None = None,
+        device: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_mmcv_ops()
         config, checkpoint = detector_files(detector, checkpoint)
-        self._inferencer, _, self.checkpoint = open_detector(config, checkpoint, device)
-        self.classes = tuple(self._inferencer.model.dataset_meta['classes'])
-
-    def __call__(
-        self, images: ImageLike | Sequence[ImageLike], score_threshold: float | str | Path = 0.3, batch_size: int = 1
-    ) -> Detections | list[Detections]:
-        """Finds objects.
-
-        Args:
-            images: One image or a list of images. An image is a path, a PIL image, or an array (H, W, 3) uint8 with
-                channels in the order BGR, as OpenCV reads it; a gray array (H, W) is accepted.
-            score_threshold: Detections with a lower score are left out, as are those below the config's `test_cfg`
-                (`score_thr`, 0.05 in most). 'best' takes the thresholds of each class that the training run's report
-                recommends; a path takes those of that file.
-            batch_size: Images per forward pass.
-
-        Returns:
-            `Detections` for one image, a list of them for a list.
-
-        Raises:
-            ValueError: for an image that cannot be read, or is too narrow to be resized, and for thresholds that
-                do not exist.
-        """
-        thresholds = np.array(read_thresholds(score_threshold, self.checkpoint, self.classes))
-        is_list = isinstance(images, list | tuple)
-        arrays = [_read(image) for image in (images if is_list else [images])]
+        self.cfg = read_config(config)
+        use_options(self.cfg, options)
+        if self.cfg.get('default_scope') != 'mmdet':
+            raise ValueError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
+        self.checkpoint = find_checkpoint(checkpoint)
         try:
-            samples = self._inferencer(arrays, batch_size, return_datasamples=True)['predictions'] if arrays else []
-        except cv2.error as error:
-            shapes = ', '.join(str(array.shape[:2]) for array in arrays)
-            raise ValueError(f'images of sizes {shapes:.200} cannot be resized: {error}') from None
-        found = [self._detections(sample.pred_instances.cpu().numpy(), thresholds) for sample in samples]
-        return found if is_list else found[0]
+            torch.empty(0, device=device)
+        except (AssertionError, RuntimeError) as error:
+            raise ValueError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
+        content = read_checkpoint(self.checkpoint)
+        self.description = describe(content, self.checkpoint)
+        meta = trained_meta(content)
+        if not meta.get('classes'):
+            raise CheckpointError(
+                f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
+            )
+        self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
+        self._inferencer = _build(self.cfg, meta, device)
+        self.model = self._inferencer.model
+        converted, _ = convert_detector(self.model, state_dict_in(content, self.checkpoint), self.description)
+        self.model.load_state_dict(converted)
+        self.model.dataset_meta = dict(meta)
 
-    def _detections(self, instances: Any, thresholds: np.ndarray) -> Detections:
-        keep = instances.scores >= thresholds[instances.labels]
-        labels = instances.labels[keep]
-        return Detections(
-            boxes=instances.bboxes[keep],
-            scores=instances.scores[keep],
-            labels=labels,
-            class_names=[self.classes[label] for label in labels],
-            masks=instances.masks[keep].astype(bool) if 'masks' in instances else None,
-        )
+    def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
+        """Returns all detections of images (H, W, 3) uint8 BGR that the config's `test_cfg` keeps."""
+        found: list[Any] = [None] * len(images)
+        for batch in batches_of_one_shape([image.shape[:2] for image in images], batch_size):
+            pixels = [images[i] for i in batch]
+            try:
+                samples = self._inferencer(pixels, len(batch), return_datasamples=True)['predictions']
+            except cv2.error:
+                height, width = pixels[0].shape[:2]
+                raise ImageError(f'an image of {width} x {height} pixels is too narrow to resize') from None
+            for i, sample in zip(batch, samples, strict=True):
+                found[i] = self._detections(sample.pred_instances.cpu().numpy())
+        return found
+
+    def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
+        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
+        return np.array(read_thresholds(chosen, self.checkpoint, self.classes))
+
+    def _detections(self, instances: Any) -> Detections:
+        masks = instances.masks.astype(bool) if 'masks' in instances else None
+        return self.detections(instances.bboxes, instances.scores, instances.labels, masks)
 
 
-def _read(image: ImageLike) -> np.ndarray:
-    """An image as (H, W, 3) uint8 BGR."""
-    if isinstance(image, Image.Image):
-        return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
-    if isinstance(image, np.ndarray):
-        if image.ndim == 2 and image.dtype == np.uint8:
-            return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-            raise ValueError(f'an image of shape {image.shape} and {image.dtype} must be (H, W, 3) or (H, W) and uint8')
-        return image
-    if not isinstance(image, str | PathLike):
-        raise ValueError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
-    array = read_image(image)
-    if array is None:
-        raise ValueError(f'image {image} not found, or it cannot be decoded')
-    return array
+def category_ids_of(meta: Mapping[str, Any]) -> list[int]:
+    """Returns the id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""
+    classes = meta['classes']
+    if 'category_ids' in meta:
+        return list(meta['category_ids'])
+    if len(classes) == 80 and classes[0] == 'person' and classes[-1] == 'toothbrush':
+        return [i for i in range(1, 91) if i not in _COCO_GAPS]
+    return list(range(1, len(classes) + 1))
+
+
+def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInferencer:
+    """Returns mmdet's inferencer of a config for the classes of a checkpoint, without its weights."""
+    keep_mmengine_from_unpickling()
+    set_num_classes(cfg['model'], len(meta['classes']))
+    cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
+    use_trained_size(cfg, meta)
+    with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
+        warnings.simplefilter('ignore')
+        return _Inferencer(cfg, device=device, show_progress=False)
+
+
+class _Inferencer(DetInferencer):
+    """mmdet's, without mmengine's warning that mmdet has no registry of functions to look up the default one."""
+
+    def _init_collate(self, cfg: Config) -> Callable:
+        return pseudo_collate

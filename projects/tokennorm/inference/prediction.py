@@ -1,172 +1,222 @@
-"""Opens a trained detector, draws its detections, and returns them in COCO's format."""
+"""What `tokennorm predict` does with a detector, in PyTorch or in an exported file. It needs no PyTorch itself."""
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+import json
+import sys
+import time
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import torch
-from mmdet.apis import DetInferencer
-from mmdet.structures import DetDataSample
-from mmdet.structures.mask import encode_mask_results
-from mmengine.config import Config
-from mmengine.dataset import pseudo_collate
 
-from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
-from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpickling, state_dict_in, trained_meta
-from tokennorm.config.build_errors import build_errors
-from tokennorm.config.image_size import use_trained_size
-from tokennorm.config.reading import read_config, use_options
-from tokennorm.config.tree import set_num_classes
-from tokennorm.environment import check_mmcv_ops
-from tokennorm.evaluation.thresholds import NAME, read_thresholds
-from tokennorm.inference.tiles import detect_in_tiles
-from tokennorm.inference.tracking import Tracker, draw_tracks
+from tokennorm.evaluation.thresholds import read_thresholds
+from tokennorm.files import write_atomically
+from tokennorm.inference.input_images import InputImages
+from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, draw
+from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 
-_COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
+_EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
 
 
-def open_detector(
-    config: str | Path, checkpoint: str | Path, device: str | None = None, options: Mapping[str, Any] | None = None
-) -> tuple[DetInferencer, Config, str]:
-    """Returns the inferencer of `build_inferencer`, its config, and the file or URL of the checkpoint."""
-    check_mmcv_ops()
-    cfg = read_config(config)
-    use_options(cfg, options)
-    if cfg.get('default_scope') != 'mmdet':
-        raise ValueError(f'{config} is not a detector config: default_scope={cfg.get("default_scope")!r}')
-    found = find_checkpoint(checkpoint)
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:
-        raise ValueError(f'--device {device} is not available: {str(error).splitlines()[0]}') from None
-    return build_inferencer(cfg, found, device), cfg, found
+@dataclass
+class Options:
+    """Options of `tokennorm predict`."""
+
+    score_thr: float = 0.3  # lowest score that is drawn
+    thresholds: str | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
+    tiles: int | None = None  # side in pixels
+    overlap: float = 0.2  # of tiles
+    batch_size: int = 1
+    track: bool = False
 
 
-def build_inferencer(cfg: Config, checkpoint: str, device: str | None = None) -> DetInferencer:
-    """Returns mmdet's inferencer of a config, with the weights and the classes of a checkpoint.
-
-    The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
-    resized as in training.
-    """
-    keep_mmengine_from_unpickling()
-    content = read_checkpoint(checkpoint)
-    meta = trained_meta(content)
-    if not meta.get('classes'):
-        raise CheckpointError(
-            f'{checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
-        )
-    set_num_classes(cfg['model'], len(meta['classes']))
-    cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
-    use_trained_size(cfg, meta)
-    with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
-        warnings.simplefilter('ignore')
-        inferencer = _Inferencer(cfg, device=device, show_progress=False)
-    state_dict = state_dict_in(content, checkpoint)
-    converted, _ = convert_detector(inferencer.model, state_dict, describe(content, checkpoint))
-    inferencer.model.load_state_dict(converted)
-    inferencer.model.dataset_meta = inferencer.visualizer.dataset_meta = dict(meta)
-    return inferencer
-
-
-class _Inferencer(DetInferencer):
-    """mmdet's, without mmengine's warning that mmdet has no registry of functions to look up the default one."""
-
-    def _init_collate(self, cfg: Config) -> Callable:
-        return pseudo_collate
-
-
-class Trained:
-    """A checkpoint with the options of `tokennorm predict`.
+class Predictor:
+    """Applies tiles, thresholds and tracking to a detector's results.
 
     Attributes:
-        classes, category_ids: Of each label.
-        lowest: The lowest score that is drawn.
-        has_thresholds: Whether the training run recommends thresholds.
+        lowest: The lowest score of a class that is drawn.
     """
 
-    def __init__(
-        self,
-        config: str,
-        checkpoint: str,
-        device: str | None = None,
-        cfg_options: Mapping[str, Any] | None = None,
-        score_thr: float = 0.3,
-        thresholds: str | None = None,
-        tiles: int | None = None,
-        overlap: float = 0.2,
-        batch_size: int = 1,
-    ) -> None:
-        self.inferencer, _, found = open_detector(config, checkpoint, device, cfg_options)
-        print(f'Checkpoint: {describe(read_checkpoint(found), found)}', flush=True)
-        meta = self.inferencer.model.dataset_meta
-        self.classes, self.category_ids = meta['classes'], category_ids_of(meta)
-        self.has_thresholds = Path(found).with_name(NAME).is_file()
-        self.thresholds = None if thresholds is None else read_thresholds(thresholds, found, self.classes)
-        self.lowest = min(self.thresholds or [score_thr])  # all that `thresholds` keep is drawn
-        self.tiles, self.tiling = tiles, (overlap, batch_size)
-        self.tracker: Tracker | None = None
+    def __init__(self, detector: BaseDetector, options: Options, frame_rate: float | None = None) -> None:
+        self.detector, self.options = detector, options
+        self.kept = np.zeros(len(detector.classes))
+        if options.thresholds == 'best':
+            self.kept = detector.thresholds('best')
+        elif options.thresholds is not None:
+            self.kept = np.array(read_thresholds(options.thresholds, '', detector.classes))
+        self.lowest = options.score_thr if options.thresholds is None else self.kept.min()
+        self.tracker: Any = None
+        if options.track:
+            from tokennorm.inference.tracking import Tracker
 
-    def track(self, frame_rate: float) -> None:
-        """Gives objects ids across the images."""
-        self.tracker = Tracker(frame_rate, self.lowest)
+            self.tracker = Tracker(frame_rate or 1.0, self.lowest)
 
-    def detect(self, images: list[np.ndarray]) -> list[DetDataSample | None]:
-        """Returns the detections on each image (H, W, 3) uint8 BGR; None for one too thin to resize."""
+    def __call__(self, images: list[np.ndarray]) -> list[Detections | ImageError]:
+        """Returns the detections on each image (H, W, 3) uint8 BGR, or why there are none."""
         try:
-            if self.tiles is not None:
-                samples = [detect_in_tiles(self.inferencer, image, self.tiles, *self.tiling) for image in images]
-            else:
-                samples = self.inferencer(images, len(images), return_datasamples=True)['predictions'] if images else []
-        except cv2.error:
-            return [None] if len(images) == 1 else [self.detect([image])[0] for image in images]
-        for sample in samples:
-            if self.tracker is not None:
-                self.tracker.update(sample)
-            if self.thresholds is not None:
-                found = sample.pred_instances
-                sample.pred_instances = found[found.scores >= found.scores.new_tensor(self.thresholds)[found.labels]]
-        return samples
+            found = self._detect(images)
+        except ImageError as error:
+            return [error] if len(images) == 1 else [self([image])[0] for image in images]
+        if self.tracker is not None:
+            found = [self.tracker.update(one) for one in found]
+        return [one.select(one.scores >= self.kept[one.labels]) for one in found]
 
-    def annotations(self, found: DetDataSample) -> list[dict[str, Any]]:
-        """Returns detections as `coco_annotations`."""
-        return coco_annotations(found, self.category_ids)
-
-    def draw(self, image: np.ndarray, found: DetDataSample) -> np.ndarray:
-        """Returns the image with the detections of at least `lowest`, and the ids of tracks."""
-        pixels = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-        self.inferencer.visualizer.add_datasample(
-            'prediction', pixels, found, draw_gt=False, pred_score_thr=self.lowest
-        )
-        image = cv2.cvtColor(self.inferencer.visualizer.get_image(), cv2.COLOR_RGB2BGR)
-        return draw_tracks(image, found, self.lowest) if self.tracker is not None else image
+    def _detect(self, images: list[np.ndarray]) -> list[Detections]:
+        options = self.options
+        if options.tiles is None:
+            return self.detector.detect(images, options.batch_size)
+        tiling = options.tiles, options.overlap, options.batch_size
+        return [detect_in_tiles(self.detector, image, *tiling) for image in images]
 
 
-def coco_annotations(sample: DetDataSample, category_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Returns all detections of an image in COCO's format, without `id` and `image_id`."""
-    found = sample.pred_instances.cpu()
-    annotations = []
-    for i, (x1, y1, x2, y2) in enumerate(found.bboxes.tolist()):
-        bbox = [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
-        area = round((x2 - x1) * (y2 - y1), 2)
-        category, score = category_ids[found.labels[i]], round(found.scores[i].item(), 5)
-        one = dict(category_id=category, bbox=bbox, area=area, iscrowd=0, score=score)
-        if 'masks' in found:
-            (mask,) = encode_mask_results(found.masks[i : i + 1])
-            one['segmentation'] = dict(size=list(mask['size']), counts=mask['counts'].decode())
-        if 'track_ids' in found:
-            one['track_id'] = found.track_ids[i].item()
-        annotations.append(one)
-    return annotations
+class Results:
+    """Detections in COCO's format, written to `detections.json` as they come: every 10 seconds, and at the end."""
+
+    def __init__(self, path: Path, detector: BaseDetector) -> None:
+        self.path, self.category_ids = path, detector.category_ids
+        pairs = zip(detector.category_ids, detector.classes, strict=True)
+        self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
+        self.content['categories'] = [dict(id=i, name=name) for i, name in pairs]
+        self.due = time.monotonic() + _EVERY
+
+    def add(self, name: str, image: np.ndarray, found: Detections) -> None:
+        """Adds an image (H, W, 3) and its detections."""
+        images, annotations = self.content['images'], self.content['annotations']
+        images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
+        for one in found.annotations(self.category_ids):
+            annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
+        if time.monotonic() > self.due:
+            self.write()
+
+    def write(self) -> None:
+        """Writes what there is so far."""
+        begin = time.monotonic()
+        write_atomically(self.path, json.dumps(self.content).encode())
+        end = time.monotonic()
+        self.due = end + max(_EVERY, 20 * (end - begin))  # large files do not cost more than 5% of the time
 
 
-def category_ids_of(meta: Mapping[str, Any]) -> list[int]:
-    """Returns the id of each class: the training data's, COCO's own for its 80 classes, or counted from 1."""
-    classes = meta['classes']
-    if 'category_ids' in meta:
-        return list(meta['category_ids'])
-    if len(classes) == 80 and classes[0] == 'person' and classes[-1] == 'toothbrush':
-        return [i for i in range(1, 91) if i not in _COCO_GAPS]
-    return list(range(1, len(classes) + 1))
+class Drawings:
+    """Writes drawn images under their names, or the frames of a video into a video.
+
+    An image in a format that cannot hold its colors, such as .pgm, is written as .png, with that suffix in addition.
+    """
+
+    def __init__(self, out: Path, frame_rate: float | None) -> None:
+        self.out = out
+        self.frame_rate = frame_rate
+        self.failed: list[str] = []
+        self.writer: Any = None
+
+    def add(self, name: str, image: np.ndarray) -> None:
+        """Writes an image (H, W, 3) uint8 BGR, or adds its name to `failed`."""
+        written = self._write_image(self.out / 'vis' / name, image) if self.frame_rate is None else self._add(image)
+        if not written:
+            self.failed.append(name)
+
+    def close(self) -> None:
+        """Closes the video; before that it cannot be played."""
+        if self.writer is not None:
+            self.writer.release()
+
+    def _write_image(self, path: Path, image: np.ndarray) -> bool:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _imwrite(path, image) or _imwrite(path.with_name(f'{path.name}.png'), image)
+
+    def _add(self, image: np.ndarray) -> bool:
+        if self.writer is None:
+            code, path = cv2.VideoWriter.fourcc(*'mp4v'), self.out / 'detections.mp4'
+            self.writer = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
+        self.writer.write(image)
+        return self.writer.isOpened()
+
+
+@dataclass
+class Outcome:
+    """What became of the images: numbers, and the names of those that failed, with the reason where it is known."""
+
+    images: int
+    detections: int
+    shown: int  # with at least the lowest score that is drawn
+    unread: list[str]
+    undrawn: list[str]
+    interrupted: bool
+
+
+def predict(predictor: Predictor, source: InputImages, out: Path, with_drawings: bool = True) -> Outcome:
+    """Detects objects in images, and writes `detections.json` and drawings into a folder.
+
+    What is done is kept when the user interrupts, and when an error ends the run.
+    """
+    results = Results(out / 'detections.json', predictor.detector)
+    drawings = Drawings(out, source.frame_rate) if with_drawings else None
+    unread: list[str] = []
+    progress = _Progress(source.count)
+    interrupted = False
+    images, annotations = results.content['images'], results.content['annotations']
+    try:
+        for batch in iter(lambda: list(islice(source.images, predictor.options.batch_size)), []):
+            unread += [name for name, image in batch if image is None]
+            readable = [(name, image) for name, image in batch if image is not None]
+            if predictor.options.tiles is not None and readable and not images:
+                _print_tiles(readable[0][1], predictor.options)
+            for (name, image), found in zip(readable, predictor([image for _, image in readable]), strict=True):
+                if isinstance(found, ImageError):
+                    unread.append(f'{name} ({found})')
+                    continue
+                results.add(name, image, found)
+                if drawings is not None:
+                    drawings.add(name, draw(image, found.select(found.scores >= predictor.lowest)))
+            progress.show(len(images) + len(unread))
+    except KeyboardInterrupt:  # the end of a webcam or a stream
+        interrupted = True
+    finally:
+        progress.close()
+        results.write()
+        if drawings is not None:
+            drawings.close()
+    shown = sum(one['score'] >= round(float(predictor.lowest), 5) for one in annotations)
+    return Outcome(
+        len(images), len(annotations), shown, unread, [] if drawings is None else drawings.failed, interrupted
+    )
+
+
+def _print_tiles(image: np.ndarray, options: Options) -> None:
+    height, width = image.shape[:2]
+    count = len(tile_corners(height, width, options.tiles, options.overlap))
+    print(f'{count:,} tiles of {options.tiles} x {options.tiles} pixels for an image of {width} x {height}', flush=True)
+
+
+def _imwrite(path: Path, image: np.ndarray) -> bool:
+    try:
+        return cv2.imwrite(str(path), image)
+    except cv2.error:  # a format that OpenCV cannot write
+        return False
+
+
+class _Progress:
+    """The number of images that are done: on a terminal in one line, in a file every 10 seconds."""
+
+    def __init__(self, count: int) -> None:
+        self.of_all = f' of {count}' if count else ''
+        self.terminal = sys.stdout.isatty()
+        self.due = time.monotonic() + _EVERY
+        self.done = self.shown = 0
+
+    def show(self, done: int) -> None:
+        self.done = done
+        if self.terminal or time.monotonic() > self.due:
+            self._print()
+
+    def close(self) -> None:
+        if self.shown != self.done:
+            self._print()
+        if self.terminal:
+            print()
+
+    def _print(self) -> None:
+        text = f'{self.done}{self.of_all} images'
+        print(f'\r{text}' if self.terminal else text, end='' if self.terminal else '\n', flush=True)
+        self.shown, self.due = self.done, time.monotonic() + _EVERY

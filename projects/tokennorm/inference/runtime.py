@@ -5,15 +5,19 @@ Copy it into a service:
     from runtime import ExportedDetector
 
     detector = ExportedDetector('model.onnx')
-    for found in detector(['image.jpg']):
-        print(found.boxes, found.scores, [detector.classes[label] for label in found.labels])
+    for found in detector(['a.jpg', 'b.jpg']):
+        print(found.boxes, found.scores, found.class_names)
 
 With the package openvino it also reads `.xml` files.
 """
 
+import colorsys
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +25,133 @@ import cv2
 import numpy as np
 
 FORMAT = 1  # of the metadata
-SMALLEST_SIDE = 65  # pixels of a batch, unless the metadata has more; smaller images are padded
+SMALLEST_SIDE = 65  # pixels of a resized image, in files whose metadata has no `smallest_side`
 
 
 class ModelFileError(RuntimeError):
     """A model file that cannot be used, with the reason."""
 
 
-@dataclass
+class ImageError(ValueError):
+    """An image that cannot be used, with the reason."""
+
+
+@dataclass(frozen=True)
 class Detections:
-    """What was found on one image, highest scores first.
+    """The objects that were found in one image, highest score first.
 
     Attributes:
-        boxes: Corners (x1, y1, x2, y2) in pixels of the image, float32 (N, 4).
-        scores: Scores in 0..1, float32 (N,).
-        labels: Indices into the detector's `classes`, int64 (N,).
-        masks: Pixels of each object, bool (N, H, W); None for a detector without masks.
+        boxes: (N, 4) float32, left, top, right and bottom in pixels of the image.
+        scores: (N,) float32, between 0 and 1.
+        labels: (N,) int64, indices of the classes.
+        class_names: The N names.
+        masks: (N, H, W) bool; None with a detector that finds boxes only.
+        track_ids: (N,) int64, ids of objects across the frames of a video; None without tracking.
     """
 
     boxes: np.ndarray
     scores: np.ndarray
     labels: np.ndarray
+    class_names: list[str]
     masks: np.ndarray | None = None
+    track_ids: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def select(self, keep: np.ndarray) -> 'Detections':
+        """Returns the detections of a boolean mask, (N,)."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {name: value[keep] for name, value in values.items() if isinstance(value, np.ndarray)}
+        return replace(self, class_names=[self.class_names[i] for i in np.flatnonzero(keep)], **arrays)
+
+    def annotations(self, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Returns them in COCO's format, without `id` and `image_id`; `category_ids` has the id of each class."""
+        annotations = []
+        for i, (x1, y1, x2, y2) in enumerate(self.boxes.tolist()):
+            annotation: dict[str, Any] = dict(
+                category_id=category_ids[self.labels[i]],
+                bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
+                area=round((x2 - x1) * (y2 - y1), 2),
+                iscrowd=0,
+                score=round(float(self.scores[i]), 5),
+            )
+            if self.masks is not None:
+                annotation['segmentation'] = run_lengths(self.masks[i])
+            if self.track_ids is not None:
+                annotation['track_id'] = int(self.track_ids[i])
+            annotations.append(annotation)
+        return annotations
+
+    def to_supervision(self) -> Any:
+        """Returns the same as `supervision.Detections`; needs `pip install supervision`."""
+        import supervision
+
+        return supervision.Detections(
+            xyxy=self.boxes,
+            confidence=self.scores,
+            class_id=self.labels,
+            mask=self.masks,
+            tracker_id=self.track_ids,
+            data=dict(class_name=np.array(self.class_names)),
+        )
 
 
-class ExportedDetector:
+class BaseDetector:
+    """What a detector in PyTorch and one in an exported file have in common.
+
+    Attributes:
+        classes: Names of the classes.
+        category_ids: Id of each class in the data that the detector was trained with.
+    """
+
+    classes: tuple[str, ...]
+    category_ids: list[int]
+
+    def __call__(
+        self, images: Any, score_threshold: float | str | Path | Sequence[float] = 0.3, batch_size: int = 1
+    ) -> Detections | list[Detections]:
+        """Finds objects.
+
+        Args:
+            images: One image or a list of images. An image is a path, a PIL image, or an array (H, W, 3) uint8 with
+                channels in the order BGR, as OpenCV reads it; a gray array (H, W) is accepted. Arrays of Pillow,
+                matplotlib and torchvision are RGB: reverse their last axis.
+            score_threshold: Detections with a lower score are left out, as are those below the config's `test_cfg`
+                (`score_thr`, 0.05 in most). 'best' takes the thresholds of each class that the training run's report
+                recommends; a path takes those of that file; a list has one per class.
+            batch_size: Images per forward pass. Only images of one size share a pass: padding next to a smaller image
+                would change its detections.
+
+        Returns:
+            `Detections` for one image, a list of them for a list.
+
+        Raises:
+            ImageError: a ValueError, for an image that cannot be read or resized.
+            ModelFileError, ValueError: for thresholds that do not exist.
+        """
+        lowest = self.thresholds(score_threshold)
+        is_list = isinstance(images, list | tuple)
+        pixels = [as_pixels(image) for image in (images if is_list else [images])]
+        found = [one.select(one.scores >= lowest[one.labels]) for one in self.detect(pixels, batch_size)]
+        return found if is_list else found[0]
+
+    def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
+        """Returns all detections of images (H, W, 3) uint8 BGR."""
+        raise NotImplementedError
+
+    def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
+        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
+        raise NotImplementedError
+
+    def detections(
+        self, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, masks: np.ndarray | None
+    ) -> Detections:
+        """Returns the detections with the names of their classes."""
+        return Detections(boxes, scores, labels, [self.classes[label] for label in labels], masks)
+
+
+class ExportedDetector(BaseDetector):
     """An exported detector.
 
     Args:
@@ -54,8 +160,7 @@ class ExportedDetector:
         providers: onnxruntime's execution providers; None is CPU.
 
     Attributes:
-        classes: Names of the classes.
-        metadata: Everything else that the file says about itself.
+        metadata: Everything that the file says about itself.
 
     Raises:
         ModelFileError: for a file that does not exist, is damaged or was not written by `tokennorm export`, and where
@@ -73,86 +178,82 @@ class ExportedDetector:
             raise ModelFileError(
                 f'{path} was not written by `tokennorm export`: it has no tokennorm.format; write it with that command'
             )
-        self.metadata: dict[str, Any] = {key: json.loads(text) for key, text in texts.items()}
+        self._use({key: json.loads(text) for key, text in texts.items()})
         if self.metadata['format'] != FORMAT:
             raise ModelFileError(f'{path} has format {self.metadata["format"]}; this program reads format {FORMAT}')
-        self.classes: list[str] = self.metadata['classes']
 
-    def __call__(
-        self, images: Sequence[str | Path | np.ndarray], score_threshold: float | str | Sequence[float] = 0.0
-    ) -> list[Detections]:
-        """Detects objects on a batch of images.
+    def _use(self, metadata: dict[str, Any]) -> None:
+        self.metadata = metadata
+        self.classes, self.category_ids = tuple(metadata['classes']), metadata['category_ids']
 
-        Args:
-            images: Files, or pixels in RGB, uint8 (H, W, 3).
-            score_threshold: Lowest score of what is returned, or one per class. 'best' takes those in the file's
-                metadata. The model itself leaves out scores below the metadata's `score_threshold`.
+    def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
+        """Returns all detections of images (H, W, 3) uint8 BGR; the file leaves out scores below `score_threshold`."""
+        found: list[Any] = [None] * len(images)
+        shapes = [resized_shape(image.shape[:2], self.metadata['resize']) for image in images]
+        for batch in batches_of_one_shape(shapes, batch_size):
+            inputs = self.inputs_of([images[i] for i in batch])
+            outputs = self.run(inputs)
+            for place, i in enumerate(batch):
+                one = {name: values[place] for name, values in outputs.items()}
+                found[i] = self._detections(one, inputs['sizes'][place], images[i].shape[:2])
+        return found
+
+    def inputs_of(self, images: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Returns the inputs of `run`, `images` and `sizes`, for a batch of images as `__call__` takes them.
 
         Raises:
-            ModelFileError: for 'best', if the file has no thresholds.
-            ValueError: for an image that is empty or has other than three channels.
-            OSError: for a file that is not a readable image.
+            ImageError: for an image that is smaller than the file allows after it is resized.
         """
-        if not len(images):
-            return []
-        pixels = [read_image(image) if isinstance(image, str | Path) else image for image in images]
-        thresholds = self.thresholds(score_threshold)
-        inputs = self.inputs_of(pixels)
-        found, sizes = self.run(inputs), inputs['sizes']
-        return [self._detections(found, i, sizes[i], image.shape[:2], thresholds) for i, image in enumerate(pixels)]
-
-    def inputs_of(self, images: Sequence[str | Path | np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the inputs of `run`, `images` and `sizes`, for a batch of images as `__call__` takes them."""
-        prepared = [self._prepare(read_image(one) if isinstance(one, str | Path) else one) for one in images]
+        prepared = [self._prepare(as_pixels(image)) for image in images]
         sizes = np.array([image.shape[:2] for image in prepared], dtype=np.int64)
-        smallest = self.metadata.get('smallest_side', SMALLEST_SIDE)
-        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0).clip(min=smallest)), dtype=np.float32)
+        batch = np.zeros((len(prepared), 3, *sizes.max(axis=0)), dtype=np.float32)
         for place, image in zip(batch, prepared, strict=True):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         return {'images': batch, 'sizes': sizes}
 
-    def thresholds(self, chosen: float | str | Sequence[float]) -> np.ndarray:
-        """Returns the lowest score of each class, as `__call__` takes them."""
+    def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
+        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
         if isinstance(chosen, str) and chosen == 'best':
             chosen = self.metadata.get('thresholds')
             if chosen is None:
                 raise ModelFileError('thresholds best: the file has none; give a number or a thresholds.json')
-        return np.broadcast_to(np.asarray(chosen, dtype=float), len(self.classes))
+        elif isinstance(chosen, str | PathLike):
+            known = json.loads(Path(chosen).read_text())['classes']
+            chosen = [float(known[name]) for name in self.classes]
+        lowest = np.broadcast_to(np.asarray(chosen, dtype=float), len(self.classes))
+        if not ((lowest >= 0) & (lowest <= 1)).all():
+            raise ValueError(f'score threshold {chosen} must be from 0 to 1')
+        return lowest
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the raw outputs of the model for inputs of `inputs_of`, by name."""
         return self._session.run(inputs)
 
     def _prepare(self, image: np.ndarray) -> np.ndarray:
-        """Resized pixels in the model's order of channels."""
-        if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
-            raise ValueError(
-                f'image of shape {image.shape} and {image.dtype} must be RGB, uint8 (height, width, 3) with sides '
-                'of at least 1; read files with read_image, and repeat a single channel three times'
+        """Returns the resized pixels in the model's order of channels."""
+        height, width = resized_shape(image.shape[:2], self.metadata['resize'])
+        smallest = self.metadata.get('smallest_side', SMALLEST_SIDE)
+        if min(height, width) < smallest:
+            raise ImageError(
+                f'an image of {image.shape[1]} x {image.shape[0]} pixels is resized to {width} x {height}; this file '
+                f'takes sides of at least {smallest}: export it again, newer files take any size'
             )
-        image = cv2.resize(image, resized_shape(image.shape[:2], self.metadata['resize'])[::-1])
-        return image[..., ::-1] if self.metadata['color'] == 'BGR' else image
+        image = cv2.resize(image, (width, height))
+        return image if self.metadata['color'] == 'BGR' else image[..., ::-1]
 
-    def _detections(
-        self,
-        found: dict[str, np.ndarray],
-        index: int,
-        size: np.ndarray,
-        original: tuple[int, int],
-        thresholds: np.ndarray,
-    ) -> Detections:
-        """One image's entries of the outputs, in pixels of the original image."""
-        scores = found['scores'][index]
-        keep = (scores > 0) & (scores >= thresholds[found['labels'][index]])
+    def _detections(self, outputs: dict[str, np.ndarray], size: np.ndarray, original: tuple[int, int]) -> Detections:
+        """Returns the detections of one image's outputs, in pixels of the original image."""
+        scores = outputs['scores']
+        keep = scores > 0
         scale = np.array([original[1] / size[1], original[0] / size[0]] * 2, dtype=np.float32)
-        boxes = found['boxes'][index][keep] * scale
+        boxes = outputs['boxes'][keep] * scale
         masks = None
-        if 'masks' in found:
+        if 'masks' in outputs:
             threshold = self.metadata['mask_threshold']
             masks = np.zeros((len(boxes), *original), dtype=bool)
-            for place, box, mask in zip(masks, boxes, found['masks'][index][keep], strict=True):
+            for place, box, mask in zip(masks, boxes, outputs['masks'][keep], strict=True):
                 paste_mask(place, box, mask, threshold)
-        return Detections(boxes, scores[keep], found['labels'][index][keep], masks)
+        return self.detections(boxes, scores[keep], outputs['labels'][keep], masks)
 
 
 class _OnnxRuntime:
@@ -209,19 +310,52 @@ class _OpenVino:
         return {output.any_name: value for output, value in self._compiled(inputs).items()}
 
 
-def read_image(path: str | Path) -> np.ndarray:
-    """Reads an image file as RGB, uint8 (H, W, 3), turned upright as its EXIF tag says.
+def as_pixels(image: Any) -> np.ndarray:
+    """Returns an image as (H, W, 3) uint8 BGR: of a path, turned upright as its EXIF tag says, a PIL image or an array.
 
     Raises:
-        OSError: for a file that is not a readable image.
+        ImageError: for a file that is not a readable image, and for other arrays.
+    """
+    if isinstance(image, str | PathLike):
+        return read_image(image)
+    if hasattr(image, 'getexif'):  # PIL's
+        from PIL import ImageOps
+
+        return np.ascontiguousarray(np.asarray(ImageOps.exif_transpose(image).convert('RGB'))[..., ::-1])
+    if not isinstance(image, np.ndarray):
+        raise ImageError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
+    if image.ndim == 2 and image.dtype == np.uint8 and image.size:
+        return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
+        raise ImageError(
+            f'an image of shape {image.shape} and {image.dtype} must be (H, W, 3) in BGR, or gray (H, W), and uint8'
+        )
+    return image
+
+
+def read_image(path: str | PathLike) -> np.ndarray:
+    """Reads an image file as (H, W, 3) uint8 BGR, turned upright as its EXIF tag says.
+
+    Raises:
+        ImageError: for a file that is not a readable image.
     """
     try:  # unlike imread, imdecode refuses a file that is cut off
         image = cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
+    except (OSError, ValueError, cv2.error):
         image = None
     if image is None:
-        raise OSError(f'{path} is not a readable image')
-    return image[..., ::-1]
+        raise ImageError(f'image {path} not found, or it cannot be decoded')
+    return image
+
+
+def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:
+    """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn."""
+    by_shape = defaultdict(list)
+    for i, shape in enumerate(shapes):
+        by_shape[shape].append(i)
+    for indices in by_shape.values():
+        for start in range(0, len(indices), batch_size):
+            yield indices[start : start + batch_size]
 
 
 def resized_shape(shape: tuple[int, int], rule: dict[str, Any] | None) -> tuple[int, int]:
@@ -262,39 +396,42 @@ def _cells(pixels: np.ndarray, start: float, stop: float, cells: int) -> np.ndar
 
 
 def run_lengths(mask: np.ndarray) -> dict[str, Any]:
-    """COCO's uncompressed run lengths of a mask, bool (H, W): column by column, zeros first."""
-    flat = mask.ravel(order='F')
-    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    counts = np.diff(np.concatenate([[0], changes, [flat.size]])).tolist()
-    return dict(size=list(mask.shape), counts=[0, *counts] if flat[0] else counts)
+    """Returns COCO's compressed run lengths of a mask, bool (H, W): column by column, zeros first, as pycocotools."""
+    flat = np.concatenate([[False], mask.ravel(order='F').astype(bool)])  # a run of zeros comes first, if an empty one
+    changes = np.flatnonzero(flat[1:] != flat[:-1])
+    counts = np.diff(np.concatenate([[0], changes, [mask.size]])).tolist()
+    text = []
+    for i, count in enumerate(counts):
+        value = count - counts[i - 2] if i > 2 else count
+        more = True
+        while more:  # 5 bits per character, the lowest first; the sixth bit says that another one follows
+            bits, value = value & 0x1F, value >> 5
+            more = value != -1 if bits & 0x10 else value != 0
+            text.append(chr(bits + 0x20 * more + 48))
+    return dict(size=list(mask.shape), counts=''.join(text))
 
 
-def coco_annotations(found: Detections, category_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Detections of one image in COCO's format, without `id` and `image_id`."""
-    annotations = []
-    for i, (box, score, label) in enumerate(zip(found.boxes, found.scores, found.labels, strict=True)):
-        x1, y1, x2, y2 = (float(value) for value in box)
-        annotation = dict(
-            category_id=category_ids[label],
-            bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
-            area=round((x2 - x1) * (y2 - y1), 2),
-            iscrowd=0,
-            score=round(float(score), 5),
-        )
-        if found.masks is not None:
-            annotation['segmentation'] = run_lengths(found.masks[i])
-        annotations.append(annotation)
-    return annotations
-
-
-def draw(image: np.ndarray, found: Detections, classes: Sequence[str], lowest: float) -> np.ndarray:
-    """Draws boxes with names and scores of at least `lowest`, and masks, on an image (H, W, 3) RGB."""
+def draw(image: np.ndarray, found: Detections) -> np.ndarray:
+    """Returns an image (H, W, 3) uint8 BGR with boxes, masks, names, scores and ids of tracks drawn on it."""
     picture = np.array(image, order='C')
-    shown = found.scores >= lowest
-    for mask in found.masks[shown] if found.masks is not None else ():
-        picture[mask] = picture[mask] // 2 + np.array([0, 100, 60], dtype=np.uint8)
-    for box, score, label in zip(found.boxes[shown], found.scores[shown], found.labels[shown], strict=True):
-        x1, y1, x2, y2 = (int(value) for value in box)
-        cv2.rectangle(picture, (x1, y1), (x2, y2), (0, 200, 120), 2)
-        cv2.putText(picture, f'{classes[label]} {score:.2f}', (x1 + 3, y1 + 12), 0, 0.4, (255, 60, 0))
+    thickness = max(1, round(max(image.shape[:2]) / 500))
+    colors = [_color(label) for label in found.labels]
+    for mask, color in zip(found.masks if found.masks is not None else (), colors, strict=False):
+        picture[mask] = picture[mask] // 2 + np.array(color, np.uint8) // 2
+    for i, (box, color) in enumerate(zip(found.boxes, colors, strict=True)):
+        left, top, right, bottom = (int(value) for value in box)
+        cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
+        text = f'{found.class_names[i]} {found.scores[i]:.2f}'
+        if found.track_ids is not None and found.track_ids[i] >= 0:
+            text += f' #{found.track_ids[i]}'
+        text = unicodedata.normalize('NFKD', text).encode('ascii', 'ignore').decode()  # OpenCV's font has no more
+        for shade, width in (((0, 0, 0), 3 * thickness), (color, thickness)):
+            at = left + 2, max(top - 3 * thickness, 10 * thickness)
+            cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.4 * thickness, shade, width, cv2.LINE_AA)
     return picture
+
+
+def _color(label: int) -> tuple[int, int, int]:
+    """Returns a bright BGR color. Hues step by the golden ratio, so that neighbors differ strongly."""
+    red, green, blue = colorsys.hsv_to_rgb((0.02 + int(label) * 0.61803) % 1, 0.6, 1.0)
+    return round(255 * blue), round(255 * green), round(255 * red)

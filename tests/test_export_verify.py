@@ -1,0 +1,104 @@
+"""`tokennorm export --verify`: the AP of a file and of its PyTorch model, against pycocotools."""
+
+import io
+import json
+import re
+from contextlib import redirect_stdout
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+import tokennorm
+from tests.helpers.commands import tool
+from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.datasets.finding import find_splits
+from tokennorm.export.verify import compare
+
+CLASSES = ('disk', 'ring', 'square', 'star')
+IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
+HANDMADE = [4, 6, 16, 24]  # x, y, width and height of the square that the file finds on each image
+
+
+@pytest.fixture(scope='module')
+def detector(demo_trained):
+    options = {'model.test_cfg.score_thr': 0.0, 'model.test_cfg.max_per_img': 5}
+    return tokennorm.Detector(demo_trained, device='cpu', options=options)
+
+
+@pytest.fixture
+def split(detector, tmp_path):
+    """Two images. On the first is a square with an IoU of 0.77 to the file's, and what PyTorch finds first, moved."""
+    (tmp_path / 'val2017').mkdir()
+    (tmp_path / 'annotations').mkdir()
+    rng = np.random.default_rng(0)
+    content = dict(images=[], annotations=[], categories=[dict(id=i, name=name) for name, i in IDS.items()])
+    for i, name in enumerate(('a.png', 'b.png'), 5):
+        image = cv2.resize(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8), (64, 64))
+        cv2.imwrite(str(tmp_path / 'val2017' / name), image)
+        content['images'].append(dict(id=i, file_name=name, width=64, height=64))
+        found = detector(image, 0.0)
+        x1, y1, x2, y2 = found.boxes[0].tolist()
+        first = (IDS[found.class_names[0]], [x1, y1, 0.73 * (x2 - x1), y2 - y1])
+        for category_id, (x, y, w, h) in [(IDS['square'], [4, 6, 16, 31 if i == 5 else 9]), first]:
+            entry = dict(bbox=[x, y, w, h], area=w * h, iscrowd=0, image_id=i, category_id=category_id)
+            content['annotations'].append(entry | dict(id=len(content['annotations']) + 1))
+    (tmp_path / 'annotations' / 'instances_val2017.json').write_text(json.dumps(content))
+    return find_splits(tmp_path, needed=('val',))['val']
+
+
+def pycocotools_ap(split, results):
+    with redirect_stdout(io.StringIO()):
+        truth = COCO(str(split.ann_file))
+        evaluation = COCOeval(truth, truth.loadRes(results), 'bbox')
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation.stats[:2]
+
+
+def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
+    path = write_handmade(
+        tmp_path / 'model.onnx', classes=CLASSES, category_ids=[1, 2, 3, 4], thresholds=[0.9] * 4, label=2
+    )
+    (result,) = compare(detector, path, split, 5e-4)
+    by_file = [dict(image_id=i, category_id=IDS['square'], bbox=HANDMADE, score=0.75) for i in (5, 6)]
+    by_torch = []
+    for image in split.content['images']:
+        found = detector(cv2.imread(str(split.image_dir / image['file_name'])), 0.0)
+        assert len(found) == 5
+        boxes = np.concatenate([found.boxes[:, :2], found.boxes[:, 2:] - found.boxes[:, :2]], axis=1).tolist()
+        for box, score, name in zip(boxes, found.scores.tolist(), found.class_names, strict=True):
+            by_torch.append(dict(image_id=image['id'], category_id=IDS[name], bbox=box, score=score))
+    assert (result.kind, result.images, result.equal) == ('bbox', 2, False)
+    for actual, results in ((result.exported, by_file), (result.pytorch, by_torch)):
+        ap, ap50 = pycocotools_ap(split, results)
+        assert 0.01 < ap < ap50 - 0.01
+        assert actual == pytest.approx(ap, abs=2e-3)  # boxes in steps of 0.01 pixels
+    assert abs(result.exported - result.pytorch) > 0.01
+
+
+def test_annotations_without_images_or_without_a_class_are_refused(detector, split, tmp_path):
+    path = write_handmade(tmp_path / 'model.onnx', classes=['disk', 'moon'])
+    with pytest.raises(
+        ValueError, match="the annotations have no class 'moon'; their classes are disk, ring, square, star"
+    ):
+        compare(detector, path, split, 5e-4)
+    split.content['images'].clear()
+    path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES)
+    with pytest.raises(ValueError, match=r'instances_val2017.json has no images'):
+        compare(detector, path, split, 5e-4)
+
+
+@pytest.mark.slow
+def test_a_written_file_has_the_ap_of_pytorch(demo_data, demo_trained, tmp_path, capsys):
+    """With images of 64 pixels, which need no other padding in the file than in PyTorch."""
+    few = ['--cfg-options', 'model.test_cfg.score_thr=0.0', 'model.test_cfg.max_per_img=20']
+    tool('export')([str(demo_trained), str(tmp_path / 'd.onnx'), '--verify', str(demo_data), *few])
+    exported, pytorch = re.search(
+        r'exported ([\d.]+), PyTorch ([\d.]+): they differ by less', capsys.readouterr().out
+    ).groups()
+    assert float(exported) == pytest.approx(float(pytorch), abs=0.01)
+    assert float(pytorch) > 0
