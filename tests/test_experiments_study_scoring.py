@@ -1,4 +1,4 @@
-"""Scores per image: AP on resampled images against COCOeval on copied images, intervals against their variance."""
+"""Scores per image: AP on resampled images against COCOeval on copied images, and accuracies as bits."""
 
 import contextlib
 import io
@@ -8,8 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from experiments.study.intervals import holm, two_way_interval
-from experiments.study.scoring import pack, resampled_ap, resampled_values, resamples, unpack
+from experiments.study.scoring import image_scores, pack, resampled_ap, resamples, unpack
 
 
 def coco(images, boxes):
@@ -58,33 +57,8 @@ def test_bits_of_correctness():
     text = pack(correct)
     assert len(text) == 168  # 126 bytes in base64
     assert np.array_equal(unpack(text, 1003), correct)
-    values = resampled_values(dict(images=1003, correct=text))
-    assert values.mean() == pytest.approx(100 * correct.mean(), abs=0.1)
-    assert values.std() == pytest.approx(100 * (correct.var() / 1003) ** 0.5, rel=0.05)
-    assert resampled_values(dict(images=3, resampled=[0.5, 0.25])).tolist() == [50, 25]
-
-
-def test_interval_has_the_variance_of_seeds_and_images():
-    rng = np.random.default_rng(2)
-    seeds, images = 4, 400
-    of_seeds, of_images = 0.05 * rng.standard_normal(seeds), rng.standard_normal(images)
-    differences = of_seeds[:, None] + of_images
-    values = np.stack([differences[:, chosen].mean(1) for chosen in resamples(images, 5000)], 1)
-    low, high, _ = two_way_interval(values, np.zeros_like(values))
-    expected = (of_seeds.var(ddof=1) / seeds + of_images.var() / images) ** 0.5
-    assert (high - low) / 2 == pytest.approx(1.96 * expected, rel=0.03)
-    assert (high + low) / 2 == pytest.approx(differences.mean(), abs=0.1 * expected)
-    low, high, _ = two_way_interval(values[:1], np.zeros_like(values[:1]))  # of one seed: the images only
-    assert (high - low) / 2 == pytest.approx(1.96 * (of_images.var() / images) ** 0.5, rel=0.05)
-
-
-def test_images_that_both_arms_share_do_not_widen_the_interval():
-    values = np.random.default_rng(3).standard_normal((3, 500)).cumsum(1)
-    assert two_way_interval(values + 2, values) == pytest.approx((2, 2, 1 / 20_000))
-    with pytest.raises(ValueError, match=r'got \(3, 500\) and \(2, 500\)'):
-        two_way_interval(values, values[:2])
-
-
-def test_holm():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    values, factor = image_scores(dict(images=1003, correct=text))
+    assert values.mean() == pytest.approx(100 * correct.mean())
+    assert factor * values.var() == pytest.approx(100**2 * correct.mean() * (1 - correct.mean()) / 1003)
+    values, factor = image_scores(dict(images=3, resampled=[0.5, 0.25]))
+    assert (values.tolist(), factor) == ([50, 25], 1)

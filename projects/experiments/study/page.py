@@ -1,44 +1,54 @@
-"""Tables and figures of the docs, from the kept results.
+"""Tables of the docs, from the kept results.
 
 A page is Markdown by hand. Between `<!-- begin NAME ... -->` and `<!-- end -->` stands what `fill` writes.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.robustness import CORRUPTIONS
-from experiments.study.intervals import Difference, holm, paired_difference, two_way_interval
+from experiments.study.intervals import Difference, ImageError, difference_of, holm, image_error, mean_image_error
 from experiments.study.plan import ARMS, BASELINE, Stage, Study
-from experiments.study.results import Records, final_values, read_results, value_at
-from experiments.study.scoring import resampled_values
+from experiments.study.results import (
+    Records,
+    final_values,
+    number_of_images,
+    read_repeats,
+    read_results,
+)
+from experiments.study.scoring import image_scores
+from experiments.study.travel import table as travel_table
 
 METRICS = {'accuracy/top1': 'top-1 accuracy (%)', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP'}
 MISSING = 'not measured'
-# Means over the other factor, of the arms with the factor less those without it.
-FACTORS = {
-    'DTN instead of LN, mean over both stems': (('DTN', 'DTN+DPN'), ('LN', 'LN+DPN')),
-    'DPN instead of the plain stem, mean over both norms': (('LN+DPN', 'DTN+DPN'), ('LN', 'DTN')),
+# Differences that tables have in addition to those of the plans, where a stage has both arms.
+CONTRASTS = (('DPN+statistics', 'plain+statistics'), ('LN+DPN RMSNorm eps 1', 'LN+DPN eps 1'))
+# Columns of the summary: differences of two arms. Those that no row has are left out.
+COLUMNS = {
+    'DTN': ('DTN', BASELINE),
+    'DTN, 20 x rate of lambda and P': ('DTN 20x', BASELINE),
+    'DTN, better initial values': ('DTN start', BASELINE),
+    'local norm': ('local', BASELINE),
+    'Dual PatchNorm': ('LN+DPN', BASELINE),
 }
-# Rows of the summary: the stages of each column.
-COLUMNS = {'DTN': ('DTN', BASELINE), 'Dual PatchNorm': ('LN+DPN', BASELINE), 'local norm': ('local', BASELINE)}
+# Rows of the summary. Stages of `LATER` with two runs or more follow them under their own titles.
 SUMMARY = {
     'PVT-mini, 200 classes, 4 epochs': 'evidence/pvt_mini',
-    'Swin-mini, 200 classes, 4 epochs': 'evidence/swin',
+    'Swin-mini, 200 classes, 4 epochs (rate not tuned)': 'evidence/swin',
     'PVT-mini, 40 classes, 10 epochs': 'real/pvt_mini',
-    'Swin-mini, 40 classes, 10 epochs': 'real/swin',
+    'Swin-mini, 40 classes, 10 epochs (rate not tuned)': 'real/swin',
     'ViT, 16 x 16, 40 classes, 10 epochs': 'real/vit_p16',
-    'ViT, 8 x 8, 40 classes, 10 epochs': 'real/vit_p8',
-    'Blood cells, box AP, pretrained with the same norm': 'evidence/bccd_own',
-    'Nuclei, mask AP, pretrained with the same norm': 'evidence/nuclei_own',
+    'Blood cells, box AP, pretrained with the same norm': 'evidence/bccd_own+bccd_fast',
+    'Nuclei, mask AP, pretrained with the same norm': 'evidence/nuclei_own+nuclei_fast',
     'Raccoons, box AP, pretrained with the same norm': 'evidence/raccoon_own',
 }
+LATER = ('start', 'longer')
 
 
 class Pages:
@@ -52,6 +62,7 @@ class Pages:
     def __init__(self, studies: Mapping[str, Study], results: Path) -> None:
         self.studies = studies
         self.records = {name: read_results(study, results / name) for name, study in studies.items()}
+        self.repeats = {name: read_repeats(study, results / name) for name, study in studies.items()}
         self.intervals = 0  # number that were written
 
     def stage(self, name: str) -> tuple[Study, Stage, Records]:
@@ -59,51 +70,78 @@ class Pages:
         study, _, names = name.partition('/')
         stages = [self.studies[study].stages[one] for one in names.split('+')]
         records = {key: record for stage in stages for key, record in self.records[study][stage.name].items()}
-        arms = tuple(arm for stage in stages for arm in stage.arms)
+        arms = tuple(dict.fromkeys(arm for stage in stages for arm in stage.arms))
         return self.studies[study], replace(stages[0], arms=arms), records
 
     def difference(self, name: str, arm: str, other: str) -> Difference | None:
-        """One arm of a stage minus another, paired by seed; None if no seed has both.
-
-        The interval covers seeds and images where both arms were scored per image, and otherwise the seeds only.
-        """
+        """One arm of a stage minus another, over all runs of each; None if one of them has none."""
         _, stage, records = self.stage(name)
-        return arm_difference(records, stage.metric, arm, other)
+        own, baseline = (values_of(records, stage.metric, one) for one in (arm, other))
+        if not own or not baseline:
+            return None
+        return difference_of(own, baseline, self.image_error(stage, records, arm, other))
+
+    def image_error(self, stage: Stage, records: Records, arm: str, other: str) -> ImageError | None:
+        """The error that is due to the images: measured, or for accuracies borrowed from the stages with scores."""
+        if measured := measured_image_error(records, arm, other):
+            return measured
+        images = number_of_images(records)
+        if not stage.metric.startswith('accuracy') or not images or self.lent is None:
+            return None
+        return self.lent.borrowed(images)
+
+    @functools.cached_property
+    def lent(self) -> ImageError | None:
+        """The error per image of an accuracy, averaged over all arms that were scored per image and the baseline."""
+        found = [
+            measured_image_error(records, arm, BASELINE)
+            for name, study in self.studies.items()
+            for stage, records in self.records[name].items()
+            if study.stages[stage].metric.startswith('accuracy')
+            for arm in study.stages[stage].arms
+            if arm != BASELINE
+        ]
+        errors = [error for error in found if error is not None]
+        return mean_image_error(errors) if errors else None
 
     def fill(self, text: str) -> str:
         """Returns a page with its generated parts replaced."""
         makers = dict(
             table=self.table,
+            tables=self.tables,
+            arms=self.arms,
+            repeated=self.repeated,
             corrupted=self.corrupted,
             summary=self.summary,
+            control=self.control,
             primary=self.primary,
             advice=self.advice,
+            travel=self.travel,
             count=self.count,
         )
 
         def generate(match: re.Match) -> str:
-            kind, _, argument = match[1].partition(' ')
-            lines = makers[kind](argument) if argument else makers[kind]()
-            return '\n'.join([f'<!-- begin {match[1]} -->', '', *lines, '', '<!-- end -->'])
+            kind, *arguments = match[1].split()
+            return '\n'.join([f'<!-- begin {match[1]} -->', '', *makers[kind](*arguments), '', '<!-- end -->'])
 
         return re.sub(r'<!-- begin (.*?) -->.*?<!-- end -->', generate, text, flags=re.DOTALL)
 
     def table(self, name: str) -> list[str]:
-        """Each arm and seed of a stage, and the paired differences."""
-        study, stage, records = self.stage(name)
+        """Each run of a stage, and the differences of its arms."""
+        _, stage, records = self.stage(name)
         if not records:
             return [f'{stage.title or stage.name}: {MISSING}.']
         seeds = sorted({seed for _, seed in records})
         timed = len({arm for arm, _ in records} & set(ARMS)) > 1
         with_lambda = any('lambda' in record for record in records.values())
-        columns = ['arm', 'mean ± deviation', *(f'seed {seed}' for seed in seeds), 'parameters']
+        columns = ['arm', *(['mean ± deviation'] * (len(seeds) > 1)), *(f'seed {seed}' for seed in seeds), 'parameters']
         columns += ['processor minutes', f'time relative to {BASELINE}'] if timed else []
         columns += ['lambda of all heads at the end'] if with_lambda else []
-        rows = [f'{METRICS[stage.metric]}, {_what(records.values())}:', '', *_head(columns)]
+        rows = [f'{METRICS[stage.metric]}, {_what(records)}:', '', *_head(columns)]
         values = final_values(records, stage.metric)
         for arm in dict.fromkeys(arm for arm, _ in records):
             own = {seed: values[arm, seed] for seed in seeds if (arm, seed) in values}
-            cells = [arm, f'{mean(own.values()):.2f}' + (f' ± {stdev(own.values()):.2f}' if len(own) > 1 else '')]
+            cells = [arm, *([_mean(own.values())] * (len(seeds) > 1))]
             cells += [f'{own[seed]:.2f}' if seed in own else 'not run' for seed in seeds]
             cells.append(f'{records[arm, min(own)]["parameters"]:,}')
             if timed:
@@ -113,92 +151,159 @@ class Pages:
             rows.append(_row(cells))
         if left := [arm for arm in stage.arms if arm not in {arm for arm, _ in records}]:
             rows += ['', f'Not run: {", ".join(left)}.']
-        return [*rows, '', *self._differences(study, stage, records)]
+        return [*rows, *self._differences(name)]
 
-    def _differences(self, study: Study, stage: Stage, records: Records) -> list[str]:
+    def tables(self, study: str) -> list[str]:
+        """The tables of all stages of a study that have runs, each under its title."""
+        found = [
+            (stage, self.table(f'{study}/{name}'))
+            for name, stage in self.studies[study].stages.items()
+            if self.records[study][name]
+        ]
+        return [line for stage, rows in found for line in ('', f'### {stage.title or stage.name}', '', *rows)][1:] or [
+            f'{study}: {MISSING}.'
+        ]
+
+    def _differences(self, name: str) -> list[str]:
+        study, stage, _ = self.stage(name)
         pairs = [(arm, BASELINE) for arm in stage.arms if arm != BASELINE]
-        pairs += [pair for pair in study.contrasts if set(pair) <= set(stage.arms)]
-        found = {f'{arm} - {other}': arm_difference(records, stage.metric, arm, other) for arm, other in pairs}
-        values = final_values(records, stage.metric)
-        found |= {factor: factor_difference(values, factor) for factor in FACTORS}
-        found = {name: difference for name, difference in found.items() if difference is not None}
-        if not found:
-            return ['There are no pairs yet.']
-        scored = any(difference.images_error is not None for difference in found.values())
-        rows = _head(
-            ['difference', 'mean', '95% interval', 'of', 'per seed', *(['standard error of the images'] * scored)]
-        )
-        for name, difference in found.items():
-            each = ', '.join(f'{value:+.2f}' for value in difference.values)
-            cells = [name, f'{difference.mean:+.2f}', self._interval(difference), _covers(difference), each]
-            if scored:
-                cells.append(MISSING if difference.images_error is None else f'{difference.images_error:.2f}')
-            rows.append(_row(cells))
-        return rows if scored else [*rows, '', _sampling_error(stage, records)]
+        pairs += [pair for pair in (*study.contrasts, *CONTRASTS) if set(pair) <= set(stage.arms)]
+        found = {pair: self.difference(name, *pair) for pair in dict.fromkeys(pairs)}
+        rows = {f'{arm} - {other}': difference for (arm, other), difference in found.items() if difference is not None}
+        if all(max(difference.runs) == 1 for difference in rows.values()):
+            return []  # with one run of each arm there is nothing but the difference
+        lines = ['', *_head(['difference', 'mean', '95% interval', 'runs', 'standard error', 'of it, by the images'])]
+        for title, difference in rows.items():
+            error = MISSING if difference.error is None else f'{difference.error:.2f}'
+            cells = [title, f'{difference.mean:+.2f}', self._interval(difference), _runs(difference), error]
+            lines.append(_row([*cells, _images(difference)]))
+        return lines
 
-    def _interval(self, difference: Difference, digits: int = 2) -> str:
-        if difference.interval is None:
+    def _interval(self, difference: Difference, digits: int = 2, level: float = 0.95) -> str:
+        ends = difference.interval(level)
+        if ends is None:
             return 'none'
         self.intervals += 1
-        low, high = difference.interval
-        return f'{low:+.{digits}f} to {high:+.{digits}f}'
+        return f'{ends[0]:+.{digits}f} to {ends[1]:+.{digits}f}'
+
+    def arms(self, *names: str) -> list[str]:
+        """The mean of each arm in several stages, a column each."""
+        stages = [self.stage(name) for name in names]
+        values = [final_values(records, stage.metric) for _, stage, records in stages]
+        columns = [f'{stage.title}: {METRICS[stage.metric]}, {_length(stage, records)}' for _, stage, records in stages]
+        rows = _head(['arm', *columns])
+        for arm in dict.fromkeys(arm for _, stage, _ in stages for arm in stage.arms):
+            own = [[value for (name, _), value in found.items() if name == arm] for found in values]
+            if any(own):
+                rows.append(_row([arm, *(_mean(found) if found else '' for found in own)]))
+        return rows
+
+    def repeated(self, name: str) -> list[str]:
+        """The runs of a stage that were trained twice, both times: differences of each round, and of all runs."""
+        study, _, stage_name = name.partition('/')
+        _, stage, records = self.stage(name)
+        again = self.repeats[study].get(stage_name, {})
+        arms = list(dict.fromkeys(arm for arm, _ in again))
+        others = [arm for arm in arms if arm != BASELINE]
+        rows = _head(['seed', 'trained', *arms, *(f'{arm} - {BASELINE}' for arm in others)])
+        every: dict[str, list[float]] = {arm: [] for arm in arms}
+        for trained, own in (('first', records), ('again', again)):
+            found = final_values(own, stage.metric)
+            for seed in sorted({seed for arm, seed in found if arm in arms}):
+                for arm in arms:
+                    every[arm].append(found[arm, seed])
+                cells = [f'{found[arm, seed]:.2f}' for arm in arms]
+                cells += [f'{found[arm, seed] - found[BASELINE, seed]:+.2f}' for arm in others]
+                rows.append(_row([str(seed), trained, *cells]))
+        cells = [_mean(every[arm]) for arm in arms]
+        cells += [_mean(np.subtract(every[arm], every[BASELINE]), '+') for arm in others]
+        rows.append(_row(['mean ± deviation', '', *cells]))
+        cells = [''] * len(arms)
+        for arm in others:
+            error = self.image_error(stage, records, arm, BASELINE)
+            cells.append(self._interval(difference_of(every[arm], every[BASELINE], error)))
+        rows.append(_row(['95% interval', '', *cells]))
+        return rows
+
+    def summary_rows(self) -> dict[str, str]:
+        """Title and stage of each row of the summary."""
+        later = {
+            stage.title or key: f'{name}/{key}'
+            for name in LATER
+            if name in self.studies
+            for key, stage in self.studies[name].stages.items()
+            if any(_is_measured(self.difference(f'{name}/{key}', *pair)) for pair in COLUMNS.values())
+        }
+        return SUMMARY | later
 
     def summary(self) -> list[str]:
         """One row per backbone and task, with the difference that each technique makes."""
-        rows = _head(['backbone and task', *COLUMNS, 'seeds', 'training time of DTN relative to LN'])
-        for title, name in SUMMARY.items():
+        found = {
+            (title, column): self.difference(name, *pair)
+            for title, name in self.summary_rows().items()
+            for column, pair in COLUMNS.items()
+        }
+        columns = [one for one in COLUMNS if any(d for (_, column), d in found.items() if column == one)]
+        rows = _head(['backbone and task', *columns, 'runs per arm', 'training time of DTN relative to LN'])
+        for title, name in self.summary_rows().items():
+            usual = max((max(d.runs) for (row, _), d in found.items() if row == title and d), default=0)
             cells = [title]
-            found = [self.difference(name, arm, other) for arm, other in COLUMNS.values()]
-            seeds = max((len(difference.values) for difference in found if difference), default=0)
-            for difference in found:
+            for column in columns:
+                difference = found[title, column]
                 if difference is None:
                     cells.append(MISSING)
                     continue
-                interval = f' ({self._interval(difference, 1)})' if difference.interval else ''
-                own = len(difference.values)
-                fewer = '' if own == seeds else f', {own} seed{"s" if own > 1 else ""}'
+                interval = f' ({self._interval(difference, 1)})' if difference.error else ''
+                fewer = '' if min(difference.runs) == usual else f', {_runs(difference)} runs'
                 cells.append(f'{difference.mean:+.1f}{interval}{fewer}')
-            cells += [str(seeds or MISSING), relative_time(self.stage(name)[2], 'DTN')]
-            rows.append(_row(cells))
+            rows.append(_row([*cells, str(usual or MISSING), relative_time(self.stage(name)[2], 'DTN')]))
+        return rows
+
+    def control(self, arm: str = 'DTN 20x', other: str = 'local') -> list[str]:
+        """Two arms that are as good as each other: their difference in each row of the summary that has both."""
+        rows = _head(['backbone and task', f'{arm} - {other}', '95% interval', 'runs'])
+        for title, name in self.summary_rows().items():
+            if difference := self.difference(name, arm, other):
+                rows.append(_row([title, f'{difference.mean:+.1f}', self._interval(difference, 1), _runs(difference)]))
         return rows
 
     def planned(self, study: str) -> dict[tuple[str, str, str], tuple[Difference | None, float | None]]:
         """The difference of each primary comparison of a study, and its p value with Holm's correction over all.
 
-        There is no p value with fewer than two seeds. What is missing counts as a comparison.
+        There is no p value without an interval. What is missing counts as a comparison.
         """
         comparisons = self.studies[study].primary
         found = [self.difference(f'{study}/{stage}', arm, other) for stage, arm, other in comparisons]
-        tested = [d is not None and d.p is not None and len(d.values) > 1 for d in found]
-        corrected = holm([d.p if is_tested else 1.0 for d, is_tested in zip(found, tested, strict=True)])
-        ps = [p if is_tested else None for p, is_tested in zip(corrected, tested, strict=True)]
+        corrected = holm([d.p if d is not None and d.p is not None else 1.0 for d in found])
+        ps = [None if d is None or d.p is None else p for d, p in zip(found, corrected, strict=True)]
         return dict(zip(comparisons, zip(found, ps, strict=True), strict=True))
 
-    def primary(self, study: str) -> list[str]:
-        """The comparisons that a study planned as primary."""
-        rows = _head(['planned comparison', 'mean', '95% interval', 'of', 'per seed', "p, Holm's correction"])
+    def primary(self, study: str, percent: str = '95') -> list[str]:
+        """The comparisons that a study planned as primary, with intervals of another level for equivalence."""
+        rows = _head(['planned comparison', 'mean', f'{percent}% interval', 'runs', "p, Holm's correction"])
         for (stage, arm, other), (difference, p) in self.planned(study).items():
             title = f'{arm} - {other}, {self.studies[study].stages[stage].title}'
             if difference is None:
-                rows.append(_row([title, MISSING, '', '', '', '']))
+                rows.append(_row([title, MISSING, '', '', '']))
                 continue
-            cells = [title, f'{difference.mean:+.2f}', self._interval(difference), _covers(difference)]
-            cells += [', '.join(f'{value:+.2f}' for value in difference.values)]
-            test = 'no test with one seed' if p is None else '< 0.001' if p < 0.001 else f'{p:.3f}'
-            rows.append(_row([*cells, test]))
+            interval = self._interval(difference, level=float(percent) / 100)
+            test = 'no test' if p is None else '< 0.001' if p < 0.001 else f'{p:.3f}'
+            rows.append(_row([title, f'{difference.mean:+.2f}', interval, _runs(difference), test]))
         return rows
 
     def advice(self, study: str) -> list[str]:
         """What follows from the primary comparisons, by the rule that the plan fixed before the first run."""
-        holds = {
-            key: None if p is None else p < 0.05 and difference.mean > 0
-            for key, (difference, p) in self.planned(study).items()
-        }
-        own = [holds[stage, 'DTN', BASELINE] for stage in ('bccd_own', 'nuclei_own')]
-        if any(own):
-            text = 'Pretrain with DTN and keep it in the detector: accuracy and AP were higher than with LayerNorm.'
-        elif None in own:
-            text = 'Not decided: the rule needs at least two seeds of both detectors.'
+        planned = self.planned(study)
+        holds = {key: None if p is None else p < 0.05 and d.mean > 0 for key, (d, p) in planned.items()}
+        detectors = {'blood cells': 'bccd_own', 'nuclei': 'nuclei_own'}
+        own = {name: holds[stage, 'DTN', BASELINE] for name, stage in detectors.items()}
+        if any(own.values()):
+            shown = [name for name, is_shown in own.items() if is_shown]
+            rest = [name for name in own if name not in shown]
+            text = f'Pretrain with DTN and keep it in the detector: AP was higher than with LayerNorm on {shown[0]}'
+            text += f'; on {rest[0]} no gain was shown.' if rest else f' and {shown[1]}.'
+        elif None in own.values():
+            text = 'Not decided: the rule needs at least two runs of each arm.'
         else:
             text = 'Use LayerNorm: pretraining and detecting with DTN was not shown to be better.'
         local = holds['pvt_mini', 'local', BASELINE]
@@ -215,16 +320,20 @@ class Pages:
         seeds = [seed for seed in sorted({seed for _, seed in found}) if all((arm, seed) in found for arm in arms)]
         others = [arm for arm in arms if arm != BASELINE]
         images = next(iter(found.values()))['images']
-        rows = [f'{images} images, seeds {", ".join(map(str, seeds))}:', '']
-        rows += _head(['images', *arms, *(f'{arm} - {BASELINE}, 95% interval over seeds' for arm in others)])
+        rows = [f'{images} images, seeds {", ".join(map(str, seeds))}, mean ± deviation of the runs:', '']
+        rows += _head(['images', *arms, *(f'{arm} - {BASELINE}' for arm in others)])
         for row in ('clean', *CORRUPTIONS, 'mean of the corruptions', 'corrupted / clean'):
             own = {arm: [_accuracy(found[arm, seed], row) for seed in seeds] for arm in arms}
-            cells = [f'{mean(own[arm]):.2f}' for arm in arms]
-            for arm in others:
-                difference = paired_difference(own[arm], own[BASELINE])
-                interval = f' ({self._interval(difference)})' if difference.interval else ''
-                cells.append(f'{difference.mean:+.2f}{interval}')
+            cells = [_mean(own[arm]) for arm in arms]
+            cells += [f'{mean(own[arm]) - mean(own[BASELINE]):+.2f}' for arm in others]
             rows.append(_row([row.replace('_', ' '), *cells]))
+        return rows
+
+    def travel(self) -> list[str]:
+        """The sum of the learning rates of the study's schedules and of long ones."""
+        rows = _head(['training run', 'steps', 'sum of the learning rates', '20 times that'])
+        for title, steps, total in travel_table(self.studies['real'], self.studies['evidence']):
+            rows.append(_row([title, f'{steps:,}', f'{total:.2f}', f'{20 * total:,.0f}']))
         return rows
 
     def count(self) -> list[str]:
@@ -234,36 +343,23 @@ class Pages:
             for name, study in self.studies.items()
             for run in study.runs()
             if (record := self.records[name][run.stage].get((run.arm, run.seed)))
-        }.values()
-        hours = sum(record['cpu_seconds'] for record in every) / 3600
+        }
+        again = [record for found in self.repeats.values() for stage in found.values() for record in stage.values()]
+        hours = sum(record['cpu_seconds'] for record in (*every.values(), *again)) / 3600
         return [
-            f'All pages together rest on {len(every)} training runs ({hours:.0f} hours of processor time) and print '
-            f'{self.intervals} intervals of 95%. On average, one of twenty such intervals without any effect '
-            'excludes zero by chance.'
+            f'The results hold {len(every) + len(again)} training runs ({hours:.0f} hours of processor time). '
+            f'All pages together print {self.intervals} intervals. One in twenty misses the true difference.'
         ]
 
 
-def arm_difference(records: Records, metric: str, arm: str, other: str) -> Difference | None:
-    """One arm minus another, paired by seed, over the seeds that have both; None for no such seed."""
-    values = final_values(records, metric)
-    seeds = [seed for name, seed in values if name == arm and (other, seed) in values]
-    if not seeds:
+def measured_image_error(records: Records, arm: str, other: str) -> ImageError | None:
+    """The error of a difference that is due to the images; None unless two runs or more of each arm were scored."""
+    scores = [[record.get('scores') for (name, _), record in records.items() if name == one] for one in (arm, other)]
+    if any(len(own) < 2 or None in own for own in scores):
         return None
-    difference = paired_difference(*([values[name, seed] for seed in seeds] for name in (arm, other)))
-    if not all('scores' in records[name, seed] for seed in seeds for name in (arm, other)):
-        return difference
-    drawn = [np.stack([resampled_values(records[name, seed]['scores']) for seed in seeds]) for name in (arm, other)]
-    low, high, p = two_way_interval(*drawn)
-    error = float((drawn[0] - drawn[1]).mean(0).std())
-    return Difference(difference.values, (low, high), p, error)
-
-
-def factor_difference(values: Mapping[tuple[str, int], float], factor: str) -> Difference | None:
-    """The effect of one of `FACTORS`, over the seeds that have all four arms; None for no such seed."""
-    with_it, without_it = FACTORS[factor]
-    seeds = sorted({seed for _, seed in values if all((arm, seed) in values for arm in ARMS)})
-    means = [[sum(values[arm, seed] for arm in arms) / 2 for seed in seeds] for arms in (with_it, without_it)]
-    return paired_difference(*means) if seeds else None
+    values, baseline = ([image_scores(one) for one in own] for own in scores)
+    own, others = (np.stack([columns for columns, _ in one]) for one in (values, baseline))
+    return image_error(own, others, values[0][1], scores[0][0]['images'])
 
 
 def relative_time(records: Records, arm: str) -> str:
@@ -275,52 +371,6 @@ def relative_time(records: Records, arm: str) -> str:
     return f'{one / other:.2f}'
 
 
-def plot_summary(pages: Pages, path: Path) -> None:
-    """Draws every difference of the summary on one scale, in points: seeds, mean and interval."""
-    rows = [
-        (f'{title}: {column}', pages.difference(name, *arms))
-        for title, name in SUMMARY.items()
-        for column, arms in COLUMNS.items()
-    ]
-    rows = [(title, difference) for title, difference in rows if difference is not None]
-    figure = Figure(figsize=(9, 1 + 0.36 * len(rows)), layout='constrained')
-    axes = figure.subplots()
-    for row, (_, difference) in enumerate(rows):
-        if difference.interval:
-            axes.plot(difference.interval, [row, row], color='C0', lw=2, label='95% interval')
-        axes.plot(difference.values, [row] * len(difference.values), '.', color='grey', label='seed')
-        axes.plot(difference.mean, row, 's', color='C0', label='mean')
-    axes.axvline(0, color='black', lw=0.8)
-    axes.set_yticks(range(len(rows)), [title for title, _ in rows])
-    axes.invert_yaxis()
-    axes.set_xlabel('difference from LayerNorm with the plain stem: accuracy or AP')
-    axes.grid(alpha=0.3, axis='x')
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    axes.legend(handles.values(), handles.keys(), loc='best')
-    figure.savefig(path, dpi=110)
-
-
-def plot_curves(pages: Pages, name: str, path: Path) -> None:
-    """Draws the metric of each arm of a stage, mean over the seeds, against epochs and against processor minutes."""
-    _, stage, records = pages.stage(name)
-    figure = Figure(figsize=(10, 4), layout='constrained')
-    for axes, what in zip(figure.subplots(1, 2), ('epoch', 'processor minutes'), strict=True):
-        for arm in dict.fromkeys(arm for arm, _ in records):
-            if what != 'epoch' and arm not in ARMS:  # as in the tables: other arms have no comparable times
-                continue
-            own = [record for (other, _), record in records.items() if other == arm]
-            epochs = sorted(set.intersection(*(set(map(int, record['curve'])) for record in own)))
-            minutes = mean(record['cpu_seconds'] / 60 / record['epochs'] for record in own)
-            values = [mean(value_at(record, epoch, stage.metric) for record in own) for epoch in epochs]
-            steps = epochs if what == 'epoch' else [epoch * minutes for epoch in epochs]
-            axes.plot(steps, values, marker='.', label=f'{arm} ({len(own)} seeds)')
-        axes.set(xlabel=what, ylabel=METRICS[stage.metric])
-        axes.grid(alpha=0.3)
-        if records:
-            axes.legend()
-    figure.savefig(path, dpi=110)
-
-
 def _head(columns: list[str]) -> list[str]:
     return [_row(columns), '|---' * len(columns) + '|']
 
@@ -329,33 +379,49 @@ def _row(cells: Iterable[str]) -> str:
     return f'| {" | ".join(cells)} |'
 
 
-def _covers(difference: Difference) -> str:
-    seeds = len(difference.values)
-    what = f'{seeds} seeds' if seeds > 1 else '1 seed'
-    return what if difference.images_error is None else f'{what} and images' if seeds > 1 else 'images, 1 seed'
+def values_of(records: Records, metric: str, arm: str) -> list[float]:
+    """The metric of each run of an arm."""
+    return [value for (name, _), value in final_values(records, metric).items() if name == arm]
 
 
-def _what(records: Iterable[Mapping[str, Any]]) -> str:
-    record = next(iter(records))
+def _mean(values: Iterable[float], sign: str = '') -> str:
+    """The mean, and the deviation if there are two values or more."""
+    values = list(values)
+    return f'{mean(values):{sign}.2f}' + (f' ± {stdev(values):.2f}' if len(values) > 1 else '')
+
+
+def _is_measured(difference: Difference | None) -> bool:
+    return difference is not None and difference.error is not None
+
+
+def _runs(difference: Difference) -> str:
+    one, other = difference.runs
+    return str(one) if one == other else f'{one} and {other}'
+
+
+def _images(difference: Difference) -> str:
+    if difference.images is None:
+        return MISSING
+    return f'{difference.images_error:.2f}' + (' (borrowed)' if difference.images.is_borrowed else '')
+
+
+def _length(stage: Stage, records: Records) -> str:
+    """Epochs, unless the title has them, and learning rate."""
+    record = next(iter(records.values()), None)
+    if record is None:
+        return MISSING
+    epochs = '' if 'epochs' in stage.title else f'{record["epochs"]} epochs, '
+    return f'{epochs}learning rate {record["optimizer"]["lr"]:.2g}'
+
+
+def _what(records: Records) -> str:
+    record = next(iter(records.values()))
     optimizer = record['optimizer']
     text = f'{record["epochs"]} epochs of batches of {record["batch_size"]}, learning rate {optimizer["lr"]:.2g}'
-    images = record.get('val_images')
-    if images:
-        text = f'{record["train_images"]:,} training and {images:,} test images, {text}'
-    return text
-
-
-def _sampling_error(stage: Stage, records: Records) -> str:
-    """Sentence on the error that is due to the test images, which intervals of seeds do not cover."""
-    if stage.metric.startswith('coco/'):
-        return 'The intervals do not cover the choice of the test images. Its error was not measured.'
-    record = next(iter(records.values()))
-    part = mean(final_values(records, stage.metric).values()) / 100
-    error = 100 * (part * (1 - part) / record['val_images']) ** 0.5
-    return (
-        f'The intervals do not cover the choice of the {record["val_images"]:,} test images, from which each accuracy '
-        f'has a standard error of about {error:.1f} points.'
-    )
+    training, images = number_of_images(records, 'train'), number_of_images(records)
+    counts = {'training': training, 'test': images}
+    known = [f'{number:,} {name}' for name, number in counts.items() if number]
+    return f'{" and ".join(known)} images, {text}' if known else text
 
 
 def _lambdas(records: Iterable[Mapping]) -> str:

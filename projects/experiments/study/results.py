@@ -66,6 +66,21 @@ def read_results(study: Study, folder: Path) -> dict[str, Records]:
     }
 
 
+def read_repeats(study: Study, folder: Path) -> dict[str, Records]:
+    """Runs that were trained a second time with the same seed, by stage: those of `STAGE_repeated.json`.
+
+    They are no runs of the plan. Their values differ from the first ones by rounding only.
+    """
+    return {name: found for name in study.stages if (found := _read(folder / f'{name}_repeated.json'))}
+
+
+def number_of_images(records: Records, split: str = 'val') -> int | None:
+    """Number of test images of a stage, or of `train` images; None if no record has it."""
+    found = (record.get(f'{split}_images') for record in records.values())
+    scored = (record['scores']['images'] for record in records.values() if split == 'val' and 'scores' in record)
+    return next((number for number in (*found, *scored) if number), None)
+
+
 def value_at(record: Mapping[str, Any], epoch: int, metric: str) -> float:
     """The metric after an epoch. `CocoMetric` gives none if a detector found nothing, which is an AP of 0."""
     values = record['curve'][str(epoch)]

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from experiments.study.data import prepare_data
-from experiments.study.page import Pages, plot_curves, plot_summary
+from experiments.study.figures import plot_curves, plot_summary
+from experiments.study.page import Pages
 from experiments.study.plan import Run, Study, load_study
 from experiments.study.results import keep_results
 from experiments.study.scoring import NAME, score_run

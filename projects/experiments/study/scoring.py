@@ -1,8 +1,7 @@
-"""Scores of a finished run per image, for intervals that cover the test images as well as the seeds."""
+"""Scores of a finished run per test image, for intervals that cover the images as well as the runs."""
 
 import base64
 import contextlib
-import functools
 import io
 import json
 import tempfile
@@ -23,7 +22,6 @@ from tokennorm.files import write_atomically
 
 NAME = 'scores.json'
 RESAMPLES = 200  # of the test images, for AP
-_SHOWN = 1000  # of the test images, for accuracy, which is computed when it is read
 
 
 def resamples(images: int, number: int) -> Iterator[np.ndarray]:
@@ -43,17 +41,15 @@ def unpack(text: str, count: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
 
 
-def resampled_values(scores: Mapping[str, Any]) -> np.ndarray:
-    """Returns the metric (N,) on N resamples of the test images: accuracy in percent, or AP from 0 to 100."""
+def image_scores(scores: Mapping[str, Any]) -> tuple[np.ndarray, float]:
+    """Returns values (K,) whose variance, times a factor, is that of the metric over draws of the test images.
+
+    Of a classifier these are 100 or 0 for each image, and the factor is 1 / images. Of a detector, the AP from 0 to 100
+    on resamples of the images, and 1.
+    """
     if 'resampled' in scores:
-        return 100 * np.array(scores['resampled'])
-    return _resampled_accuracy(scores['correct'], scores['images'])
-
-
-@functools.cache
-def _resampled_accuracy(text: str, images: int) -> np.ndarray:
-    correct = unpack(text, images)
-    return np.array([100 * correct[chosen].mean() for chosen in resamples(images, _SHOWN)])
+        return 100 * np.array(scores['resampled']), 1.0
+    return 100.0 * unpack(scores['correct'], scores['images']), 1 / scores['images']
 
 
 def score_run(study: Study, run: Run) -> dict[str, Any] | None:

@@ -69,7 +69,7 @@ primary = [
     ('bccd_own', 'DTN', 'LN'),
     ('nuclei_own', 'DTN', 'LN'),
 ]
-contrasts = [('DTN', 'local'), ('DTN 20x', 'DTN'), ('DPN+statistics', 'LN+DPN')]
+contrasts = [('DTN', 'local'), ('DTN 20x', 'DTN'), ('DTN 20x', 'local'), ('DPN+statistics', 'LN+DPN')]
 
 
 def rate(lr, **options):
