@@ -144,8 +144,9 @@ def test_objects_of_other_classes_are_dicts(tmp_path):
 @pytest.fixture
 def mmengines_loaders(monkeypatch):
     """Puts mmengine's own back afterwards."""
-    for name in ('_safe_torch_load', 'load_url'):
+    for name in {'_safe_torch_load', 'load_url'} & set(vars(mmengines)):  # the originals have the second only
         monkeypatch.setattr(mmengines, name, getattr(mmengines, name))
+    monkeypatch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
 
 
 def test_lists_that_share_lists_are_read_once(tmp_path):

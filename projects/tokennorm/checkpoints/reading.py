@@ -11,6 +11,7 @@ from torch import Tensor
 from tokennorm.checkpoints.finding import SAFETENSORS, URL, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
+from tokennorm.compat import make_mmengine_read_with
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
@@ -141,12 +142,7 @@ def keep_mmengine_from_unpickling() -> None:
 
     Otherwise it falls back to unpickling files that `weights_only` refuses, and always unpickles URLs.
     """
-    from mmengine.runner import checkpoint as loaders
-
-    for name in ('_safe_torch_load', 'load_url'):
-        if not hasattr(loaders, name):
-            raise RuntimeError(f'mmengine.runner.checkpoint has no {name}: it is not the version of requirements/')
-        setattr(loaders, name, _read_for_mmengine)
+    make_mmengine_read_with(_read_for_mmengine)
 
 
 def _read_for_mmengine(checkpoint: Any, map_location: Any = None, **_: Any) -> Any:

@@ -1,0 +1,21 @@
+"""Private functions of OpenMMLab's packages, in a form for the originals and one for the forks (onedl-...).
+
+Read in mmengine 0.10.7 and onedl-mmengine 0.10.12.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def make_mmengine_read_with(read: Callable[..., Any]) -> None:
+    """Makes mmengine read every checkpoint with `read(file, map_location)`, files and URLs.
+
+    The forks read files with `_safe_torch_load`, the originals with `torch.load`, which reads tensors only since torch
+    2.6. The latter remains for the originals' schemes pavi://, s3:// and openmmlab://.
+    """
+    from mmengine.runner import checkpoint
+
+    checkpoint.CheckpointLoader.register_scheme('', read, force=True)
+    checkpoint.load_url = read
+    if hasattr(checkpoint, '_safe_torch_load'):
+        checkpoint._safe_torch_load = read
