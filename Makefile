@@ -1,4 +1,4 @@
-# Needs Python 3.10 to 3.13, a C++ compiler and 10 GB of free disk. `make` alone prints the help.
+# Needs Python 3.10 to 3.13 and 10 GB of free disk. `make` alone prints the help.
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python
@@ -17,7 +17,6 @@ help:
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
 	@echo 'TORCH_INDEX=URL     another index for torch and torchvision, e.g. https://download.pytorch.org/whl/cpu'
-	@echo 'MMCV_INDEX=URL      compiled wheels of onedl-mmcv: an index, a page of links or a folder'
 
 env:
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/setup_env.sh

@@ -1,21 +1,17 @@
-"""The installed packages: their versions, and mmcv's compiled ops, which pip leaves out in an isolated build."""
+"""The installed packages: OpenMMLab's originals or their forks, and where mmcv's operators come from."""
 
 import importlib
 import os
-import re
 import sys
 from importlib import metadata
 
-PACKAGES = {  # what is imported: the distribution that brings it
-    'torch': 'torch',
-    'torchvision': 'torchvision',
+FORKS = {
     'mmengine': 'onedl-mmengine',
     'mmcv': 'onedl-mmcv',
     'mmdet': 'onedl-mmdetection',
     'mmpretrain': 'onedl-mmpretrain',
-    'timm': 'timm',
-    'einops': 'einops',
 }
+PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in an import
 PIP = f'{sys.executable} -m pip'
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys.prefix}'
 
@@ -40,26 +36,27 @@ def version_of(distribution: str) -> str:
         return ''
 
 
-def rebuild_mmcv(variables: str = '') -> str:
-    """Returns the command that compiles mmcv for the installed torch, and replaces an older wheel in pip's cache."""
-    path = f'PATH={os.path.dirname(sys.executable)}:$PATH {variables}'.strip()  # ninja, which compiles in parallel
-    tools = f"{PIP} install 'setuptools<82' wheel ninja psutil"
-    install = f'{PIP} install --force-reinstall --no-deps --no-build-isolation --no-binary onedl-mmcv onedl-mmcv'
-    version = version_of('onedl-mmcv')
-    return f'{tools}; {PIP} cache remove onedl_mmcv; {path} {install}{version and f"=={version}"}'
+def distributions_of(package: str) -> list[str]:
+    """Returns the installed distributions of an imported package: a fork of it, the original, or wrongly both."""
+    lite = [f'{package}-lite'] if package in ('mmcv', 'mmengine') else []
+    names = [FORKS[package], package, *lite] if package in FORKS else [package]
+    return [name for name in names if version_of(name)]
 
 
 def check_mmcv_ops() -> str:
-    """Raises `Fault` unless mmcv's compiled ops, such as NMS, exist and fit the installed torch."""
+    """Returns the source of mmcv's operators, such as NMS. Raises `Fault` if they are missing or fit another torch."""
     try:
         importlib.import_module('torch')
-        importlib.import_module('mmcv._ext')
+        module = importlib.import_module('mmcv._ext')
     except ImportError as error:
         if error.name == 'mmcv._ext' and isinstance(error, ModuleNotFoundError):
-            problem = 'mmcv was installed without its compiled ops (pip builds it so in isolation)'
-            raise Fault(problem, rebuild_mmcv()) from error
-        if re.search(r'undefined symbol|lib(c10|torch)\w*\.so|libcudart', str(error)):
-            problem = f'mmcv was compiled for another torch than the installed {version_of("torch")} ({error})'
-            raise Fault(problem, rebuild_mmcv()) from error
-        raise Fault(f"mmcv's compiled ops cannot be tested: {error}", MAKE_ENV) from error
-    return 'fit the installed torch'
+            fix = f'{PIP} install ./projects/mmcv_ops    # in a clone of TokenNorm'
+            raise Fault('mmcv has no operators: mmcv-ops-torchvision is not installed', fix) from error
+        if error.name and error.name.partition('.')[0] not in ('mmcv', 'torch'):
+            raise
+        mmcv = ' '.join(f'{name}=={version_of(name)}' for name in distributions_of('mmcv'))
+        fix = f'{PIP} install --force-reinstall --no-deps --no-cache-dir {mmcv}    # compiles nothing'
+        raise Fault(f"mmcv's operators do not fit torch {version_of('torch')}: {error}", fix) from error
+    if str(getattr(module, '__file__', '')).endswith('.py'):
+        return f'mmcv-ops-torchvision {version_of("mmcv-ops-torchvision")}'
+    return 'compiled in mmcv'

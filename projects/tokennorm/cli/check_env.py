@@ -9,22 +9,23 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from tokennorm.environment import MAKE_ENV, PACKAGES, PIP, Fault, check_mmcv_ops, rebuild_mmcv, version_of
+from tokennorm.environment import FORKS, MAKE_ENV, PACKAGES, PIP, Fault, check_mmcv_ops, distributions_of, version_of
 
-FORK_OF = {'mmcv-full': 'onedl-mmcv', 'mmcv-lite': 'onedl-mmcv', 'mmengine-lite': 'onedl-mmengine'}
-FORK_OF |= {name: PACKAGES[name] for name in ('mmengine', 'mmcv', 'mmdet', 'mmpretrain')}
+OPENCV = ('opencv-contrib-python-headless', 'opencv-python-headless', 'opencv-python')  # the first two need no libGL
 
 
 def check_packages() -> str:
-    """Checks that all packages are installed, and that none is installed besides its fork, into the same folder."""
-    if missing := [PACKAGES[name] for name in PACKAGES if find_spec(name) is None]:
+    """Checks that all packages are installed, OpenMMLab's of one family, and returns its name."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise Fault(f'not installed: {", ".join(missing)}', MAKE_ENV)
-    if twice := {name: fork for name, fork in FORK_OF.items() if version_of(name) and version_of(fork)}:
-        forks = ' '.join(f'{fork}=={version_of(fork)}' for fork in sorted(set(twice.values())))
-        again = f'{PIP} install --force-reinstall --no-deps --no-build-isolation {forks}'
-        problem = f'installed twice, as original and as fork: {", ".join(twice)}'
-        raise Fault(problem, f'{PIP} uninstall -y {" ".join(twice)} && {again}')
-    return 'installed'
+    found = [name for package in FORKS for name in distributions_of(package)]
+    forks = [name for name in found if name in FORKS.values()]
+    if 0 < len(forks) < len(found) or len(found) > len(FORKS):
+        kept = forks or [name for name in found if f'{name}-lite' not in found]
+        install = f'{PIP} install --no-deps {" ".join(f"{name}=={version_of(name)}" for name in kept)}'
+        problem = f'installed into the same folders: {", ".join(found)}'
+        raise Fault(problem, f'{PIP} uninstall -y {" ".join(found)} && {install}')
+    return 'forks of OpenMMLab (onedl-...)' if forks else 'originals of OpenMMLab'
 
 
 def check_imports() -> str:
@@ -33,25 +34,27 @@ def check_imports() -> str:
         try:
             importlib.import_module(name)
         except Exception as error:  # whatever a package does when it is imported
-            raise Fault(f'import {name} fails: {type(error).__name__}: {error}', MAKE_ENV) from error
+            fix = MAKE_ENV
+            if name == 'cv2':  # opencv-python, which was installed last, needs libGL
+                version = next(filter(None, map(version_of, OPENCV)), '')
+                fix = f'{PIP} install --force-reinstall --no-deps {OPENCV[0]}{version and f"=={version}"}'
+            raise Fault(f'import {name} fails: {type(error).__name__}: {error}', fix) from error
     return 'their versions accept each other'
 
 
 def check_gpu() -> str:
-    """Checks that torch and mmcv's ops have code for the GPU, and returns its name."""
+    """Checks that torch and mmcv's operators have code for the GPU, and returns its name."""
     import torch
     from mmcv.ops import nms
 
     if not (torch.cuda.is_available() or shutil.which('nvidia-smi')):
-        return 'there is none, everything runs on the CPU'
-    fix = f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126'  # of torch, for older GPUs
+        return 'not found, everything runs on the CPU'
     try:
         boxes = torch.ones(1, 4, device='cuda')
-        boxes.cpu()  # waits for the GPU
-        fix = rebuild_mmcv('FORCE_CUDA=1')
-        nms(boxes, boxes[:, 0], 0.5)[0].cpu()
+        nms(boxes, boxes[:, 0], 0.5)[0].cpu()  # waits for the GPU
     except (AssertionError, RuntimeError) as error:  # torch for CPUs asserts that it was compiled with CUDA
-        raise Fault(_first_line(error), fix) from error
+        # torch for older GPUs; its torchvision has the operators
+        raise Fault(_first_line(error), f'{MAKE_ENV} TORCH_INDEX=https://download.pytorch.org/whl/cu126') from error
     return f'{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}'
 
 
@@ -66,18 +69,18 @@ def check_dtn_kernel() -> str:
     return 'compiled'
 
 
-CHECKS = (check_packages, check_mmcv_ops, check_imports, check_gpu, check_dtn_kernel)
+CHECKS = (check_packages, check_imports, check_mmcv_ops, check_gpu, check_dtn_kernel)
 
 
 def main() -> int:
     """Prints versions and checks, and returns the exit status."""
-    print(f'{"python":<24}{platform.python_version()}, {sys.executable}')
-    opencv = 'opencv-python-headless' if version_of('opencv-python-headless') else 'opencv-python'
-    for name in (*PACKAGES.values(), 'numpy', opencv):
-        print(f'{name:<24}{version_of(name) or "not installed"}')
+    print(f'{"python":<32}{platform.python_version()}, {sys.executable}')
+    installed = [name for package in PACKAGES for name in distributions_of(package) or [package]]
+    for name in (*installed, 'mmcv-ops-torchvision', 'numpy', *filter(version_of, OPENCV)):
+        print(f'{name:<32}{version_of(name) or "not installed"}')
     print()
     for check in CHECKS:
-        name = check.__name__.removeprefix('check_')
+        name = check.__name__.removeprefix('check_').replace('_', ' ')
         try:
             print(f'ok    {name}: {check()}', flush=True)
         except Fault as fault:

@@ -103,7 +103,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
 def _end_with_one_line(error: UserError | ImportError | SystemExit, show_traceback: bool) -> NoReturn:
     line = f'error: {error}'
     if isinstance(error, ImportError):
-        if str(error.name).partition('.')[0] not in (*PACKAGES, 'yaml'):
+        if str(error.name).partition('.')[0] not in (*PACKAGES, 'cv2', 'yaml'):
             raise error
         line += '; `python -m tokennorm.cli.check_env` prints the command that fixes it'
     exits = isinstance(error, SystemExit)
