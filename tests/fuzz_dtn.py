@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.reference import dense_dtn
-from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -106,7 +106,7 @@ def compare(seed, largest=24):
     args, dtype, kwargs = random_case(seed, largest)
     args[0] = args[0].to(dtype).double()
     grad_y = torch.randn(args[0].shape).to(dtype).double()
-    if not dtn_cpu.can_use(args[0].to(dtype), args[-1], min(kwargs['pool'], 400)):
+    if not kernel.takes(args[0].to(dtype), args[-1], min(kwargs['pool'], 400)):
         return None
     torch.set_num_threads(1 + seed % 3)
     expected = forward_and_gradients(dense, args, torch.float64, grad_y, **kwargs)
@@ -125,7 +125,7 @@ def main():
     parser.add_argument('--cases', type=int, default=200)
     parser.add_argument('--seed', type=int, default=0, help='of the first case')
     args = parser.parse_args()
-    assert dtn_cpu.library() is not None, 'no kernel'
+    assert kernel.library() is not None, 'no kernel'
     taken = [found for seed in range(args.seed, args.seed + args.cases) if (found := compare(seed))]
     worst = {name: f'{max(found.get(name, 0) for found in taken):.1e}' for name in NAMES}
     print(f'{len(taken)} of {args.cases} cases took the kernel; largest errors {worst}')

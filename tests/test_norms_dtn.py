@@ -10,7 +10,7 @@ from tests.reference import dense_dtn, relative_positions
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN
 from tokennorm.norms.dtn import attention_centers
-from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import inter_token_stats
 
 # height, width, channels, heads, pool: why
@@ -31,7 +31,7 @@ def test_torch_compile_traces_one_graph(has_kernel, monkeypatch):
     """With the CPU kernel as one operator, and without it through the eager form; at sizes that were not traced too."""
     torch.compiler.reset()
     if not has_kernel:
-        monkeypatch.setattr(dtn_cpu, 'library', lambda: None)
+        monkeypatch.setattr(kernel, 'library', lambda: None)
     norm = DTN(8, 2)
     compiled = torch.compile(norm, backend='eager', fullgraph=True, dynamic=True)
     for size in [(5, 6), (7, 4)]:

@@ -16,7 +16,7 @@ from tests import fuzz_dtn
 from tests.fuzz_dtn import NAMES, arguments, assert_equals_dense, dense, forward_and_gradients
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
-from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -253,7 +253,7 @@ def test_which_positions_the_kernel_takes():
     x = torch.randn(1, 224, 224, 4)
 
     def takes(*position, pool=1):
-        return dtn_cpu.can_use(x, torch.tensor([position]), pool)
+        return kernel.takes(x, torch.tensor([position]), pool)
 
     assert takes(-1.0, 2.0, -2.0)
     assert takes(-100.0, 0.0, 0.0)

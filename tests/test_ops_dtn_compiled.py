@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tokennorm.norms import DTN
-from tokennorm.ops import dtn_compiled, dtn_cpu
+from tokennorm.ops.cpu import kernel, operator
 from tokennorm.ops.dtn_eager import eager_dtn
 
 VALID = torch.tensor([[9, 7], [4, 5]])
@@ -19,13 +19,13 @@ def no_earlier_graphs():
 def kernel_calls(monkeypatch):
     """Names of the kernel's functions that were called."""
     calls = []
-    call = dtn_cpu._call
+    call = kernel._call
 
     def record(function, *args, **others):
         calls.append(function)
         call(function, *args, **others)
 
-    monkeypatch.setattr(dtn_cpu, '_call', record)
+    monkeypatch.setattr(kernel, '_call', record)
     return calls
 
 
@@ -56,12 +56,12 @@ def test_the_operator_keeps_what_torch_asks_of_operators(dtype, has_mean_logit, 
     x, *parameters = torch.randn(2, 9, 7, 12).to(dtype), torch.rand(12), torch.randn(12), torch.randn(3), position
     args = [t.requires_grad_() for t in (x, *parameters)]
     args.insert(3, torch.randn(3).requires_grad_() if has_mean_logit else None)
-    torch.library.opcheck(dtn_compiled.dtn_forward, (*args, 1e-5, pool, VALID))
+    torch.library.opcheck(operator.dtn_forward, (*args, 1e-5, pool, VALID))
     assert bool(kernel_calls) == takes
     if takes:
         return
     wanted = [t for t in args if t is not None]
-    actual, expected = dtn_compiled.dtn_forward(*args, 1e-5, pool, VALID)[0], eager_dtn(*args, valid=VALID)
+    actual, expected = operator.dtn_forward(*args, 1e-5, pool, VALID)[0], eager_dtn(*args, valid=VALID)
     assert torch.equal(actual, expected)
     grad_y = torch.ones_like(actual).cumsum(1)
     for a, e in zip(*(torch.autograd.grad(y, wanted, grad_y) for y in (actual, expected)), strict=True):
@@ -76,7 +76,7 @@ def test_results_are_contiguous_as_the_compiler_expects(a1):
     x, grad_y = (torch.randn(2, 12, 9, 7).permute(0, 2, 3, 1) for _ in range(2))
     x.requires_grad_()
     parameters = (norm.weight, norm.bias, norm.mean_logit, norm.var_logit, norm.position)
-    y, _ = dtn_compiled.dtn_forward(x, *parameters, 1e-5, 1, None)
+    y, _ = operator.dtn_forward(x, *parameters, 1e-5, 1, None)
     gradients = torch.autograd.grad(y, [x, *parameters], grad_y)
     assert all(t.is_contiguous() for t in (y, *gradients))
 

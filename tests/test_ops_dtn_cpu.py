@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.compare import assert_near
 from tokennorm.norms import DTN
-from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -39,13 +39,13 @@ def kernel_calls(monkeypatch):
     """Names of the kernel's functions that were called."""
     calls = []
     for name in ('forward', 'backward'):
-        method = getattr(dtn_cpu.CpuDTN, name)
+        method = getattr(kernel.CpuDTN, name)
 
         def record(*args, name=name, method=method):
             calls.append(name)
             return method(*args)
 
-        monkeypatch.setattr(dtn_cpu.CpuDTN, name, staticmethod(record))
+        monkeypatch.setattr(kernel.CpuDTN, name, staticmethod(record))
     return calls
 
 

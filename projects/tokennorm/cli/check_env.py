@@ -60,10 +60,10 @@ def check_gpu() -> str:
 
 def check_dtn_kernel() -> str:
     """Compiles DTN's CPU kernel, so that no training run waits for it. Without a compiler the eager form runs."""
-    from tokennorm.ops.dtn_cpu import build
+    from tokennorm.ops.cpu.kernel import library_path
 
     try:
-        build()
+        library_path()
     except Exception as error:  # the same as the dispatch of DTN does
         return f'not compiled, the slower eager form runs ({_first_line(error)})'
     return 'compiled'

@@ -8,20 +8,22 @@ denominator factorizes as well, so that P is the Kronecker product of Py (H, H) 
 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
-`dtn` is the function to call. It chooses between the reference implementation in torch operations (`dtn_eager`), the
-same in C++ for CPUs (`dtn_cpu`) and in Triton for GPUs (`dtn_triton`).
+`dtn` is the function to call. It checks the arguments and chooses between the reference implementation in torch
+operations (`dtn_eager`) and the same in C++ for CPUs (`cpu`). On a GPU the eager form can run with Triton's products
+with Px and Py (`dtn_triton`).
 """
 
+import os
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tokennorm.ops.dtn_cpu import CpuDTN
-from tokennorm.ops.dtn_cpu import can_use as can_use_cpu
-from tokennorm.ops.dtn_eager import eager_dtn, fits
-from tokennorm.ops.dtn_triton_check import can_use as can_use_triton
-from tokennorm.ops.tensors import is_plain
+from tokennorm.ops.cpu import kernel
+from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.moments import check_valid
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def dtn(
@@ -60,20 +62,53 @@ def dtn(
     Raises:
         ValueError: for a shape, a dtype or a device that does not fit the tokens; nothing broadcasts.
     """
-    if pool < 1 or form not in ('paper', 'published'):
-        raise ValueError(f"DTN: pool={pool!r} must be an integer of at least 1, form={form!r} 'paper' or 'published'")
     parameters = (weight, bias, mean_logit, var_logit, position)
+    if not isinstance(pool, int) or pool < 1 or form not in ('paper', 'published'):
+        raise ValueError(f"DTN: pool={pool!r} must be an integer of at least 1, form={form!r} 'paper' or 'published'")
+    check_valid('DTN', x, valid)
+    if not _fit(x, *parameters, valid):
+        found = [(tuple(t.shape), t.dtype, str(t.device)) for t in (x, *parameters, valid) if t is not None]
+        raise ValueError(
+            'DTN takes x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), where N divides C: dense '
+            f'tensors in float16, bfloat16, float32 or float64, all on the device of x, as `valid` is; got {found}'
+        )
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
-        from tokennorm.ops import dtn_compiled  # it imports torch's compiler
+        from tokennorm.ops.cpu import operator  # it imports torch's compiler
 
-        if dtn_compiled.can_use(x, *parameters, valid) and fits(x, *parameters, valid):
-            return dtn_compiled.dtn_forward(x, *parameters, eps, pool, valid)[0]
-    if form == 'paper' and is_plain(x, *parameters, valid) and x.numel() > 0 and fits(x, *parameters, valid):
-        pool = min(pool, max(x.shape[1:3]))
-        if can_use_triton(x):
-            from tokennorm.ops.dtn_triton import dtn_triton  # it imports Triton
+        if operator.can_trace(x):
+            return operator.dtn_forward(x, *parameters, eps, pool, valid)[0]
+    elif form == 'paper' and kernel.has_memory(x, *parameters, valid):
+        pool = max(1, min(pool, max(x.shape[1:3])))
+        if kernel.takes(x, position, pool):
+            return kernel.CpuDTN.apply(x, *parameters, eps, pool, valid)
+        if x.is_cuda and x.dtype in kernel.DTYPES and x.numel() and os.environ.get('TOKENNORM_TRITON') == '1':
+            from tokennorm.ops.dtn_triton import triton_dtn  # it imports Triton
 
-            return dtn_triton(x, *parameters, eps, pool, valid)
-        if can_use_cpu(x, position, pool):
-            return CpuDTN.apply(x, *parameters, eps, pool, valid)
+            return triton_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
     return eager_dtn(x, *parameters, eps=eps, pool=pool, form=form, valid=valid)
+
+
+def _fit(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean_logit: Tensor | None,
+    var_logit: Tensor,
+    position: Tensor,
+    valid: Tensor | None,
+) -> bool:
+    """Returns whether the arguments of `dtn` have the documented shapes, dtypes and devices."""
+    parameters = [t for t in (weight, bias, mean_logit, var_logit, position) if t is not None]
+    if x.is_nested or x.ndim != 4 or x.layout is not torch.strided or x.dtype not in DTYPES:
+        return False
+    channels, heads, device = x.shape[-1:], var_logit.shape, x.device
+    return (
+        len(heads) == 1
+        and weight.shape == bias.shape == channels
+        and (mean_logit is None or mean_logit.shape == heads)
+        and position.shape == (*heads, 3)
+        and heads[0] > 0
+        and channels[0] % heads[0] == 0
+        and all(t.dtype in DTYPES and t.device == device for t in parameters)
+        and (valid is None or valid.device == device)
+    )

@@ -5,6 +5,7 @@ Differentiable any number of times, in any precision, on any device, under compi
 Letters of the shapes: B batch, H x W grid, C channels, N heads, D = C / N channels per head.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -23,15 +24,12 @@ def eager_dtn(
     pool: int = 1,
     form: Literal['paper', 'published'] = 'paper',
     valid: Tensor | None = None,
+    products: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
 ) -> Tensor:
-    """`dtn` in torch operations. Arguments, result and errors are those of `dtn`, the first six by position."""
-    on_one_device = all(t is None or t.device == x.device for t in (*parameters, valid))
-    if not (on_one_device and fits(x, *parameters, valid)):
-        found = [(tuple(t.shape), t.dtype, str(t.device)) for t in (x, *parameters, valid) if t is not None]
-        raise ValueError(
-            'DTN takes floating-point x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), and valid '
-            f'(B, 2) of int32 or int64, where N divides C, all on the device of x; got {found}'
-        )
+    """`dtn` in torch operations. Arguments and result are those of `dtn`, the first six by position.
+
+    Nothing is checked. `products` computes P x and P (x * x) in place of `matrix_products`.
+    """
     autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
     out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -45,7 +43,7 @@ def eager_dtn(
         if inside is not None:  # a NaN in the padding must not reach the gradients of the tokens inside
             x = x.where(inside, 0)
         own_mean, own_var = intra_token_stats(x, unbiased=form == 'published')
-        inter_mean, inter_var = _window_stats(x, inside, position, pool, valid)
+        inter_mean, inter_var = _window_stats(x, inside, position, pool, valid, products or matrix_products)
         # What depends on windows only is computed before it is repeated for their tokens.
         x = x - own_mean
         if mean_logit is not None:  # no subtractions: OpenVINO would negate in a pass of its own
@@ -58,30 +56,6 @@ def eager_dtn(
         if inside is not None:
             x = x.where(inside, F.layer_norm(given, weight.shape, weight, bias, eps))
         return x.to(out_dtype)
-
-
-def fits(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
-    valid: Tensor | None,
-) -> bool:
-    """Returns whether the arguments of `dtn` have the documented shapes and dtypes."""
-    channels, heads = x.shape[-1:], var_logit.shape
-    return (
-        x.ndim == 4
-        and all(t is None or t.is_floating_point() for t in (x, weight, bias, mean_logit, var_logit, position))
-        and len(heads) == 1
-        and weight.shape == bias.shape == channels
-        and (mean_logit is None or mean_logit.shape == heads)
-        and position.shape == (*heads, 3)
-        and heads[0] > 0
-        and channels[0] % heads[0] == 0
-        and (valid is None or (valid.shape == (x.shape[0], 2) and valid.dtype in (torch.int32, torch.int64)))
-    )
 
 
 def intra_token_stats(x: Tensor, unbiased: bool = False) -> tuple[Tensor, Tensor]:
@@ -97,12 +71,17 @@ def inter_token_stats(x: Tensor, position: Tensor, pool: int = 1) -> tuple[Tenso
     With `pool` > 1 (paper, Sec. 3.3 and B.1) they are computed on the grid averaged over pool x pool windows, offsets
     counted in pooled tokens, and repeated to full size. The last windows may be partial: they average what they have.
     """
-    mean, var = (_repeat_windows(s, pool, x) for s in _window_stats(x, None, position, pool, None))
+    mean, var = (_repeat_windows(s, pool, x) for s in _window_stats(x, None, position, pool, None, matrix_products))
     return mean, var
 
 
 def _window_stats(
-    x: Tensor, inside: Tensor | None, position: Tensor, pool: int, valid: Tensor | None
+    x: Tensor,
+    inside: Tensor | None,
+    position: Tensor,
+    pool: int,
+    valid: Tensor | None,
+    products: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, Tensor]:
     """`inter_token_stats` of each window, of tokens that are 0 where they are not `inside` (B, H, W, 1).
 
@@ -126,22 +105,28 @@ def _window_stats(
         shift = x.mean(dim=(1, 2), keepdim=True).detach()
     else:
         shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
-    # The axis that P multiplies comes directly after the head axis, and the batch too if P differs between images. So
-    # each product is one matrix product, and P is not copied.
-    head_dim = x.shape[-1] // position.shape[0]
-    sizes = dict(zip('byx', x.shape, strict=False), d=2 * head_dim)
     a1, a2, a3 = position.unbind(dim=-1)
     p_x = axis_weights(a1, a2, x.shape[2], counts[0])
     p_y = axis_weights(a1, a3, x.shape[1], counts[1])
-    x = rearrange(x - shift, 'b y x (n d) -> b y x n d', d=head_dim)
+    mean, square = products(x - shift, p_x, p_y)
+    var = (square - mean * mean).clamp(min=0)
+    return mean + shift, var
+
+
+def matrix_products(x: Tensor, p_x: Tensor, p_y: Tensor) -> tuple[Tensor, Tensor]:
+    """P x and P (x * x) for x (B, h, w, C) and P of both axes, ([B,] N, w, w) and ([B,] N, h, h): 2 x (B, h, w, C)."""
+    # The axis that P multiplies comes directly after the head axis, and the batch too if P differs between images. So
+    # each product is one matrix product, and P is not copied.
+    head_dim = x.shape[-1] // p_x.shape[-3]
+    sizes = dict(zip('byx', x.shape, strict=False), d=2 * head_dim)
+    x = rearrange(x, 'b y x (n d) -> b y x n d', d=head_dim)
     moments = torch.cat([x, x * x], dim=-1)
-    lead, rest = ('n', 'b ') if valid is None else ('b n', '')
+    lead, rest = ('n', 'b ') if p_x.ndim == 3 else ('b n', '')
     moments = p_x @ rearrange(moments, f'b y x n d -> {lead} x ({rest}y d)')
     moments = p_y @ rearrange(moments, f'{lead} x ({rest}y d) -> {lead} y ({rest}x d)', **sizes)
     moments = rearrange(moments, f'{lead} y ({rest}x d) -> b y x n d', **sizes)
     mean, square = (rearrange(t, 'b y x n d -> b y x (n d)') for t in moments.chunk(2, dim=-1))
-    var = (square - mean * mean).clamp(min=0)
-    return mean + shift, var
+    return mean, square
 
 
 def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None = None) -> Tensor:

@@ -1,169 +1,157 @@
-"""Dynamic Token Normalization in Triton, forward and backward: `dtn` of the paper's form on a GPU.
+"""The products with Px and Py of DTN in Triton, for CUDA devices: the rest of `triton_dtn` is the eager form.
 
-The kernels are in `dtn_kernels`. The forward pass has three launches:
+A product multiplies two planes by the weights of one axis, row by row or column by column of the grid. It serves four
+times: along x and along y, forward and backward. Weights below LIGHTEST of a row's largest are left out: together they
+weigh less than float32 resolves. For a1 < 0 what is left is a narrow band of P.
 
-1. each token's mean and variance, each channel's shift, each axis' softmax denominators and bands;
-2. moments along x;
-3. moments along y and the output.
+No GPU has run this kernel in the tests: `TOKENNORM_TRITON=1` switches it on. Importing needs Triton.
 
-The backward pass keeps x and, in float32, 2 numbers per token, C per image and 7 per head and position on an axis. It
-computes the moments again. Sums over programs are tensors of partial sums, added in a fixed order: the same input gives
-the same bits.
+Letters: B images, h x w windows, C channels, N heads of D channels; S = h or w is the length of the axis. A plane is a
+contiguous float32 tensor (B, h, w, C). P is (N, S, S), or (B, N, S, S) where padding differs between images.
 """
+
+import functools
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.ops.dtn_kernels import along, normalize, prepare
+from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.tensors import without_autocast
+
+LIGHTEST = 2.0**-32
+X, Y = 2, 1  # dimensions of a plane
+# Products of float32 on tensor cores in three passes of TF32. Plain TF32 would leave ten bits.
+PRECISION: tl.constexpr = tl.constexpr('tf32x3')
 
 
-def dtn_triton(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
-    eps: float = 1e-5,
-    pool: int = 1,
-    valid: Tensor | None = None,
-) -> Tensor:
-    """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `can_use` first."""
-    out_dtype = torch.float32 if x.is_cuda and torch.is_autocast_enabled('cuda') else x.dtype
-    return _DTN.apply(x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype)
+def products(x: Tensor, p_x: Tensor, p_y: Tensor) -> tuple[Tensor, Tensor]:
+    """P x and P (x * x) for x (B, h, w, C), float32, and P of both axes: two tensors like x."""
+    first, second = _Product.apply(x.contiguous(), None, p_x, X)
+    return _Product.apply(first, second, p_y, Y)
 
 
-def _tile(block_d: int, length: int) -> dict[str, int]:
-    """A program's part of an axis: positions (at least 16, for tensor cores), channels, and the warps for them."""
-    block_i, num_warps = (32, 8) if length > 16 else (16, 4)
-    return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps)
+triton_dtn = functools.partial(eager_dtn, products=products)
 
 
-class _Shapes:
-    """The numbers that every launch needs."""
+class _Product(torch.autograd.Function):
+    """Both planes times P along an axis. Without a second plane it is the square of the first."""
 
-    def __init__(self, x: Tensor, position: Tensor, valid: Tensor | None, pool: int) -> None:
-        self.B, self.H, self.W, self.C = x.shape
-        self.pool = pool
-        self.N = position.shape[0]
-        self.h, self.w = triton.cdiv(self.H, pool), triton.cdiv(self.W, pool)
-        head_dim = self.C // self.N
-        self.block_d = min(max(triton.next_power_of_2(head_dim), 16), 64)
-        self.chunks = self.N * triton.cdiv(head_dim, self.block_d)
-        self.tables = self.B if valid is not None else 1
-        self.plane = self.tables * self.N * (self.h + self.w)
-        self.sizes = (self.B, self.H, self.W, self.plane)
-        self.constants = dict(C=self.C, N=self.N, POOL=pool, HAS_VALID=valid is not None)
-        self.tile_x, self.tile_y = (_tile(self.block_d, length) for length in (self.w, self.h))
-        self.programs_x = self.B * self.h * triton.cdiv(self.w, self.tile_x['BLOCK_I']) * self.chunks
-        self.programs_y = self.B * self.w * triton.cdiv(self.h, self.tile_y['BLOCK_I']) * self.chunks
-
-
-def _prepare(x: Tensor, position: Tensor, valid: Tensor | None, s: _Shapes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The tokens' statistics, the axes' tables and the channels' shifts: intra, shift, rows, bands."""
-    intra = x.new_empty(2, s.B, s.H, s.W, dtype=torch.float32)
-    shift = x.new_empty(s.B, s.C, dtype=torch.float32)
-    rows = x.new_empty(3, s.tables, s.N, s.w + s.h, dtype=torch.float32)
-    bands = x.new_empty(4, s.tables, s.N, s.w + s.h, dtype=torch.int32)
-    block_c, block_s = triton.next_power_of_2(s.C), 32
-    block_t = max(4096 // block_c, 1)
-    programs = (
-        triton.cdiv(s.B * s.H * s.W, block_t)
-        + s.tables * s.N * (triton.cdiv(s.w, block_s) + triton.cdiv(s.h, block_s))
-        + s.B * triton.cdiv(s.C, block_s)
-    )
-    prepare.prepare_kernel[(programs,)](
-        x, position, valid,
-        intra, rows, bands, shift,
-        *s.sizes, **s.constants, BLOCK_T=block_t, BLOCK_C=block_c, BLOCK_S=block_s,
-    )  # fmt: skip
-    return intra, shift, rows, bands
-
-
-def _moments(
-    x: Tensor, position: Tensor, valid: Tensor | None, shift: Tensor, rows: Tensor, bands: Tensor, s: _Shapes
-) -> tuple[Tensor, Tensor]:
-    """Pooled tokens (the tokens themselves, or the means of windows minus the shift) and their moments along x."""
-    pooled = x
-    if s.pool > 1:
-        pooled = x.new_empty(s.B, s.h, s.w, s.C, dtype=torch.float32)
-        block_c = triton.next_power_of_2(s.C)
-        block_i = max(4096 // block_c, 1)
-        prepare.pool_kernel[(s.B * s.h * triton.cdiv(s.w, block_i),)](
-            x, valid, shift,
-            pooled,
-            s.H, s.W, C=s.C, POOL=s.pool, HAS_VALID=valid is not None, BLOCK_I=block_i, BLOCK_C=block_c,
-        )  # fmt: skip
-    moments = x.new_empty(2, s.B, s.h, s.w, s.C, dtype=torch.float32)
-    along.moments_kernel[(s.programs_x,)](
-        pooled, shift, position, valid, rows, bands, moments, *s.sizes, BACKWARD=False, **s.constants, **s.tile_x
-    )
-    return pooled, moments
-
-
-class _DTN(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, mean_logit, var_logit, position, valid, eps, pool, out_dtype):
-        x, weight, bias, var_logit, position = (t.contiguous() for t in (x, weight, bias, var_logit, position))
-        mean_logit = mean_logit.contiguous() if mean_logit is not None else None
-        valid = valid.contiguous() if valid is not None else None
-        s = _Shapes(x, position, valid, pool)
-        y = torch.empty_like(x, dtype=out_dtype)
-        with torch.cuda.device_of(x):
-            intra, shift, rows, bands = _prepare(x, position, valid, s)
-            _, moments = _moments(x, position, valid, shift, rows, bands, s)
-            normalize.normalize_kernel[(s.programs_y,)](
-                x, weight, bias, mean_logit, var_logit, position, valid,
-                intra, shift, rows, bands, moments,
-                y,
-                *s.sizes, eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
-            )  # fmt: skip
-        ctx.save_for_backward(x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands)
-        ctx.eps, ctx.pool = eps, pool
-        return y
+    def forward(ctx, first, second, p, axis):
+        ctx.save_for_backward(first, second, p)
+        ctx.axis = axis
+        return multiply(first, second, p, axis)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy):
-        """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
-        x, weight, bias, mean_logit, var_logit, position, valid, intra, shift, rows, bands = ctx.saved_tensors
-        s = _Shapes(x, position, valid, ctx.pool)
-        dy = dy.contiguous()
-        dx = torch.empty_like(x)
-        direct = torch.empty_like(x, dtype=torch.float32)
-        token_sums = x.new_empty(2, s.B, s.H, s.W, s.chunks, dtype=torch.float32)
-        partial_y = x.new_empty(s.programs_y // s.chunks, s.chunks, 2 * s.block_d + 4, dtype=torch.float32)
-        partial_x = x.new_empty(s.programs_x // s.chunks, s.chunks, 2, dtype=torch.float32)
-        with torch.cuda.device_of(x):
-            pooled, moments = _moments(x, position, valid, shift, rows, bands, s)
-            grads = torch.empty_like(moments)
-            normalize.normalize_backward_kernel[(s.programs_y,)](
-                x, dy, weight, mean_logit, var_logit, position, valid,
-                intra, shift, rows, bands, moments,
-                grads, direct, token_sums, partial_y,
-                *s.sizes, ctx.eps, **s.constants, **s.tile_y, HAS_MEAN=mean_logit is not None,
-            )  # fmt: skip
-            along.moments_kernel[(s.programs_y,)](
-                grads, shift, position, valid, rows, bands, moments, *s.sizes, BACKWARD=True, **s.constants, **s.tile_y
-            )
-            along.back_along_x_kernel[(s.programs_x,)](
-                x, pooled, position, valid, intra, shift, rows, bands,
-                moments, direct, token_sums,
-                dx, partial_x,
-                *s.sizes, **s.constants, **s.tile_x, BLOCK_G=triton.next_power_of_2(s.chunks),
-            )  # fmt: skip
-        # Over the programs, and for the parameters of a head over its chunks.
-        head_dim, sums, sums_x = s.C // s.N, partial_y.sum(dim=0), partial_x.sum(dim=0)
-        sums[:, -2] += sums_x[:, 0]
-        d_weight, d_bias = (
-            part.reshape(s.N, -1)[:, :head_dim].flatten() for part in sums[:, :-4].split(s.block_d, dim=1)
+    def backward(ctx, grad_first, grad_second):
+        """The gradients of the planes and of P. torch calls it."""
+        first, second, p = ctx.saved_tensors
+        with without_autocast(first):
+            gradients = [g.contiguous() for g in (grad_first, grad_second)]
+            grad_p = None
+            if ctx.needs_input_grad[2]:
+                planes = (first, first * first if second is None else second)
+                grad_p = sum(_outer(g, plane, p, ctx.axis) for g, plane in zip(gradients, planes, strict=True))
+            grad_first, grad_second = multiply(*gradients, p.mT, ctx.axis)
+            if second is None:
+                grad_first, grad_second = torch.addcmul(grad_first, first, grad_second, value=2), None
+        return grad_first, grad_second, grad_p, None
+
+
+def _outer(gradient: Tensor, plane: Tensor, p: Tensor, axis: int) -> Tensor:
+    """The gradient of P: products of gradients and inputs, summed over all that share a weight."""
+    gradient, plane = (t.unflatten(-1, (p.shape[-3], -1)) for t in (gradient, plane))
+    rows, columns = ('byind', 'byjnd') if axis == X else ('bixnd', 'bjxnd')
+    return torch.einsum(f'{rows},{columns}->{"b" if p.ndim == 4 else ""}nij', gradient, plane)
+
+
+def multiply(first: Tensor, second: Tensor | None, p: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Launches the kernel: both planes times P, or a transposed view of P, along an axis."""
+    batch, size, channels = first.shape[0], first.shape[axis], first.shape[3]
+    head_dim = channels // p.shape[-3]
+    lines = first.shape[X + Y - axis]
+    outputs = torch.empty_like(first), torch.empty_like(first)
+    band = band_of(p)
+    blocks = blocks_for(size, head_dim)
+    grid = (
+        batch * lines * triton.cdiv(size, blocks['BLOCK_I']),
+        p.shape[-3] * triton.cdiv(head_dim, blocks['BLOCK_D']),
+    )
+    with torch.cuda.device_of(first):
+        product_kernel[grid](
+            first, first if second is None else second, p, *band,
+            *outputs,
+            lines, size, *(first.stride(dim) for dim in (axis, X + Y - axis, 0)),
+            *(p.stride(dim) for dim in (-2, -1, -3)), p.stride(0) if p.ndim == 4 else 0,
+            band[0].stride(0) if p.ndim == 4 else 0,
+            D=head_dim, SQUARE=second is None, **blocks,
+        )  # fmt: skip
+    return outputs
+
+
+def blocks_for(size: int, head_dim: int) -> dict[str, int]:
+    """A program's part of an axis: positions (at least 16, for tensor cores), channels, and the warps for them."""
+    block_i, num_warps = (32, 8) if size > 16 else (16, 4)
+    block_d = min(max(triton.next_power_of_2(head_dim), 16), 64)
+    return dict(BLOCK_D=block_d, BLOCK_I=block_i, BLOCK_K=16, num_warps=num_warps, maxnreg=128)
+
+
+def band_of(p: Tensor) -> tuple[Tensor, Tensor]:
+    """First and last column with weight in each row of P, or of its transpose, two int32 tensors (..., N, S).
+
+    A row of the transpose may have none: its last column is then before its first.
+    """
+    largest = p.amax(dim=-2 if p.stride(-1) > p.stride(-2) else -1, keepdim=True)  # of the rows of P itself
+    heavy = ~(p <= LIGHTEST * largest)  # a NaN is
+    index = torch.arange(p.shape[-1], dtype=torch.int32, device=p.device)
+    return index.where(heavy, p.shape[-1]).amin(dim=-1), index.where(heavy, -1).amax(dim=-1)
+
+
+@triton.jit(do_not_specialize=['lines', 'size'])
+def product_kernel(
+    first_ptr, second_ptr, p_ptr, from_ptr, to_ptr,  # planes, P, and the band of each of its rows
+    first_out_ptr, second_out_ptr,
+    lines, size, step, line_step, image_step,  # a line is one row or column of windows, and `size` its length
+    p_row, p_column, p_head, p_image,
+    band_image,
+    D: tl.constexpr, SQUARE: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK_I positions of a line, and at most BLOCK_D channels of a head."""
+    chunks: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D
+    head = tl.program_id(1) // chunks
+    d = (tl.program_id(1) % chunks) * BLOCK_D + tl.arange(0, BLOCK_D)
+    program = tl.program_id(0)
+    line = program % lines  # neighboring programs read neighboring lines
+    blocks = tl.cdiv(size, BLOCK_I)
+    block = (program // lines) % blocks
+    image = (program // lines // blocks).to(tl.int64)
+    i = block * BLOCK_I + tl.arange(0, BLOCK_I)
+    start = image * image_step + line.to(tl.int64) * line_step + (head * D + d)[None, :]
+    p_ptr += image * p_image + head.to(tl.int64) * p_head
+    band = image * band_image + head * size + i
+    # The loop runs over the union of the bands of these rows.
+    begin = tl.min(tl.load(from_ptr + band, mask=i < size, other=2147483647), axis=0)
+    end = tl.max(tl.load(to_ptr + band, mask=i < size, other=-1), axis=0) + 1
+    first = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    second = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    for k0 in range(begin, end, BLOCK_K):
+        k = k0 + tl.arange(0, BLOCK_K)
+        p = tl.load(
+            p_ptr + i[:, None] * p_row + k[None, :] * p_column,
+            mask=(i < size)[:, None] & (k < size)[None, :],
+            other=0,
         )
-        d_mean_logit, d_var_logit, d_a1, d_a3 = sums[:, -4:].reshape(s.N, -1, 4).sum(dim=1).T.contiguous()
-        d_a2 = sums_x[:, 1].reshape(s.N, -1).sum(dim=1)
-        d_position = torch.stack([d_a1, d_a2, d_a3], dim=1)
-        parameters = (weight, bias, mean_logit, var_logit, position)
-        pairs = zip(parameters, (d_weight, d_bias, d_mean_logit, d_var_logit, d_position), strict=True)
-        gradients = [None if t is None else gradient.to(t.dtype) for t, gradient in pairs]
-        return dx, *gradients, None, None, None, None
+        at = start + k[:, None].to(tl.int64) * step
+        real = (k < size)[:, None] & (d < D)[None, :]
+        one = tl.load(first_ptr + at, mask=real, other=0)
+        two = one * one if SQUARE else tl.load(second_ptr + at, mask=real, other=0)
+        first = tl.dot(p, one, first, input_precision=PRECISION)
+        second = tl.dot(p, two, second, input_precision=PRECISION)
+    at = start + i[:, None].to(tl.int64) * step
+    real = (i < size)[:, None] & (d < D)[None, :]
+    tl.store(first_out_ptr + at, first, mask=real)
+    tl.store(second_out_ptr + at, second, mask=real)

@@ -18,11 +18,15 @@ def check_grid(owner: str, x: Tensor, num_features: int, valid: Tensor | None) -
 
 
 def check_valid(owner: str, x: Tensor, valid: Tensor | None) -> None:
-    """Raises a ValueError unless `valid` is None or integers (B, 2)."""
-    if valid is not None and (valid.shape != (x.shape[0], 2) or valid.is_floating_point()):
+    """Raises a ValueError unless `valid` is None or an int32 or int64 tensor (B, 2)."""
+    if valid is None:
+        return
+    is_tensor = isinstance(valid, Tensor)
+    if not is_tensor or valid.shape != (len(x), 2) or valid.dtype not in (torch.int32, torch.int64):
+        found = f'of shape {tuple(valid.shape)} and {valid.dtype}' if is_tensor else repr(valid)
         raise ValueError(
-            f'{owner}: valid of shape {tuple(valid.shape)} and {valid.dtype} must be integers (B, 2), a height and a '
-            f'width in tokens for each of the {x.shape[0]} images'
+            f'{owner}: valid {found} must be an int32 or int64 tensor (B, 2), a height and a width in tokens for each '
+            f'of the {len(x)} images'
         )
 
 

@@ -1,4 +1,4 @@
-"""Tensors that a compiled kernel may read, and the precision that normalizers compute in."""
+"""The precision that normalizers compute in."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,29 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-
-def is_plain(*tensors: Tensor | None) -> bool:
-    """Returns whether a compiled kernel may compute with the memory of these tensors: dense, and on one device.
-
-    False while torch traces, compiles or exports, inside transforms (`torch.func`) and forward-mode AD, under dispatch
-    modes (fake tensors, FLOP counters) and for subclasses of `Tensor`.
-    """
-    if torch.compiler.is_compiling():  # which cannot trace the rest
-        return False
-    for t in tensors:
-        if t is not None:
-            if type(t) not in (Tensor, torch.nn.Parameter) or t.is_neg() or t._is_zerotensor():
-                return False
-            if t.device != tensors[0].device or t.layout is not torch.strided:
-                return False
-    return not (
-        torch.jit.is_tracing()
-        or torch.onnx.is_in_onnx_export()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
-    )
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:

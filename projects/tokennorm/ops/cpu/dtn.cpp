@@ -1,11 +1,11 @@
-// Dynamic Token Normalization on a CPU: Algorithm 1 of the paper, forward and backward. `dtn_cpu.py` compiles and calls
-// it.
+// Dynamic Token Normalization on a CPU: Algorithm 1 of the paper, forward and backward. `build.py` compiles it, and
+// `kernel.py` calls it.
 //
 // Letters: B images, H x W grid of tokens, C channels, N heads, T tokens, K taps of a filter. A window has
 // pool x pool tokens, the last of which may be partial; with pool 1 it is a token.
 //
 // P of Eq. 6 is a filter along x, a filter along y, and a division by the sum of the weights that stay on the grid. A
-// weight is a vector, so that heads may share a block. How the work is divided (constants in dtn_cpu_plan.h):
+// weight is a vector, so that heads may share a block. How the work is divided (constants in plan.h):
 //
 //     B images, H x W windows                  C channels
 //     +--------+--------+--------+             +---------+---------+---    task  = image, tile, group; one thread
@@ -29,7 +29,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "dtn_cpu_block.h"
+#include "block.h"
 
 namespace {
 
@@ -232,6 +232,9 @@ int guarded(F f) {
 }  // namespace
 
 extern "C" {
+
+// Bytes of `Call`, which `kernel.py` compares with its own.
+int64_t dtn_call_size() { return sizeof(Call); }
 
 // Whether the kernel suits positions (N, 3) on a grid of rows x columns windows: sums of weights without overflow, and
 // filters that are not as wide as a large grid.

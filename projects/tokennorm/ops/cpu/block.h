@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dtn_cpu_plan.h"
+#include "plan.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtn_cpu_vectors.h"
+#include "vectors.h"
 
 namespace {
 
@@ -32,7 +32,7 @@ constexpr double HIGHEST = 20;    // sums of weights up to exp of it, squared, s
 constexpr int LARGE = 128 * 128;  // windows: their moments fill the caches, and where filters reach more than
 constexpr double WIDEST = 0.7;    // this fraction of the sides, matrix products are faster
 
-// The arguments of one call. `_Call` in dtn_cpu.py lists the same fields.
+// The arguments of one call. `Call` in kernel.py lists the same fields.
 struct Call {
   int64_t batch, height, width, channels, heads, pool, threads;
   double eps;

@@ -4,10 +4,12 @@ The compiler cannot look at tensors while it traces. So the operator asks at eac
 tokens, and runs the eager form where it does not.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
-from tokennorm.ops import dtn_cpu
+from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import eager_dtn
 
 ARGUMENTS = (
@@ -16,17 +18,16 @@ ARGUMENTS = (
 )
 
 
-def can_use(x: Tensor, *others: Tensor | None) -> bool:
-    """Returns whether the operator takes these tokens, parameters and sizes, which `torch.compile` traces."""
-    on_cpu = all(t is None or t.device.type == 'cpu' for t in (x, *others))
-    return on_cpu and x.dtype in dtn_cpu.DTYPES and _fits_the_graph()
+def can_trace(x: Tensor) -> bool:
+    """Returns whether the operator takes tokens like these, which `torch.compile` traces."""
+    return x.device.type == 'cpu' and x.dtype in kernel.DTYPES and _fits_the_graph()
 
 
 @torch.compiler.assume_constant_result  # runs while torch traces, instead of being traced
 def _fits_the_graph() -> bool:
     """Returns whether there is a kernel, and torch neither exports nor transforms, which need operations of torch."""
     is_plain = not torch.compiler.is_exporting() and torch._C._functorch.peek_interpreter_stack() is None
-    return is_plain and dtn_cpu.library() is not None
+    return is_plain and kernel.library() is not None
 
 
 @torch.library.custom_op('tokennorm::dtn', mutates_args=(), schema=f'({ARGUMENTS}) -> (Tensor, Tensor)')
@@ -34,10 +35,10 @@ def dtn_forward(x, weight, bias, mean_logit, var_logit, position, eps, pool, val
     """The result of `tokennorm.ops.dtn.dtn`, and what the backward pass needs of it."""
     parameters = (weight, bias, mean_logit, var_logit, position)
     pool = max(1, min(pool, max(x.shape[1:3])))
-    if dtn_cpu.can_use(x, position, pool):
-        return dtn_cpu.forward(x, parameters, eps, pool, valid)
+    if kernel.takes(x, position, pool):
+        return kernel.forward(x, parameters, eps, pool, valid)
     y = eager_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
-    return y.contiguous(), x.new_zeros(dtn_cpu.statistics_size(x), dtype=torch.float32)
+    return y.contiguous(), x.new_zeros(kernel.statistics_size(x), dtype=torch.float32)
 
 
 @torch.library.custom_op(
@@ -47,20 +48,18 @@ def dtn_backward(grad_y, statistics, x, weight, bias, mean_logit, var_logit, pos
     """The gradients of x and of the parameters, without that of a `mean_logit` of None."""
     parameters = (weight, bias, mean_logit, var_logit, position)
     pool = max(1, min(pool, max(x.shape[1:3])))
-    if dtn_cpu.can_use(x, position, pool):
-        gradients = dtn_cpu.backward(grad_y, x, parameters, eps, pool, valid, statistics)
-    else:
-        # torch 2.11 excludes the autograd keys inside an operator. An empty set re-enables them, and autocast's too.
-        included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C.DispatchKeySet.from_raw_repr(0)
-        with torch._C._ForceDispatchKeyGuard(included, excluded):
-            gradients = dtn_cpu.eager_gradients(grad_y, x, parameters, eps, pool, valid)
+    if kernel.takes(x, position, pool):
+        gradients = kernel.backward(grad_y, x, parameters, eps, pool, valid, statistics)
+    else:  # inside an operator torch records no graph, on a thread of its own it does
+        with ThreadPoolExecutor(1) as thread:
+            gradients = thread.submit(kernel.eager_gradients, grad_y, x, parameters, eps, pool, valid).result()
     return [g.contiguous() for g in gradients if g is not None]
 
 
 @dtn_forward.register_fake
 def _(x, *rest):
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return y, x.new_empty(dtn_cpu.statistics_size(x), dtype=torch.float32)
+    return y, x.new_empty(kernel.statistics_size(x), dtype=torch.float32)
 
 
 @dtn_backward.register_fake

@@ -1,0 +1,1 @@
+"""DTN on a CPU in C++: `kernel` calls it, `build` compiles it, `operator` is its form for `torch.compile`."""
