@@ -129,12 +129,13 @@ def test_stages_without_scores_borrow_the_image_error(study, tmp_path):
     kinds = {('LN', 0): 100, ('LN', 1): 101, ('DTN', 0): 110, ('DTN', 1): 112}
     records = [scored(Run('pretrain', *key), [i < end for i in range(200)]) for key, end in kinds.items()]
     others = [(Run('pretrain', 'LN+DPN', seed), 'accuracy/top1', 40.0 + seed, {}) for seed in (0, 1)]
-    pages = pages_of(study, tmp_path, [*records, *others])
-    own, borrowed = (pages.difference('cpu/pretrain', arm, 'LN') for arm in ('DTN', 'LN+DPN'))
+    keep(tmp_path / 'results' / 'evidence', [*records, *others])
+    pages = Pages({'evidence': study}, tmp_path / 'results')
+    own, borrowed = (pages.difference('evidence/pretrain', arm, 'LN') for arm in ('DTN', 'LN+DPN'))
     assert not own.images.is_borrowed
     assert borrowed.images.is_borrowed
     assert borrowed.images.arms == pytest.approx(own.images.arms * 200 / 150)  # the records have 150 test images
-    assert '(borrowed)' in row(pages.table('cpu/pretrain'), 'LN+DPN - LN')[5]
+    assert '(borrowed)' in row(pages.table('evidence/pretrain'), 'LN+DPN - LN')[5]
 
 
 def test_pages_take_new_arms_stages_and_repeats(study, tmp_path):
