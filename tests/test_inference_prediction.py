@@ -1,0 +1,125 @@
+"""What `tokennorm predict` keeps, draws and writes, with a detector of known results."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from tokennorm.evaluation.thresholds import write_thresholds
+from tokennorm.inference.input_images import open_sources
+from tokennorm.inference.prediction import Options, Predictor, predict
+from tokennorm.inference.runtime import BaseDetector, ImageError, draw
+
+SCORES = np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
+LABELS = np.array([0, 1, 0, 1, 0])
+
+
+class Five(BaseDetector):
+    """Finds five objects on each image; images of 2 rows cannot be resized."""
+
+    classes = ('disk', 'star')
+    category_ids = [7, 3]
+
+    def detect(self, images, batch_size=1):
+        if any(len(image) == 2 for image in images):
+            raise ImageError('too narrow')
+        boxes = np.array([[4 * i, 2, 4 * i + 10, 20] for i in range(5)], np.float32)
+        return [self.detections(boxes, SCORES, LABELS, None) for _ in images]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / 'in').mkdir()
+    for name in ('a.png', 'b.pgm', 'c.png', 'd.png'):
+        shape = (2, 300, 3) if name == 'c.png' else (32, 48) if name == 'b.pgm' else (32, 48, 3)
+        cv2.imwrite(str(tmp_path / 'in' / name), np.full(shape, 90, np.uint8))
+    return tmp_path
+
+
+def run(folder, options, **arguments):
+    source = open_sources([str(folder / 'in')], folder)
+    outcome = predict(Predictor(Five(), options), source, folder, **arguments)
+    return outcome, json.loads((folder / 'detections.json').read_text())
+
+
+@pytest.mark.parametrize(
+    ('thresholds', 'kept'),
+    [
+        (dict(disk=0.5, star=0.8), [0.9, 0.8, 0.5]),  # equal to a score: it counts
+        (dict(disk=0.8, star=0.4), [0.9, 0.8, 0.4]),
+        (dict(disk=0.95, star=0.95), []),
+        (dict(disk=0.50001, star=0.0), [0.9, 0.8, 0.4]),
+    ],
+)
+def test_thresholds_of_each_class(thresholds, kept, folder):
+    write_thresholds(folder, {name: float(np.float32(value)) for name, value in thresholds.items()}, None)
+    outcome, content = run(folder, Options(thresholds=str(folder / 'thresholds.json')), with_drawings=False)
+    scores = [one['score'] for one in content['annotations'] if one['image_id'] == 1]
+    assert scores == pytest.approx(kept)
+    assert outcome.detections == outcome.shown == 3 * len(kept)
+    assert [one['category_id'] for one in content['annotations'][: len(kept)]] == [
+        Five.category_ids[LABELS[np.flatnonzero(np.isclose(SCORES, score))[0]]] for score in kept
+    ]
+
+
+def test_the_score_that_is_drawn_leaves_the_json_whole(folder):
+    outcome, content = run(folder, Options(score_thr=float(SCORES[2])))
+    assert len(content['annotations']) == outcome.detections == 15
+    assert outcome.shown == 9
+    drawn = cv2.imread(str(folder / 'vis' / 'a.png'))
+    expected = draw(np.full((32, 48, 3), 90, np.uint8), Five().detect([drawn])[0].select(SCORES >= 0.5))
+    np.testing.assert_array_equal(drawn, expected)
+
+
+@pytest.mark.parametrize('batch_size', [1, 3])
+def test_one_bad_image_or_drawing_loses_no_other(batch_size, folder):
+    (folder / 'in' / 'e.png').write_bytes(b'')
+    (folder / 'vis' / 'd.png').mkdir(parents=True)  # in the way of the drawing
+    (folder / 'vis' / 'd.png.png').mkdir()
+    outcome, content = run(folder, Options(batch_size=batch_size))
+    assert [image['file_name'] for image in content['images']] == ['a.png', 'b.pgm', 'd.png']
+    assert (outcome.unread, outcome.undrawn) == (['c.png (too narrow)', 'e.png'], ['d.png'])
+    assert len(cv2.imread(str(folder / 'vis' / 'b.pgm.png')).shape) == 3
+
+
+def test_an_error_keeps_what_is_done(folder, monkeypatch):
+    class Breaks(Five):
+        def detect(self, images, batch_size=1):
+            if self.count == 2:
+                raise RuntimeError('out of memory')
+            self.count += 1
+            return super().detect(images, batch_size)
+
+    detector = Breaks()
+    detector.count = 0
+    with pytest.raises(RuntimeError, match='out of memory'):
+        predict(Predictor(detector, Options()), open_sources([str(folder / 'in')], folder), folder)
+    content = json.loads((folder / 'detections.json').read_text())
+    assert [image['file_name'] for image in content['images']] == ['a.png', 'b.pgm']
+    assert len(content['annotations']) == 10
+
+
+def test_results_come_while_the_run_continues(folder, monkeypatch):
+    monkeypatch.setattr('tokennorm.inference.prediction._EVERY', 0)
+    seen = []
+
+    class Looks(Five):
+        def detect(self, images, batch_size=1):
+            path = folder / 'detections.json'
+            seen.append(len(json.loads(path.read_text())['images']) if path.is_file() else 0)
+            return super().detect(images, batch_size)
+
+    predict(Predictor(Looks(), Options()), open_sources([str(folder / 'in')], folder), folder)
+    assert seen[0] == 0
+    assert seen[-1] == 2
+
+
+def test_tiles_are_counted(folder, capsys):
+    run(folder, Options(tiles=16, overlap=0.0), with_drawings=False)
+    assert '6 tiles of 16 x 16 pixels for an image of 48 x 32' in capsys.readouterr().out
+
+
+def test_progress_in_a_file_is_not_a_line_per_image(folder, capsys):
+    run(folder, Options(), with_drawings=False)
+    assert capsys.readouterr().out == '4 of 4 images\n'
