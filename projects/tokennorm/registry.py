@@ -34,5 +34,5 @@ HOOKS = _child(
 )
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(upstream.OPTIM_WRAPPER_CONSTRUCTORS, 'optimizer wrapper constructor', 'optim')
-DATA_SAMPLERS = _child(upstream.DATA_SAMPLERS, 'data sampler', 'engine.resume.sampler')
+DATA_SAMPLERS = _child(upstream.DATA_SAMPLERS, 'data sampler', 'engine.resume.sampler', 'evaluation.batches')
 METRICS = _child(upstream.METRICS, 'metric', 'evaluation.coco_metric')

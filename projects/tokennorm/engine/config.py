@@ -13,6 +13,7 @@ from tokennorm.config.reading import check_options, merge_options, read_config
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.data import use_loader_defaults
+from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
@@ -84,6 +85,7 @@ def open_config(
     cfg.setdefault('default_hooks', {})
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
     use_report(cfg)
+    use_batches_of_one_size(cfg)
     return cfg
 
 
