@@ -9,6 +9,7 @@ import pytest
 import torch
 from mmengine import Config, DefaultScope
 from mmengine.config import DictAction
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 from tokennorm.norms import DTN
@@ -22,11 +23,17 @@ DTN_TABLE, PVT_TABLE, DPN_TABLE, TABLE_3 = (
 SMALL_STAR = "model.backbone.arch='small*' model.head.in_channels=432 "
 
 
-def build(config, line):
-    """The classifier on the meta device."""
+def configured(config, line):
+    """The config with the options of a line."""
     options = dict(option.split('=', 1) for option in shlex.split(line))
     cfg = Config.fromfile(ROOT / 'configs' / 'imagenet' / config)
     cfg.merge_from_dict({key: DictAction._parse_iterable(value) for key, value in options.items()})
+    return cfg
+
+
+def build(config, line):
+    """The classifier on the meta device."""
+    cfg = configured(config, line)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope('mmpretrain'), torch.device('meta'):
         return MODELS.build(cfg.model)
@@ -87,3 +94,30 @@ def test_a_normalizer_of_table_3_is_in_all_blocks(title, line):
     assert len(norms) == 25
     assert {type(norm) for norm in norms} == {MODELS.get(f'tokennorm.{title}')}
     assert backbone.l_dtn == 0
+
+
+@pytest.mark.parametrize(
+    ('config', 'line'),
+    [
+        ('vit-small-dtn_8xb128_in1k.py', next(SMALL_STAR + line for _, line in DTN_TABLE if 'eq6' in line)),
+        ('pvt-tiny-dtn_8xb128_in1k.py', next(line for _, line in PVT_TABLE if 'eq6' in line)),
+        ('vit-small-dtn_8xb128_in1k.py', 'model.backbone.token_norm_cfg.type=DTN'),
+    ],
+)
+def test_eq6_has_no_weight_decay_in_the_attention_or_in_dtn(config, line):
+    model = build(config, line)
+    groups = build_optim_wrapper(model, configured(config, line).optim_wrapper).optimizer.param_groups
+    decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    positions = {name: decay[id(p)] for name, p in model.named_parameters() if name.endswith('.position')}
+    assert len(positions) in (6, 10, 20)
+    assert set(positions.values()) == {0}
+    assert decay[id(model.backbone.blocks[0].mlp.fc1.weight if 'vit' in config else model.head.fc.weight)] == 0.05
+
+
+def test_instance_norm_in_ten_blocks_is_the_model_of_table_5b():
+    line = 'model.backbone.token_norm_cfg.type=IN'
+    assert line in PAGE
+    backbone = build('vit-small_8xb128_in1k.py', line).backbone
+    kinds = [type(norm).__name__ for block in backbone.blocks for norm in (block.norm1, block.norm2)]
+    assert kinds == ['InstanceNorm'] * 20 + ['LayerNorm'] * 4
+    assert backbone.l_dtn == 10

@@ -106,7 +106,8 @@ FROZEN = [
     (ViT, 0, dict(out_type='cls_token', l_dtn=0), (*VIT_STEM, 'cls_token')),
     (ViT, 0, dict(out_type='cls_token', l_dtn=2), VIT_STEM),
     (ViT, 2, dict(out_type='cls_token', l_dtn=2), (*VIT_STEM, 'cls_token', 'blocks.0.', 'blocks.1.')),
-    (ViT, 4, dict(out_type='cls_token', l_dtn=3), (*VIT_STEM, 'cls_token', 'blocks.')),
+    (ViT, 4, dict(out_type='cls_token', l_dtn=3), (*VIT_STEM, 'cls_token', 'blocks.', 'norm.')),
+    (PVT, 3, dict(out_type='cls_token', token_norm_stages=2), ('stages.', 'norm.')),
     (ViT, 4, {}, (*VIT_STEM, 'blocks.')),
 ]
 

@@ -42,6 +42,9 @@ SMALL = {
     'tokennorm.Swin': STAGES,
     'tokennorm.ViT': dict(embed_dims=24, depth=12, num_heads=3, mlp_ratio=1),
 }
+# Arguments of a backbone that change the function of its weights.
+FUNCTION_ARGUMENTS = ('type', 'arch', 'token_norm_cfg', 'token_norm_stages', 'stem_cfg', 'norm_cfg', 'l_dtn')
+FUNCTION_ARGUMENTS += ('norm_placement', 'patch_size', 'window_size', 'in_channels', 'pretrain_img_size')
 # AdamW's learning rate and weight decay, and the batches of warm-up.
 HYPERPARAMETERS = dict(pvt=(1e-4, 1e-4, 500), pvt_v2=(1e-4, 1e-4, 500), swin=(1e-4, 0.05, 1000), vit=(1e-4, 0.1, 1000))
 # Of the parameters of more than one dimension.
@@ -105,6 +108,8 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
     control = flatten(resolve(control_of(path)).to_dict())
     different = {key for key in variant | control if variant.get(key) != control.get(key)}
     different -= {'work_dir', 'model.backbone.init_cfg.checkpoint'}
+    # The LayerNorm detector has the eps of mmdet's COCO weights. A test below compares variants with their pretraining.
+    different = {key for key in different if not key.startswith('model.backbone.norm_cfg')}
     for part, prefix in NORM_AND_STEM.items():
         of_part = {key for key in different if key.startswith(prefix)}
         assert bool(of_part) == (f'-{part}' in path.name)
@@ -148,10 +153,25 @@ def test_initial_weights_fit_the_detector(path):
         return
     pretraining = resolve(pretraining_of(path))
     assert checkpoint == f'work_dirs/{pretraining_of(path).stem}/epoch_{pretraining.train_cfg.max_epochs}.pth'
-    for key in ('type', 'arch', 'token_norm_cfg', 'stem_cfg', 'l_dtn'):
+    for key in FUNCTION_ARGUMENTS:
         assert backbone.get(key) == pretraining.model.backbone.get(key), key
-    kinds = [(cfg.get('norm_cfg') or dict(type='LN'))['type'] for cfg in (backbone, pretraining.model.backbone)]
-    assert kinds[0] == kinds[1]  # mmdet's detectors have another eps
+
+
+@pytest.mark.parametrize('path', [path for path in COCO if path in VARIANTS], ids=name_of)
+def test_a_detector_computes_what_its_pretraining_computed(path):
+    """Every layer that both have is built with the same arguments: eps, heads, pools, kernels, channels."""
+    layers = []
+    for cfg in (resolve(path), resolve(pretraining_of(path))):
+        with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
+            backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))
+        modules = backbone.named_modules()
+        layers.append({name: f'{type(m).__name__}({m.extra_repr()})' for name, m in modules if not list(m.children())})
+    detector, pretraining = layers
+    common = {name for name in detector.keys() & pretraining.keys() if not name.endswith('drop_path')}
+    if 'swin' in path.name:  # its classifier has no norm after the first stages
+        common -= {f'stages.{stage}.norm' for stage in range(3)}
+    assert len(common) > 50
+    assert {name: detector[name] for name in common} == {name: pretraining[name] for name in common}
 
 
 @pytest.mark.parametrize(

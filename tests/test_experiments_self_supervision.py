@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from mmengine import DefaultScope
 from mmengine.logging import MessageHub
+from mmengine.optim import build_optim_wrapper
 from PIL import Image
 
 import tokennorm
 from experiments.self_supervision.dino import DINO
 from experiments.self_supervision.evaluation import knn_accuracy, linear_accuracy
 from tests.helpers.compare import assert_near
+from tests.helpers.configs import build_model, resolve
 from tokennorm.backbones import ViT
 
 pytestmark = pytest.mark.filterwarnings('ignore:`torch.nn.utils.weight_norm` is deprecated')  # lightly's head
@@ -141,3 +144,20 @@ def test_trains_and_evaluates_with_the_reduced_config(norm, tmp_path, monkeypatc
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == '24 images in the bank, 24 queries'
     assert [row.split(':')[0] for row in rows[1:]] == ['initial weights', str(tmp_path / 'run')]
+
+
+def test_linear_evaluation_trains_the_head_only():
+    """The norm after the last block is frozen too."""
+    config = PROJECT / 'configs' / 'dino_vit-small_linear_8xb128_in1k.py'
+    with torch.device('meta'):
+        cfg = resolve(config)
+        cfg.model.backbone.init_cfg = None
+        cfg.model.backbone.update(token_norm_cfg=dict(type='DTN'), l_dtn=10)
+        model = build_model(cfg).train()
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == {'head.fc.weight', 'head.fc.bias'}
+    assert model.backbone.norm.weight.shape == (cfg.model.head.in_channels,)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    assert {(group['lr'], group['momentum'], group['weight_decay']) for group in optimizer.param_groups} == {
+        (0.004, 0.9, 0.0)  # 0.001 per 256 of the 8 x 128 images
+    }

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.helpers.compare import assert_near
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
-from tokennorm.layers.block import Block
+from tokennorm.layers.block import Block, Mlp
 from tokennorm.norms import DTN, LayerNorm
 
 ARCH = dict(embed_dims=8, depths=2, num_heads=2, mlp_ratios=2)
@@ -55,3 +55,7 @@ def test_stochastic_depth_drops_the_norms_after_layers_too():
         nn.init.ones_(p)
     out = block(torch.zeros(64, 1, 1, 8))  # a branch that is kept adds 2: its bias of 1 over a rate of 0.5
     assert out.unique().tolist() == [0, 2, 4]
+
+
+def test_hidden_channels_are_rounded_down_as_in_timm():
+    assert [Mlp(dims, ratio).fc1.out_features for dims, ratio in ((10, 2.69), (10, 4), (3, 0.1))] == [26, 40, 1]

@@ -15,7 +15,7 @@ from tokennorm.published import published_detector
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / 'configs' / 'results.yml'
-IMAGE = {'coco': (800, 1280), 'in1k': (224, 224)}  # height and width at which FLOPs are counted
+IMAGE = {'coco': (800, 1280), 'in1k': (224, 224), 'in21k': (224, 224)}  # height and width at which FLOPs are counted
 PAPER = 'Reported by the DTN paper'
 DTN_PAPER = 'Dynamic Token Normalization (https://arxiv.org/abs/2112.02624), Table'
 COLLECTIONS = {
@@ -28,7 +28,7 @@ COLLECTIONS = {
 }
 NAME = re.compile(
     r'(?:(?P<detector>retinanet|mask-rcnn)_)?(?P<backbone>.+?)(?P<variant>(?:-dtn)?(?:-dpn)?)_(?:[sf]pn_)?'
-    r'(?P<schedule>.+)_(?P<data>coco|in1k)'
+    r'(?P<schedule>.+)_(?P<data>coco|in1k|in21k)'
 )
 VARIANTS = {'': 'LN', '-dtn': 'DTN', '-dpn': 'DPN', '-dtn-dpn': 'DTN+DPN'}
 COLUMNS = {'retinanet': 'RetinaNet, COCO', 'mask-rcnn': 'Mask R-CNN, COCO', None: 'ImageNet'}
@@ -119,7 +119,8 @@ LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, D
 In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
 800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
 or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
-paper states.
+paper states. FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md); the learning rate of
+0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](research/reproduction.md).
 """
 FOOTER = """
 ## Trials, demo, segmentation
@@ -150,8 +151,8 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
     cells: dict[str, dict[str | None, list[str]]] = {}
     for name in (name for entries in results.values() for name in entries):
         parts = NAME.fullmatch(name)
-        if not re.match('pvt|swin|vit', parts['backbone']) or 'accum' in parts['schedule']:
-            continue  # third-party models, and the same models on one GPU
+        if not re.match('pvt|swin|vit', parts['backbone']) or 'accum' in parts['schedule'] or parts['data'] == 'in21k':
+            continue  # third-party models, and the same models on one GPU or other images
         row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
         row[parts['detector']].append(VARIANTS[parts['variant']])
     text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
@@ -174,6 +175,8 @@ def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> s
     if folder == 'imagenet':
         if not re.match('pvt|swin|vit', parts['backbone']):
             return 'a third-party model with DTN'
+        if parts['data'] == 'in21k':
+            return "ImageNet-21k, a dataset of Dual PatchNorm's paper" + (': the baseline' if variant == 'LN' else '')
         if variant == 'LN':
             return 'the baseline of pretraining with DTN or DPN'
         if f'{backbone_of(parts["backbone"])} {variant}' in pretrained:

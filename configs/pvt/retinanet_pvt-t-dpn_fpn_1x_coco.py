@@ -9,6 +9,7 @@ _base_ = './retinanet_pvt-t_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
+        norm_cfg=None,  # as in pretraining; the base has the eps of mmdet's COCO weights
         stem_cfg=dict(type='DualPatchEmbed'),
         init_cfg=dict(checkpoint='work_dirs/pvt-tiny-dpn_8xb128_in1k/epoch_300.pth'),
     )

@@ -11,6 +11,7 @@ _base_ = './retinanet_pvt-t_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
+        norm_cfg=None,  # as in pretraining; the base has the eps of mmdet's COCO weights
         arch='tiny-dtn',
         token_norm_cfg=dict(type='DTN'),
         stem_cfg=dict(type='DualPatchEmbed'),

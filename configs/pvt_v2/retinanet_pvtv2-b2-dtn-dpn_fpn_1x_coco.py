@@ -11,6 +11,7 @@ _base_ = './retinanet_pvtv2-b2_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
+        norm_cfg=None,  # as in pretraining; the base has the eps of mmdet's COCO weights
         token_norm_cfg=dict(type='DTN'),
         stem_cfg=dict(type='DualPatchEmbed'),
         init_cfg=dict(checkpoint='work_dirs/pvtv2-b2-dtn-dpn_8xb128_in1k/epoch_300.pth'),

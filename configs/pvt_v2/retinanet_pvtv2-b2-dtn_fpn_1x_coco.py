@@ -11,6 +11,8 @@ _base_ = './retinanet_pvtv2-b2_fpn_1x_coco.py'
 
 model = dict(
     backbone=dict(
-        token_norm_cfg=dict(type='DTN'), init_cfg=dict(checkpoint='work_dirs/pvtv2-b2-dtn_8xb128_in1k/epoch_300.pth')
+        norm_cfg=None,  # as in pretraining; the base has the eps of mmdet's COCO weights
+        token_norm_cfg=dict(type='DTN'),
+        init_cfg=dict(checkpoint='work_dirs/pvtv2-b2-dtn_8xb128_in1k/epoch_300.pth'),
     )
 )

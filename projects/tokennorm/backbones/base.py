@@ -66,7 +66,7 @@ class Backbone(BaseModule):
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`; `vector_type` returns one vector per
             image.
         frozen_stages: Leading stages that are not trained, together with everything before them. 0 freezes only the
-            first patch embedding, -1 nothing.
+            first patch embedding, -1 nothing, the number of stages also a norm after them.
         norm_eval: Keep norms with running statistics (BN, SN, PowerNorm) in eval mode during training.
         autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
             whose heads do not support these dtypes: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs
@@ -290,5 +290,7 @@ class Pyramid(Backbone):
 
     def _freeze_stages(self) -> None:
         frozen = [self.stages[0].patch_embed] if self.frozen_stages == 0 else self.stages[: max(self.frozen_stages, 0)]
+        if self.frozen_stages == len(self.stages) and hasattr(self, 'norm'):  # of a class token
+            frozen = [*frozen, self.norm]
         for module in frozen:
             module.eval().requires_grad_(False)

@@ -71,7 +71,7 @@ class ViT(Backbone):
         out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
-        frozen_stages: As in `Backbone`, in blocks.
+        frozen_stages: As in `Backbone`, in blocks. All blocks of a classifier include the norm after them.
         with_cp: Activation checkpointing: recompute blocks in the backward pass, to save memory.
         init_cfg: Loads checkpoints in the layout of DeiT, the DTN authors, timm, mmpretrain or TokenNorm. Position
             embeddings of another image size are resized.
@@ -230,5 +230,7 @@ class ViT(Backbone):
         for module in [self.patch_embed, *self.blocks[: self.frozen_stages]]:
             module.eval().requires_grad_(False)
         self.pos_embed.requires_grad_(False)
+        if self.out_type == 'cls_token' and self.frozen_stages == len(self.blocks):
+            self.norm.requires_grad_(False)
         if self.out_type == 'cls_token' and self.l_dtn <= self.frozen_stages:
             self.cls_token.requires_grad_(False)
