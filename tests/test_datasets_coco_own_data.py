@@ -110,7 +110,7 @@ def test_a_test_split_is_tested_on_and_small_images_are_kept(data):
     use(cfg, data)
     assert cfg.test_dataloader.dataset.ann_file == cfg.test_evaluator.ann_file == str(data / 'annotations/test.json')
     assert cfg.train_dataloader.dataset.filter_cfg == dict(filter_empty_gt=False, min_size=0)
-    assert cfg.train_dataloader.dataset.type == 'CocoDataset'
+    assert cfg.train_dataloader.dataset.type == 'tokennorm.CocoDataset'
     assert len(set(map(tuple, cfg.train_dataloader.dataset.metainfo.palette))) == 4
 
 

@@ -28,7 +28,7 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
 
 
 MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
-DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets')
+DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
 HOOKS = _child(
     upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'engine.hooks.lambdas'
 )

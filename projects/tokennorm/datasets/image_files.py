@@ -1,32 +1,73 @@
-"""Opens image files as training would, and names what is wrong with them.
-
-mmcv reads with OpenCV: in color, turned as the EXIF of JPEG and PNG says (not the EXIF of WebP), grey as three equal
-channels, CMYK as RGB, without transparency, and the upper 8 of 16 bits. It refuses files that end early, and images of
-more than 2**30 pixels.
-"""
+"""Files of a dataset: which ones are data, and whether an image file can be decoded."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pgm')
+from tokennorm import pixels
+
+IMAGE_SUFFIXES = (
+    *('.jpg', '.jpeg', '.jpe', '.jfif', '.mpo', '.png', '.bmp', '.dib', '.tif', '.tiff', '.webp', '.avif', '.gif'),
+    *('.jp2', '.j2k', '.ppm', '.pgm', '.pbm', '.pnm'),
+)
+# Images and videos that no decoder here reads, named where they are left out
+_OTHER_SUFFIXES = ('.heic', '.heif', '.jxl', '.dng', '.cr2', '.nef', '.arw', '.raw', '.psd', '.svg', '.dcm', '.npy')
 MANY = 5000  # files, from which on processes open them
+_NOT_DATA = ('__macosx', '@eadir', '$recycle.bin', '#recycle')  # folders of operating systems and network drives
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
 _ORIENTATION, _ROTATED_BY_EXIF = 0x0112, range(5, 9)  # orientations that swap height and width
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Returns the image files of a folder and its subfolders, sorted; links to folders are followed."""
-    found = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
-    return sorted(path for path in found if path.suffix.lower() in IMAGE_SUFFIXES)
+def is_data(name: str) -> bool:
+    """Returns whether a file or folder of this name is part of a dataset: not hidden, nor an operating system's."""
+    return not name.startswith('.') and name.lower() not in _NOT_DATA
+
+
+def list_files(folder: str | Path, depth: int = 1000) -> list[Path]:
+    """Returns the data files of a folder and its subfolders down to a depth, sorted.
+
+    Links to folders are followed. A folder that several links lead to is read once, so that circles end.
+    """
+    found, seen = [], set()
+
+    def read(place: str, depth: int) -> None:
+        if (real := os.path.realpath(place)) in seen:
+            return
+        seen.add(real)
+        with os.scandir(place) as entries:
+            chosen = sorted((entry for entry in entries if is_data(entry.name)), key=lambda entry: entry.name)
+        for entry in chosen:
+            if not entry.is_dir():
+                found.append(Path(entry.path))
+            elif depth > 1:
+                read(entry.path, depth - 1)
+
+    read(str(folder), depth)
+    return sorted(found)
+
+
+def is_image(path: str | Path) -> bool:
+    """Returns whether a file has the suffix of an image format that is read, in any case."""
+    return Path(path).suffix.lower() in IMAGE_SUFFIXES
+
+
+def list_images(folder: str | Path) -> list[Path]:
+    """Returns the image files among `list_files`."""
+    return [path for path in list_files(folder) if is_image(path)]
+
+
+def left_out(files: Iterable[str | Path]) -> str:
+    """Returns the number of images of formats that are not read, by suffix, such as '3 .heic, 1 .dng', or ''."""
+    counts = Counter(suffix for path in files if (suffix := Path(path).suffix.lower()) in _OTHER_SUFFIXES)
+    return ', '.join(f'{count} {suffix}' for suffix, count in counts.most_common())
 
 
 def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterator[Any]:
@@ -47,8 +88,8 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -
 def read_image(path: str | Path) -> np.ndarray | None:
     """An image as training reads it, (H, W, 3) uint8 BGR; None if it cannot be read."""
     try:
-        return cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    except (OSError, ValueError, cv2.error):
+        return pixels.read_image(path)
+    except pixels.ImageError:
         return None
 
 
@@ -73,5 +114,5 @@ def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int]]:
         file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
         if mark is not None and mark in file.read():
             return '', size
-    pixels = read_image(path)  # by the decoder of training, which refuses a file that ends early
-    return ('that cannot be decoded', (0, 0)) if pixels is None else ('', pixels.shape[1::-1])
+    image = read_image(path)  # refuses a file that ends early
+    return ('that cannot be decoded', (0, 0)) if image is None else ('', image.shape[1::-1])

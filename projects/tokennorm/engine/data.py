@@ -179,7 +179,7 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
     if 'filter_cfg' in datasets[0]:
         datasets[0]['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
     datasets[0].update(
-        type='CocoDataset',
+        type='tokennorm.CocoDataset',
         data_root='',
         metainfo=metainfo,
         ann_file=ann_file,

@@ -1,6 +1,6 @@
-"""Runs a detector that `tokennorm export` wrote. This one file needs Python 3.10, numpy, OpenCV and onnxruntime only.
+"""Runs a detector that `tokennorm export` wrote. It needs Python 3.10, numpy, OpenCV and onnxruntime only.
 
-Copy it into a service:
+Copy this file and `tokennorm/pixels.py` into a service:
 
     from runtime import ExportedDetector
 
@@ -24,16 +24,17 @@ from typing import Any
 import cv2
 import numpy as np
 
+try:
+    from tokennorm.pixels import ImageError, as_pixels
+except ImportError:  # both files are copied into a service
+    from pixels import ImageError, as_pixels
+
 FORMAT = 1  # of the metadata
 SMALLEST_SIDE = 65  # pixels of a resized image, in files whose metadata has no `smallest_side`
 
 
 class ModelFileError(RuntimeError):
     """A model file that cannot be used, with the reason."""
-
-
-class ImageError(ValueError):
-    """An image that cannot be used, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -308,44 +309,6 @@ class _OpenVino:
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {output.any_name: value for output, value in self._compiled(inputs).items()}
-
-
-def as_pixels(image: Any) -> np.ndarray:
-    """Returns an image as (H, W, 3) uint8 BGR: of a path, turned upright as its EXIF tag says, a PIL image or an array.
-
-    Raises:
-        ImageError: for a file that is not a readable image, and for other arrays.
-    """
-    if isinstance(image, str | PathLike):
-        return read_image(image)
-    if hasattr(image, 'getexif'):  # PIL's
-        from PIL import ImageOps
-
-        return np.ascontiguousarray(np.asarray(ImageOps.exif_transpose(image).convert('RGB'))[..., ::-1])
-    if not isinstance(image, np.ndarray):
-        raise ImageError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
-    if image.ndim == 2 and image.dtype == np.uint8 and image.size:
-        return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
-        raise ImageError(
-            f'an image of shape {image.shape} and {image.dtype} must be (H, W, 3) in BGR, or gray (H, W), and uint8'
-        )
-    return image
-
-
-def read_image(path: str | PathLike) -> np.ndarray:
-    """Reads an image file as (H, W, 3) uint8 BGR, turned upright as its EXIF tag says.
-
-    Raises:
-        ImageError: for a file that is not a readable image.
-    """
-    try:  # unlike imread, imdecode refuses a file that is cut off
-        image = cv2.imdecode(np.frombuffer(Path(path).read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    except (OSError, ValueError, cv2.error):
-        image = None
-    if image is None:
-        raise ImageError(f'image {path} not found, or it cannot be decoded')
-    return image
 
 
 def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:

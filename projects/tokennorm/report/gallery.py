@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from tokennorm.datasets.drawing import outlines
+from tokennorm.datasets.image_files import read_image
 from tokennorm.evaluation.analysis import Evaluation
 
 LONG_SIDE = 640  # pixels of an embedded image
@@ -69,7 +70,7 @@ class Gallery:
     def picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
         """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
         entry = self.images[image_id]
-        pixels = cv2.imread(str(self.image_dir / entry['file_name']))
+        pixels = read_image(self.image_dir / entry['file_name'])
         if pixels is None:
             return None
         height, width = pixels.shape[:2]

@@ -1,0 +1,113 @@
+"""The decoder of images, for training, `check`, prediction and exported files: (H, W, 3) uint8 BGR, turned upright.
+
+It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as for what OpenCV cannot read.
+
+- The EXIF orientation of every format is applied.
+- 16-bit and float images are scaled linearly. White is the smallest full range that holds the largest value of the
+  image: 1 (float only), 2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1 or 2**16 - 1. Negative values become 0.
+- Gray becomes three equal channels, a palette its colors, CMYK RGB. Transparency is dropped.
+- Of several frames or pages the first is read. Files that end early are refused.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+_BITS = 8, 10, 12, 14, 16
+# Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
+_OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i for i in range(1, 7))
+
+
+class ImageError(ValueError):
+    """An image that cannot be used, with the reason."""
+
+
+def as_pixels(image: Any) -> np.ndarray:
+    """Returns an image as (H, W, 3) uint8 BGR: of a path, a PIL image or an array, which must be BGR or gray already.
+
+    Raises:
+        ImageError: for a file that is not a readable image, and for other arrays.
+    """
+    if isinstance(image, str | os.PathLike):
+        return read_image(image)
+    if hasattr(image, 'getexif'):  # PIL's
+        if getattr(image, 'tile', None) and not image.tell() and os.path.isfile(image.filename):
+            return read_image(image.filename)  # not decoded yet: the pixels that the path gives
+        return _from_pillow(image)
+    if not isinstance(image, np.ndarray):
+        raise ImageError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
+    if image.ndim == 2 and image.dtype == np.uint8 and image.size:
+        return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
+        raise ImageError(
+            f'an image of shape {image.shape} and {image.dtype} must be (H, W, 3) in BGR, or gray (H, W), and uint8'
+        )
+    return image
+
+
+def read_image(path: str | os.PathLike) -> np.ndarray:
+    """Reads an image file.
+
+    Raises:
+        ImageError: for a file that is not a readable image.
+    """
+    with suppress(OSError, ValueError):
+        if (image := decode(Path(path).read_bytes())) is not None:
+            return image
+    raise ImageError(f'image {path} not found, or it cannot be decoded')
+
+
+def decode(content: bytes) -> np.ndarray | None:
+    """Returns the image of a file's content; None if it cannot be decoded."""
+    decoders: list[Callable[[bytes], np.ndarray | None]] = [_by_opencv, _by_pillow]
+    for decoder in decoders if content.startswith(_OPENCV) else decoders[::-1]:
+        with suppress(Exception):  # each format's reader raises its own
+            if (image := decoder(content)) is not None:
+                return image
+    return None
+
+
+def _by_opencv(content: bytes) -> np.ndarray | None:
+    if content.startswith(b'RIFF') and b'EXIF' in content:  # not every version of OpenCV turns WebP
+        return None
+    level = cv2.getLogLevel()
+    cv2.setLogLevel(0)  # the caller names the file
+    try:
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+    finally:
+        cv2.setLogLevel(level)
+    return None if image is None else _to_8_bits(image)
+
+
+def _by_pillow(content: bytes) -> np.ndarray:
+    from io import BytesIO
+
+    from PIL import Image
+
+    with Image.open(BytesIO(content)) as image:
+        return _from_pillow(image)
+
+
+def _from_pillow(image: Any) -> np.ndarray:
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode[0] in 'IF':  # more than 8 bits
+        return cv2.cvtColor(_to_8_bits(np.asarray(image)), cv2.COLOR_GRAY2BGR)
+    return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
+
+
+def _to_8_bits(image: np.ndarray) -> np.ndarray:
+    if image.dtype == np.uint8:
+        return image
+    ranges = [2**bits - 1 for bits in _BITS]
+    if image.dtype.kind == 'f':
+        image, ranges = np.nan_to_num(image, posinf=0, neginf=0), [1, *ranges]
+    most = image.max()
+    white = next((value for value in ranges if most <= value), most)
+    return (image.clip(0) * (255 / float(white)) + 0.5).astype(np.uint8)

@@ -1,0 +1,83 @@
+"""Every format has the same pixels for training, prediction and the Python API, upright and in 8 bits."""
+
+import io
+
+import numpy as np
+import pytest
+from mmengine.registry import init_default_scope
+from PIL import Image
+
+from tokennorm.datasets.coco.dataset import CocoDataset
+from tokennorm.pixels import ImageError, as_pixels, decode, read_image
+
+COLOR = np.zeros((16, 24, 3), np.uint8)
+COLOR[:8, :8] = 200, 40, 30  # RGB; the corner at the top left
+DEPTH = np.full((16, 24), 1000, np.uint16)
+DEPTH[:8, :8] = 4000  # of 4095
+
+
+def encoded(image, kind, **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize('kind', ['JPEG', 'MPO', 'PNG', 'TIFF', 'WEBP', 'AVIF'])
+@pytest.mark.parametrize(('orientation', 'corner'), [(1, (0, 0)), (3, (-1, -1)), (6, (0, -1)), (8, (-1, 0))])
+def test_exif_orientation_of_every_format(kind, orientation, corner):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded(Image.fromarray(COLOR).resize((96, 64), 0), kind, exif=exif, quality=95)
+    for pixels in (decode(content), as_pixels(Image.open(io.BytesIO(content)))):
+        assert pixels.shape == ((64, 96, 3) if orientation < 5 else (96, 64, 3))
+        assert pixels[corner].tolist() == pytest.approx([30, 40, 200], abs=20)
+
+
+FORMATS = {  # image, format, BGR at the corner and at the opposite one
+    'JPEG 2000': (Image.fromarray(COLOR), 'JPEG2000', (30, 40, 200), (0, 0, 0)),
+    'GIF': (Image.fromarray(COLOR), 'GIF', (30, 40, 200), (0, 0, 0)),
+    'palette': (Image.fromarray(COLOR).quantize(4), 'PNG', (30, 40, 200), (0, 0, 0)),
+    'alpha': (Image.fromarray(np.dstack([COLOR, 0 * COLOR[..., :1]])), 'PNG', (30, 40, 200), (0, 0, 0)),
+    'CMYK': (Image.fromarray(COLOR).convert('CMYK'), 'TIFF', (30, 40, 200), (0, 0, 0)),
+    'gray with alpha': (Image.fromarray(COLOR[..., 0]).convert('LA'), 'PNG', (200, 200, 200), (0, 0, 0)),
+    '1 bit': (Image.fromarray(COLOR[..., 0] > 9), 'PNG', (255, 255, 255), (0, 0, 0)),
+    '12 of 16 bits': (Image.fromarray(DEPTH), 'PNG', (249,) * 3, (62,) * 3),  # 4000 and 1000 of 4095
+    '16 bits': (Image.fromarray(DEPTH * 16), 'TIFF', (249,) * 3, (62,) * 3),
+    'float of 1': (Image.fromarray(DEPTH / np.float32(4000)), 'TIFF', (255,) * 3, (64,) * 3),
+    'float of 255': (Image.fromarray(DEPTH / np.float32(20)), 'TIFF', (200,) * 3, (50,) * 3),
+    'negative float': (Image.fromarray(DEPTH.astype(np.float32) / 2000 - 1), 'TIFF', (255,) * 3, (0,) * 3),
+}
+
+
+@pytest.mark.parametrize('name', FORMATS)
+def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
+    image, kind, corner, opposite = FORMATS[name]
+    path = tmp_path / 'image'
+    path.write_bytes(encoded(image, kind))
+    pixels = read_image(path)
+    assert (pixels.shape, pixels.dtype) == ((16, 24, 3), np.uint8)
+    assert pixels[0, 0].tolist() == pytest.approx(corner, abs=3)
+    assert pixels[-1, -1].tolist() == pytest.approx(opposite, abs=3)
+    np.testing.assert_array_equal(as_pixels(Image.open(path)), pixels)
+    loaded = Image.open(path)
+    loaded.load()
+    assert np.abs(as_pixels(loaded).astype(int) - pixels).max() <= 3
+    assert capfd.readouterr().err == ''
+
+
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
+def test_files_that_end_early_are_refused(kind, tmp_path):
+    content = encoded(Image.effect_noise((64, 64), 60).convert('RGB'), kind)
+    (tmp_path / 'cut').write_bytes(content[: len(content) * 2 // 3])
+    with pytest.raises(ImageError, match='cut not found, or it cannot be decoded'):
+        read_image(tmp_path / 'cut')
+
+
+def test_training_reads_the_same_pixels(tmp_path):
+    init_default_scope('mmdet')
+    path = tmp_path / 'a.png'
+    Image.fromarray(DEPTH).save(path)
+    dataset = CocoDataset(lazy_init=True, pipeline=[dict(type='LoadImageFromFile')])
+    found = dataset.pipeline(dict(img_path=str(path)))
+    np.testing.assert_array_equal(found['img'], read_image(path))
+    assert (found['img_shape'], found['ori_shape']) == ((16, 24), (16, 24))
