@@ -50,8 +50,8 @@ def train(args: argparse.Namespace) -> None:
     from mmengine.hooks import Hook
     from mmengine.runner import Runner
 
-    from tokennorm.engine.build import build_runner
-    from tokennorm.engine.training import run as train
+    from tokennorm.engine.runner import build_runner
+    from tokennorm.engine.runner import run as train
 
     class TimeHook(Hook):
         priority = 'LOWEST'

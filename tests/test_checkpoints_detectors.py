@@ -13,8 +13,7 @@ from torch import nn
 import tokennorm
 from tests.helpers.configs import build_model
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, convert_detector, read_checkpoint
-from tokennorm.checkpoints.reading import state_dict_in, trained_meta
+from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.config.paths import config
 from tokennorm.published import PUBLISHED
 
@@ -80,9 +79,9 @@ def found(model, sizes):
 def test_boxes_and_scores_are_those_of_mmdet(family, tmp_path):
     """Also the masks; batches of 1 and 2, odd sizes."""
     ours, theirs = detectors(family)
-    content = read_checkpoint(published(tmp_path / 'mmdet.pth', theirs))
-    assert trained_meta(content)['classes'] == tuple(CLASSES)
-    converted, report = convert_detector(ours, state_dict_in(content, 'mmdet.pth'), 'mmdet.pth')
+    content = Checkpoint.read(published(tmp_path / 'mmdet.pth', theirs))
+    assert content.dataset_meta['classes'] == tuple(CLASSES)
+    converted, report = convert_detector(ours, content.state_dict, 'mmdet.pth')
     ours.load_state_dict(converted, strict=True)
     assert (report.missing, report.note) == ([], '')
     assert len(report.loaded) == len(ours.state_dict())

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import find_checkpoint
+from tokennorm.checkpoints import CheckpointError, find_checkpoint
 from tokennorm.checkpoints.writing import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
@@ -42,5 +42,5 @@ def test_a_cached_model_fills_the_backbone(cache):
 
 @pytest.mark.parametrize('name', ['hf-hub:owner/none', 'timm/none.in1k'])
 def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
-    with pytest.raises(ConnectionError, match=f'{name} could not be fetched: .*cache.*Download '):
+    with pytest.raises(CheckpointError, match=f'{name} could not be fetched: .*cache.*Download '):
         pretrained(name)

@@ -8,7 +8,7 @@ from tests.helpers.norms import published_dtn
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
-from tokennorm.checkpoints import from_published_pvt, load_pretrained, read_state_dict
+from tokennorm.checkpoints import CheckpointError, from_published_pvt, load_pretrained, read_state_dict
 from tokennorm.messages import UserError
 
 
@@ -28,7 +28,7 @@ def test_what_does_not_fit_is_named(tmp_path):
         RuntimeError, match=r'another shape: stages.0.patch_embed.proj.weight \(\(8, 3, 4, 4\) .* \(8, 1,'
     ):
         pretrained(tmp_path / 'ln.pth', in_channels=1)
-    with pytest.raises(FileNotFoundError, match=r'none.pth not found'):
+    with pytest.raises(CheckpointError, match=r'none.pth not found'):
         pretrained(tmp_path / 'none.pth')
     torch.save({'state_dict': [1]}, tmp_path / 'other.pth')
     with pytest.raises(RuntimeError, match='holds no state dict'):

@@ -67,9 +67,9 @@ def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
             read_state_dict(f'{address}/planted.pth')
         assert not (tmp_path / 'ran').exists()
-        with pytest.raises(ConnectionError, match=r'none.pth could not be fetched'):
+        with pytest.raises(CheckpointError, match=r'none.pth could not be fetched'):
             read_state_dict(f'{address}/none.pth')
-        with pytest.raises(ConnectionError, match=r"a b.pth could not be fetched: URL can't contain control"):
+        with pytest.raises(CheckpointError, match=r"a b.pth could not be fetched: URL can't contain control"):
             read_state_dict(f'{address}/a b.pth')
 
 
@@ -91,7 +91,7 @@ def test_weights_of_openmmlab_come_from_a_mirror(tmp_path, monkeypatch):
     url = f'https://download.openmmlab.com/v2.0/{name}'
     with serve(tmp_path) as address:
         monkeypatch.setenv('TOKENNORM_MIRROR', f'{address}/elsewhere')
-        with pytest.raises(ConnectionError, match=r'save it as .*or set TOKENNORM_MIRROR'):
+        with pytest.raises(CheckpointError, match=r'save it as .*or set TOKENNORM_MIRROR'):
             read_state_dict(url)
         monkeypatch.setenv('TOKENNORM_MIRROR', f'{address}/')
         assert read_state_dict(url)['a'].tolist() == [1]
@@ -214,7 +214,7 @@ def test_a_work_directory_is_its_best_checkpoint(tmp_path):
 def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
     folder = tmp_path / 'work'
     folder.mkdir()
-    with pytest.raises(FileNotFoundError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):
+    with pytest.raises(CheckpointError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):
         find_checkpoint(folder)
     for name in ('epoch_9.pth', 'epoch_10.pth', 'best.pth', 'epoch_x.pth'):
         (folder / name).touch()
@@ -227,5 +227,5 @@ def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
     (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
     assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
     assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
-    with pytest.raises(FileNotFoundError, match=r'checkpoint .*none.pth not found'):
+    with pytest.raises(CheckpointError, match=r'checkpoint .*none.pth not found'):
         find_checkpoint(folder / 'none.pth')

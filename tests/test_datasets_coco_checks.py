@@ -6,6 +6,7 @@ import pytest
 from mmdet.datasets import CocoDataset
 
 from tokennorm.engine.checks import check_config_data
+from tokennorm.messages import UserError
 
 CONTENT = dict(
     images=[dict(id=1, file_name='a.jpg', width=40, height=30)],
@@ -34,27 +35,27 @@ def folder(tmp_path):
 )
 def test_what_fits_passes_and_a_missing_file_does_not(folder, tmp_path, wrap):
     check_config_data(config(folder, wrap=wrap), ('train', 'val'))
-    with pytest.raises(FileNotFoundError, match=r'train_dataloader: annotation file .*elsewhere/train.json'):
+    with pytest.raises(UserError, match=r'train_dataloader: annotation file .*elsewhere/train.json'):
         check_config_data(config(tmp_path / 'elsewhere', wrap=wrap), ('train',))
 
 
 def test_classes_that_do_not_fit_are_named(folder):
-    with pytest.raises(ValueError, match=r'classes has cow, but the categories .* are cat, dog'):
+    with pytest.raises(UserError, match=r'classes has cow, but the categories .* are cat, dog'):
         check_config_data(config(folder, classes=('cat', 'cow')), ('train',))
-    with pytest.raises(ValueError, match=r'model.bbox_head.num_classes=80, .* has 2: set it to 2'):
+    with pytest.raises(UserError, match=r'model.bbox_head.num_classes=80, .* has 2: set it to 2'):
         check_config_data(config(folder, num_classes=80), ('train',))
     cfg = config(folder)
     cfg['model']['semantic_head'] = dict(num_classes=183)
     check_config_data(cfg, ('train',))
     cfg['model']['extra'][0]['mask_head']['num_classes'] = 3
-    with pytest.raises(ValueError, match=r'model.extra\[0\].mask_head.num_classes=3'):
+    with pytest.raises(UserError, match=r'model.extra\[0\].mask_head.num_classes=3'):
         check_config_data(cfg, ('train',))
 
 
 def test_classes_are_in_the_order_of_the_file(folder):
     """In which mmdet numbers them, whatever the order of `metainfo.classes`: AP would be that of other classes."""
     with pytest.raises(
-        ValueError, match=r'classes has dog, cat, but the categories in .*train.json are cat, dog: .* same order'
+        UserError, match=r'classes has dog, cat, but the categories in .*train.json are cat, dog: .* same order'
     ):
         check_config_data(config(folder, classes=('dog', 'cat')), ('train',))
 
@@ -62,11 +63,11 @@ def test_classes_are_in_the_order_of_the_file(folder):
 def test_without_classes_they_are_those_of_coco(folder):
     cfg = config(folder, num_classes=80)
     del cfg['train_dataloader']['dataset']['metainfo']
-    with pytest.raises(ValueError, match=r'metainfo.classes has person, .* but the categories in .* are cat, dog'):
+    with pytest.raises(UserError, match=r'metainfo.classes has person, .* but the categories in .* are cat, dog'):
         check_config_data(cfg, ('train',))
     categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'])]
     (folder / 'train.json').write_text(json.dumps(CONTENT | dict(categories=categories)))
     check_config_data(cfg, ('train',))
     cfg['model']['bbox_head']['num_classes'] = 2
-    with pytest.raises(ValueError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
+    with pytest.raises(UserError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
         check_config_data(cfg, ('train',))

@@ -16,6 +16,7 @@ from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
 from tokennorm.engine.data import _fit_limits, use_coco_splits, use_data_folder
+from tokennorm.messages import UserError
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_images_without_objects_are_kept(data, name):
 
 def test_masks_are_needed_for_a_config_that_learns_them(data):
     edit(data, 'train', lambda content: content['annotations'][0].pop('segmentation'))
-    with pytest.raises(ValueError, match=r'this config learns masks. train: annotations without a segmentation'):
+    with pytest.raises(UserError, match=r'this config learns masks. train: annotations without a segmentation'):
         use(Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py'), data)
     use(Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'), data)
     found = inspect_splits(find_coco_splits(data))
@@ -137,5 +138,5 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
 
 
 def test_a_classifier_has_no_coco_data(data):
-    with pytest.raises(ValueError, match=r'train_dataloader of this config does not read one COCO annotation file'):
+    with pytest.raises(UserError, match=r'train_dataloader of this config does not read one COCO annotation file'):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)

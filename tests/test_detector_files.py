@@ -5,8 +5,8 @@ import os
 import pytest
 
 from tokennorm.cli.predict import parse_args as predict_args
+from tokennorm.config.detectors import config_of, detector_files
 from tokennorm.messages import UserError
-from tokennorm.published import config_of, detector_files
 
 CONFIG = 'retinanet_pvt-mini_fpn_shapes'
 
@@ -30,11 +30,11 @@ def test_work_directory_has_config_and_checkpoint(work_dir):
 
 
 def test_config_needs_a_checkpoint(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'did you mean retinanet_pvt-t\?'):
+    with pytest.raises(UserError, match=r'did you mean retinanet_pvt-t\?'):
         detector_files('retinanet_pvtt')
-    with pytest.raises(FileNotFoundError, match='After a config, name a checkpoint'):
+    with pytest.raises(UserError, match='After a config, name a checkpoint'):
         detector_files(CONFIG)
-    with pytest.raises(FileNotFoundError, match=r'no config \(\*.py\)'):
+    with pytest.raises(UserError, match=r'no config \(\*.py\)'):
         config_of(tmp_path)
 
 

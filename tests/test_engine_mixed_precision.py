@@ -12,6 +12,7 @@ from tests.helpers.samples import sample_with_two_objects
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine.mixed_precision import use_mixed_precision
+from tokennorm.messages import UserError
 
 HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
 
@@ -66,7 +67,7 @@ def test_options_of_mixed_precision():
     assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
     use_mixed_precision(cfg, True)
     assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', dict(enabled=False))
-    with pytest.raises(ValueError, match='bf16, fp16'):
+    with pytest.raises(UserError, match='bf16, fp16'):
         use_mixed_precision(cfg, 'fp8')
     classifier = Config.fromfile(config_path('pvt-tiny_8xb128_in1k'))
     use_mixed_precision(classifier, 'bf16')

@@ -12,6 +12,7 @@ from torch import nn
 
 from tokennorm.backbones import PVT
 from tokennorm.engine.checks import check_feature_maps
+from tokennorm.messages import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,7 +47,7 @@ def test_channels_that_fit_pass():
     ],
 )  # fmt: skip
 def test_others_are_named(in_channels, out_indices, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         check_feature_maps(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
 
 
@@ -73,7 +74,7 @@ def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
     message = (
         rf'model.bbox_head: its anchors have the strides \[8, 16, 32\], but .* have {re.escape(str(found))}: .*out_ind'
     )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         check_feature_maps(model, cfg.neck)
 
 
@@ -86,6 +87,6 @@ def test_a_backbone_with_one_map_wants_a_pyramid():
         check_feature_maps(MODELS.build(cfg), cfg.neck)
         cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
         with pytest.raises(
-            ValueError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
+            UserError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
         ):
             check_feature_maps(MODELS.build(cfg), cfg.neck)

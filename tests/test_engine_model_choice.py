@@ -13,15 +13,14 @@ from mmengine.registry import MODELS
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.trained import few
-from tokennorm.argument_checks import MODEL_NAMES
-from tokennorm.checkpoints import finding
+from tokennorm.checkpoints import CheckpointError, finding
 from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
 from tokennorm.cli.train import main
 from tokennorm.config.paths import config
-from tokennorm.engine import training
-from tokennorm.engine.config import choose_config
-from tokennorm.engine.settings import use_initial_weights
+from tokennorm.datasets.finding import find_splits
+from tokennorm.engine import initial_weights, recipe, training
+from tokennorm.engine.options import MODEL_NAMES, TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.published import PUBLISHED
 
@@ -42,6 +41,15 @@ def masks(tmp_path_factory):
     return str(root)
 
 
+def choose_config(data, *names, **more):
+    return recipe.choose_config(find_splits(data), *names, **more)
+
+
+def use_initial_weights(cfg, init, own_data, keys=()):
+    options = TrainOptions(cfg.filename, '.' if own_data else None, init=init, cfg_options=dict.fromkeys(keys))
+    return initial_weights.use_initial_weights(cfg, options).lines
+
+
 @pytest.fixture
 def package(monkeypatch):
     """Installs or removes the package of the trial's weights."""
@@ -49,9 +57,9 @@ def package(monkeypatch):
     def install(is_there):
         def find(name):
             if not is_there:
-                raise FileNotFoundError(name)
+                raise CheckpointError(name)
 
-        monkeypatch.setattr('tokennorm.engine.config.packaged_file', find)
+        monkeypatch.setattr('tokennorm.engine.recipe.packaged_file', find)
 
     return install
 
@@ -131,17 +139,17 @@ def test_own_data_otherwise_starts_from_the_backbone():
     backbone = cfg.model.backbone.init_cfg.checkpoint
     assert backbone in use_initial_weights(cfg, None, own_data=True)[0]
     assert cfg.get('load_from') is None
-    with pytest.raises(ValueError, match='no published COCO detector'):
+    with pytest.raises(UserError, match='no published COCO detector'):
         use_initial_weights(cfg, 'coco', own_data=True)
     assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]
     assert cfg.model.backbone.init_cfg is None
-    with pytest.raises(ValueError, match='no weights of its backbone'):
+    with pytest.raises(UserError, match='no weights of its backbone'):
         use_initial_weights(cfg, 'imagenet', own_data=True)
 
 
 def test_options_for_another_norm_leave_no_default_weights():
     cfg = read('retinanet_pvt-t_fpn_1x_coco')
-    with pytest.raises(ValueError, match=r'token_norm_cfg.type changes the model.*--init'):
+    with pytest.raises(UserError, match=r'token_norm_cfg.type changes the model.*--init'):
         use_initial_weights(cfg, None, True, ['model.backbone.token_norm_cfg.type'])
     assert use_initial_weights(cfg, None, False, ['model.backbone.token_norm_cfg.type']) == []
     assert 'COCO' in use_initial_weights(cfg, None, True, ['model.backbone.frozen_stages'])[0]
@@ -151,7 +159,7 @@ def test_options_for_another_norm_leave_no_default_weights():
 def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeypatch, capsys):
     seen = []
 
-    def build(cfg, splits):
+    def build(cfg, splits, checkpoint):
         seen.append((cfg.resume, cfg.load_from))
         raise UserError('enough')
 
@@ -190,7 +198,7 @@ def test_weights_of_a_package_are_checked(monkeypatch):
     monkeypatch.setattr(finding, 'PACKAGED', weights)
     assert find_checkpoint('pip:einops') == str(packaged_file('pip:einops')) == str(path)
     weights['pip:einops'] = PackagedWeights('einops', 'einops/__init__.py', '0' * 64, '')
-    with pytest.raises(ValueError, match='not the file that was tested'):
+    with pytest.raises(CheckpointError, match='not the file that was tested'):
         packaged_file('pip:einops')
 
 

@@ -13,7 +13,7 @@ from mmengine.runner import Runner
 
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.engine.training import run as train_with_messages
+from tokennorm.engine.runner import run as train_with_messages
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError
 
@@ -52,7 +52,7 @@ def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_atomically(path, content)
 
-    monkeypatch.setattr('tokennorm.engine.resume.checkpoint.write_atomically', full)
+    monkeypatch.setattr('tokennorm.engine.hooks.checkpoint.write_atomically', full)
     original = Runner.train
 
     def with_messages(runner):
@@ -117,7 +117,7 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
         there.append([name for name in names(tmp_path) if name.startswith('best_')])
         write_atomically(path, content)
 
-    monkeypatch.setattr('tokennorm.engine.resume.checkpoint.write_atomically', spied)
+    monkeypatch.setattr('tokennorm.engine.hooks.checkpoint.write_atomically', spied)
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']

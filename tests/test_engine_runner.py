@@ -9,9 +9,9 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
-from tokennorm.checkpoints import read_checkpoint
-from tokennorm.checkpoints.reading import trained_meta
-from tokennorm.engine.build import _find_checkpoint_to_resume, _load_from, build_runner
+from tokennorm.checkpoints import Checkpoint
+from tokennorm.engine.runner import build_runner, find_checkpoint_to_resume, load_from_checkpoint
+from tokennorm.messages import UserError
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 
@@ -29,30 +29,30 @@ ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 def test_classes_are_compared_where_both_say_them(tmp_path, dataset, meta, classes):
     model, path = nn.Linear(1, 1), tmp_path / 'epoch_1.pth'
     torch.save(dict(meta=dict(dataset_meta=meta), state_dict=model.state_dict(), optimizer={}), path)
-    found = trained_meta(read_checkpoint(path)).get('classes')
+    found = Checkpoint.read(path).dataset_meta.get('classes')
     assert (found and list(found)) == classes
     runner = SimpleNamespace(model=model, train_dataloader=SimpleNamespace(dataset=dataset))
     cfg = dict(load_from=str(path), resume=True)
-    _load_from(runner, cfg, training=True)
+    load_from_checkpoint(runner, cfg, training=True)
     dataset = SimpleNamespace(metainfo=[dict(classes=('b', 'a')), dict(classes=('b', 'a'), palette=[1, 2])])
     runner.train_dataloader.dataset = dataset
     if classes is not None:
-        with pytest.raises(ValueError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
-            _load_from(runner, cfg, training=True)
+        with pytest.raises(UserError, match=r'are in another order: 2 \(a, b\) and 2 \(b, a\)'):
+            load_from_checkpoint(runner, cfg, training=True)
 
 
 @pytest.mark.parametrize('resume', [True, 'auto'])
 def test_resume_without_a_checkpoint_starts_from_the_beginning(tmp_path, resume):
     cfg = Config(dict(work_dir=str(tmp_path), resume=resume))
-    _find_checkpoint_to_resume(cfg)
+    find_checkpoint_to_resume(cfg)
     assert (cfg.resume, cfg.load_from) == (False, None)
 
 
-def test_resume_leaves_out_load_from(tmp_path):
+def test_resume_leaves_outload_from_checkpoint(tmp_path):
     (tmp_path / 'epoch_1.pth').touch()
     for resume, expected in (('auto', str(tmp_path / 'epoch_1.pth')), ('a.pth', 'a.pth'), (True, 'coco.pth')):
         cfg = Config(dict(work_dir=str(tmp_path), resume=resume, load_from='coco.pth'))
-        _find_checkpoint_to_resume(cfg)
+        find_checkpoint_to_resume(cfg)
         assert (cfg.resume, cfg.load_from) == (True, expected)
 
 

@@ -20,9 +20,9 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine import settings
-from tokennorm.engine.summary import log_often
-from tokennorm.engine.training import keep_anchors
+from tokennorm.engine import recipe
+from tokennorm.engine.hooks import use_training_hooks
+from tokennorm.engine.runner import log_often
 from tokennorm.norms import LocalLayerNorm
 
 
@@ -50,12 +50,12 @@ def config(**more):
 )
 def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     cfg = config(val_evaluator=evaluator)
-    settings.keep_the_best(cfg)
+    use_training_hooks(cfg)
     hook = cfg.default_hooks.checkpoint
     assert hook.max_keep_ckpts == 2
     assert hook.get('save_best') == metric
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
-    settings.keep_the_best(cfg)
+    use_training_hooks(cfg)
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
 
 
@@ -64,9 +64,9 @@ def test_a_resumed_run_keeps_its_anchors(tmp_path):
     run, cfg = Config.fromfile(path), Config.fromfile(path)
     run.model.bbox_head.anchor_generator.octave_base_scale = 1.5
     run.dump(tmp_path / path.name)
-    keep_anchors(cfg, tmp_path)
+    recipe.use_anchors_of(cfg, tmp_path)
     assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
-    keep_anchors(cfg, tmp_path / 'elsewhere')  # without a config: as they are
+    recipe.use_anchors_of(cfg, tmp_path / 'elsewhere')  # without a config: as they are
 
 
 def test_kernels_of_local_layer_norm_train_faster():
@@ -79,8 +79,8 @@ def test_kernels_of_local_layer_norm_train_faster():
 @pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])
 def test_training_validates_ten_times(epochs, interval):
     cfg = config()
-    settings.set_epochs(cfg, epochs)
-    settings.validate_often(cfg)
+    recipe.set_epochs(cfg, epochs)
+    recipe.validate_often(cfg)
     assert (cfg.train_cfg.max_epochs, cfg.train_cfg.val_interval) == (epochs, interval)
 
 
@@ -88,8 +88,8 @@ def test_training_validates_ten_times(epochs, interval):
 def test_checkpoints_are_as_often_unless_they_count_iterations(hook, interval):
     cfg = config()
     cfg.default_hooks = dict(checkpoint=dict(type='CheckpointHook', **hook))
-    settings.set_epochs(cfg, 60)
-    settings.validate_often(cfg)
+    recipe.set_epochs(cfg, 60)
+    use_training_hooks(cfg, most_epochs=recipe.most_epochs_between(cfg))
     assert cfg.default_hooks.checkpoint.interval == interval
 
 
@@ -102,7 +102,7 @@ def test_an_epoch_has_four_log_lines(iterations, interval):
 
 def test_loggers_are_added_to_the_files():
     cfg = config(visualizer=dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')]))
-    settings.log_to(cfg, ['tensorboard', 'mlflow'])
+    recipe.log_to(cfg, ['tensorboard', 'mlflow'])
     assert [backend.type for backend in cfg.visualizer.vis_backends] == [
         'LocalVisBackend',
         'TensorboardVisBackend',
@@ -112,10 +112,10 @@ def test_loggers_are_added_to_the_files():
 
 @pytest.mark.parametrize(('cores', 'ranks', 'workers'), [(1, 1, 1), (2, 1, 1), (4, 1, 3), (32, 1, 4), (8, 4, 1)])
 def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
-    monkeypatch.setattr(settings.os, 'sched_getaffinity', lambda pid: set(range(cores)))
+    monkeypatch.setattr(recipe.os, 'sched_getaffinity', lambda pid: set(range(cores)))
     monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
     cfg = config()
-    settings.set_workers(cfg, None)
+    recipe.set_workers(cfg, None)
     assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
 
 

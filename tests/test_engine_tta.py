@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import Config
 
 from tokennorm.config.paths import config
-from tokennorm.engine.settings import use_tta
+from tokennorm.evaluation.tta import use_tta
 from tokennorm.messages import UserError
 
 

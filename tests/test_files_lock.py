@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from tokennorm.files import LOCK, locked_work_dir
+from tokennorm.engine.lock import LOCK, locked_work_dir
 from tokennorm.messages import UserError
 
 HOLD = """
 import os, sys, time
-from tokennorm.files import locked_work_dir
+from tokennorm.engine.lock import locked_work_dir
 with locked_work_dir(sys.argv[1]):
     if os.fork():  # a data worker outlives a kill of its parent for seconds
         print('locked', flush=True)

@@ -41,7 +41,7 @@ note('mmengine')
 from tokennorm import replace_norms
 from tokennorm.backbones import PVT
 note('tokennorm.backbones')
-import tokennorm.engine.errors, tokennorm.engine.resume.checkpoint
+import tokennorm.engine.hooks
 note('tokennorm.engine hooks')
 
 for name in ('mmcv', 'mmdet', 'mmpretrain', 'timm'):

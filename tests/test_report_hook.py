@@ -9,7 +9,8 @@ import pytest
 from mmengine.config import Config
 
 from experiments.shapes import CLASSES
-from tokennorm.engine.config import use_report
+from tokennorm.engine.hooks import use_training_hooks
+from tokennorm.engine.recipe import use_coco_metric
 from tokennorm.report.hook import ReportHook
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
@@ -40,8 +41,9 @@ COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in pa
 def test_coco_configs_get_metric_and_hooks(config):
     cfg = Config.fromfile(config)
     before = [str(hook.type) for hook in cfg.get('custom_hooks') or []]
-    use_report(cfg)
-    use_report(cfg)
+    for _ in range(2):
+        use_coco_metric(cfg)
+        use_training_hooks(cfg)
     assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
     after = [str(hook.type) for hook in cfg.custom_hooks]
     assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
@@ -72,6 +74,7 @@ def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch):
 def test_classifiers_log_lambda():
     cfg = Config.fromfile(CONFIGS / 'imagenet' / 'pvt-tiny_8xb128_in1k.py')
     hooks, evaluator = list(cfg.get('custom_hooks') or []), dict(cfg.val_evaluator)
-    use_report(cfg)
+    use_coco_metric(cfg)
+    use_training_hooks(cfg)
     assert list(cfg.custom_hooks) == [*hooks, dict(type='tokennorm.LambdaHook', interval=100)]
     assert cfg.val_evaluator == evaluator

@@ -6,8 +6,8 @@ from mmdet.registry import TRANSFORMS
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
-import tokennorm.engine.settings as settings
 from tokennorm.config.paths import config as config_path
+from tokennorm.engine.augmentation import augment_strongly
 
 
 def crop_of(pipeline, height, width):
@@ -21,7 +21,7 @@ def crop_of(pipeline, height, width):
 @pytest.mark.parametrize(('height', 'width'), [(800, 1333), (1333, 800)])
 def test_strong_augmentation_crops_enlarged_images_only(height, width):
     cfg = Config.fromfile(config_path('mask-rcnn_pvt-t_fpn_1x_coco'))
-    settings.augment_strongly(cfg)
+    augment_strongly(cfg)
     pipeline = cfg.train_dataloader.dataset.pipeline
     assert crop_of(pipeline, height, width) == (height, width)
     assert crop_of(pipeline, 2 * height, 2 * width) == (1333, 1333)

@@ -13,12 +13,10 @@ import matplotlib.pyplot as plt
 import mmdet
 from flops import count
 
-from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
 from tokennorm.config.reading import read_config
 from tokennorm.environment import check_mmcv_ops
-from tokennorm.messages import user_errors
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(log_plots='analyze_logs')
@@ -55,17 +53,15 @@ def main(argv: list[str]) -> None:
     parser.add_argument('tool', choices=['flops', *sorted(tools)], metavar='TOOL')
     parser.add_argument('arguments', nargs=argparse.REMAINDER, help='arguments of the tool')
     args = parser.parse_args(argv)
-    with user_errors(ImportError, RuntimeError):
-        check_mmcv_ops()
-        keep_mmengine_from_unpickling()
+    check_mmcv_ops()
+    keep_mmengine_from_unpickling()
     if args.tool == 'flops':
         flops(args.arguments)
         return
     # The default style of analyze_logs; matplotlib has it under this name only.
     plt.style.library['dark'] = plt.style.library['seaborn-v0_8-dark']
     sys.argv = [str(tools[args.tool]), *args.arguments]
-    with user_errors(CheckpointError, FileNotFoundError):
-        runpy.run_path(sys.argv[0], run_name='__main__')
+    runpy.run_path(sys.argv[0], run_name='__main__')
 
 
 if __name__ == '__main__':

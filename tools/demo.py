@@ -16,10 +16,9 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.datasets.drawing import tile
-from tokennorm.engine.build import build_runner
-from tokennorm.engine.config import use_report
-from tokennorm.engine.settings import keep_the_best
-from tokennorm.engine.training import run
+from tokennorm.engine.hooks import use_training_hooks
+from tokennorm.engine.recipe import use_coco_metric
+from tokennorm.engine.runner import build_runner, run
 from tokennorm.messages import UserError, user_errors
 
 MINUTES = 5  # 900 iterations of 0.27 s, and the images
@@ -35,8 +34,8 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     name = 'retinanet_pvt-mini_fpn_shapes' if args.control else 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
     cfg = read_config(f'demo/{name}')
-    use_report(cfg)
-    keep_the_best(cfg)
+    use_coco_metric(cfg)
+    use_training_hooks(cfg)
     torch.set_num_threads(1)  # other numbers of threads round differently
     work_dir = Path(cfg.work_dir)
     if (work_dir / 'predictions.png').exists():

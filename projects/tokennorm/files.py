@@ -1,16 +1,13 @@
-"""Output files and folders, tried before anything long begins and written in one step; locks; the cache directory."""
+"""Output files and folders, tried before anything long begins and written in one step; the cache directory."""
 
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tokennorm.messages import UserError, is_first_process
+from tokennorm.messages import UserError
 
 TEMPORARY = '.tmp'
-LOCK = '.training.lock'
 LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
 
 
@@ -52,27 +49,6 @@ def make_output_dir(folder: str | Path) -> None:
             file.write(bytes(LEAST_SPACE))
     except OSError as error:  # such as a full disk
         raise UserError(f'cannot write to the folder {folder}: {error.strerror}; choose another one') from None
-
-
-@contextmanager
-def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
-    """Inside, no other process trains in a work directory. Ranks of a run count as one. A kill ends the lock, too."""
-    if not is_first_process():
-        yield
-        return
-    make_output_dir(work_dir)
-    with Path(work_dir, LOCK).open('a') as file:
-        try:
-            import fcntl
-
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike that of flock, not inherited by data workers
-        except (BlockingIOError, PermissionError):
-            raise UserError(
-                f'{work_dir} is in use by another training run. Wait for its end, or use another --work-dir'
-            ) from None
-        except (ImportError, OSError):  # Windows, or a file system without locks
-            pass
-        yield
 
 
 def cache_directory() -> Path:

@@ -1,4 +1,4 @@
-"""Detectors that mmdet's authors trained on COCO, whose weights TokenNorm's configs load; a detector by its name.
+"""Detectors that mmdet's authors trained on COCO, whose weights TokenNorm's configs load.
 
 The table repeats mmdet's metafiles (`configs/pvt/metafile.yml` and `configs/swin/metafile.yml` of onedl-mmdetection
 3.5.1), except the sizes: those are 4 bytes per number of the model.
@@ -7,8 +7,6 @@ The table repeats mmdet's metafiles (`configs/pvt/metafile.yml` and `configs/swi
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-from tokennorm.messages import did_you_mean
 
 _HOST = 'https://download.openmmlab.com/mmdetection/v2.0'
 
@@ -68,39 +66,3 @@ def published_detector(config: str | Path) -> Published | None:
 def _model(config: str) -> str:
     """'retinanet_pvt-t' of '.../retinanet_pvt-t_fpn_1x_coco.py'."""
     return re.split('/|::', config)[-1].partition('_fpn_')[0]
-
-
-# ---- any detector by its name ----
-
-
-def is_detector(name: str | Path) -> bool:
-    """Returns whether a name is that of a folder or of a published detector, which need no second name."""
-    return str(name) in PUBLISHED or (bool(str(name)) and Path(name).expanduser().is_dir())
-
-
-def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tuple[str, str]:
-    """Returns the config and the checkpoint of a detector.
-
-    The name is a work directory, whose checkpoint is its best one, a published detector (`tokennorm weights`), or a
-    config, which needs a checkpoint: a file, a URL or a work directory.
-    """
-    if str(name) in PUBLISHED:
-        detector = PUBLISHED[str(name)]
-        return detector.config, str(checkpoint or detector.url)
-    if is_detector(name):
-        folder = Path(name).expanduser()
-        return str(config_of(folder)), str(checkpoint or folder)
-    if checkpoint is None:
-        raise FileNotFoundError(
-            f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}. '
-            'After a config, name a checkpoint; before a checkpoint, name its config or work directory'
-        )
-    return str(name), str(checkpoint)
-
-
-def config_of(work_dir: Path) -> Path:
-    """The config that training wrote into a work directory: the newest one."""
-    configs = sorted(work_dir.glob('*.py'), key=lambda path: path.stat().st_mtime_ns)
-    if not configs:
-        raise FileNotFoundError(f'{work_dir} is not the work directory of a training run: it has no config (*.py)')
-    return configs[-1]

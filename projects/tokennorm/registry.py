@@ -29,9 +29,7 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
 
 MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
-HOOKS = _child(
-    upstream.HOOKS, 'hook', 'engine.errors', 'engine.resume.checkpoint', 'report.hook', 'engine.hooks.lambdas'
-)
+HOOKS = _child(upstream.HOOKS, 'hook', 'engine.hooks', 'report.hook')
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(upstream.OPTIM_WRAPPER_CONSTRUCTORS, 'optimizer wrapper constructor', 'optim')
 DATA_SAMPLERS = _child(upstream.DATA_SAMPLERS, 'data sampler', 'engine.resume.sampler', 'evaluation.batches')

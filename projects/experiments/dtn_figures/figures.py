@@ -24,6 +24,7 @@ from experiments.dtn_figures import metrics
 from experiments.dtn_figures.loading import Image, open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.probe import Layer, look
 from tokennorm.engine.hooks.lambdas import PREFIX, dtn_layers, lambdas_of
+from tokennorm.messages import UserError
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import Curve, read_scalars
 
@@ -57,7 +58,7 @@ class Model:
         """The DTN layers by name."""
         layers = dtn_layers(self.backbone)
         if not layers:
-            raise ValueError(f'{self.label} has no DTN layer')
+            raise UserError(f'{self.label} has no DTN layer')
         return layers
 
 
@@ -74,7 +75,7 @@ def choose(items: list, wanted: list[int] | None, most: int) -> list:
     if wanted is None:
         return [items[i] for i in evenly(len(items), most)]
     if not all(0 <= i < len(items) for i in wanted):
-        raise ValueError(f'--layers {" ".join(map(str, wanted))}: must be between 0 and {len(items) - 1}')
+        raise UserError(f'--layers {" ".join(map(str, wanted))}: must be between 0 and {len(items) - 1}')
     return [items[i] for i in wanted]
 
 
@@ -178,7 +179,7 @@ def attention_distance(args: argparse.Namespace) -> Figure:
     for axes, blocks in columns:
         label = axes[0].get_title()
         if blocks[0][0].attention is None:
-            raise ValueError(f"{label}: attention-distance supports TokenNorm's PVT, PVTv2, Swin and ViT only")
+            raise UserError(f"{label}: attention-distance supports TokenNorm's PVT, PVTv2, Swin and ViT only")
         print(f'{label}: mean attention distance of each head, in tokens, on {len(blocks[0])} images')
         for i, layers in enumerate(blocks):
             name, stride = layers[0].name, layers[0].stride
@@ -239,7 +240,7 @@ def lambda_of(args: argparse.Namespace) -> Figure:
         scalars = read_scalars(source)
         curves = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
         if not curves:
-            raise ValueError(
+            raise UserError(
                 f'{source} has no lambda in */vis_data/scalars.json: train with DTN, by `tokennorm train` or with '
                 "custom_hooks of dict(type='tokennorm.LambdaHook')"
             )

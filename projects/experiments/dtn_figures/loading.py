@@ -14,6 +14,7 @@ from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
+from tokennorm.messages import UserError
 
 
 class Image(NamedTuple):
@@ -29,7 +30,7 @@ def open_config(path: str | Path, options: dict[str, Any] | None = None) -> Conf
     use_options(cfg, options)
     scope = cfg.get('default_scope')
     if 'backbone' not in cfg.model or scope not in ('mmdet', 'mmpretrain'):
-        raise ValueError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
+        raise UserError(f'{path} is not a detector or classifier config: default_scope={scope!r}')
     init_default_scope(scope)
     return cfg
 
@@ -57,14 +58,14 @@ def open_images(cfg: Config, folder: Path | None, count: int) -> list[Image]:
         try:
             source = DATASETS.build(dataset_cfg)
         except FileNotFoundError as error:
-            raise FileNotFoundError(
+            raise UserError(
                 f"the config's validation data is not found ({error.filename or error}); name images with --images"
             ) from None
     else:
         source = list_images(folder) if folder.is_dir() else [folder]
         pipeline = Compose([step for step in dataset_cfg.pipeline if 'Annotations' not in str(step['type'])])
     if not len(source):
-        raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+        raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     images = []
     for i in np.linspace(0, len(source) - 1, min(count, len(source)), dtype=int).tolist():
         sample = source[i] if folder is None else pipeline(dict(img_path=str(source[i]), img_id=i))

@@ -9,6 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.layers import DualPatchEmbed
+from tokennorm.messages import UserError
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
 from tokennorm.ops.dtn_eager import axis_weights, inter_token_stats, intra_token_stats
 
@@ -51,7 +52,7 @@ def mean_of(norm: nn.Module, tokens: Tensor) -> Tensor:
     if isinstance(norm, BatchNorm):
         return norm.bn.running_mean.to(tokens)
     if not isinstance(norm, DTN) or type(norm).forward is not DTN.forward:  # the ablation BandedDTN has another P
-        raise ValueError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
+        raise UserError(f'the mean of {type(norm).__name__} is not known; LN, IN, BN and DTN are supported')
     heads = tokens.unflatten(-1, (norm.num_heads, -1))
     scale = (heads.square().mean(dim=-1) + norm.eps).sqrt() if norm.form == 'published' else torch.ones(norm.num_heads)
     scale = scale.to(tokens).repeat_interleave(heads.shape[-1], dim=-1)
@@ -98,4 +99,4 @@ def patch_scales(backbone: nn.Module) -> Tensor:
     for module in backbone.modules():
         if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
             return module.patch_norm.weight.detach().unflatten(0, (module.window, module.window, -1))
-    raise ValueError('no DualPatchEmbed with a norm before its projection: set stem_cfg')
+    raise UserError('no DualPatchEmbed with a norm before its projection: set stem_cfg')

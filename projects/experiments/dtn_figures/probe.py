@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from experiments.dtn_figures.attention import attention_distance, attention_places, attention_weights, places_inside
 from tokennorm.backbones import vit
 from tokennorm.layers.block import Block
+from tokennorm.messages import UserError
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 _QUERIES = 1024  # whose attention weights are computed at a time
@@ -100,7 +101,7 @@ def look(backbone: nn.Module, images: Tensor) -> list[Layer]:
     norms = {name: adapter.norm for name, adapter in adapters.items()}
     norms |= {name: block.norm1 for name, block in blocks.items()}
     if not norms:
-        raise ValueError(
+        raise UserError(
             f"{type(backbone).__name__} is not supported; TokenNorm's PVT, PVTv2, Swin and ViT are, and models whose "
             "norms token_norm_cfg replaces (dict(type='LN') for LayerNorm)"
         )

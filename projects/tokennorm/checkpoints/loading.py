@@ -13,7 +13,7 @@ from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_lay
 from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn, from_published_slab
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
-from tokennorm.messages import shorten, user_errors
+from tokennorm.messages import UserError, shorten
 
 _BACKBONE = 'backbone.'
 
@@ -49,8 +49,7 @@ class LoadReport:
 
 def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
-    with user_errors(ValueError):
-        report = load_pretrained(model, *parse_init_cfg(init_cfg))
+    report = load_pretrained(model, *parse_init_cfg(init_cfg))
     print_log(str(report), logger='current')
     return report
 
@@ -59,7 +58,7 @@ def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
     """Returns the `checkpoint` and the `allow_missing` of a backbone's `init_cfg`."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
     if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing'}:
-        raise ValueError(
+        raise UserError(
             f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...) with a file, a URL or a work "
             'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized'
         )
@@ -85,7 +84,7 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
 
     Raises:
         CheckpointError: if other parameters of the model would stay initialized, or entries would be left over.
-        ValueError: for a name in `allow_missing` that no parameter has.
+        UserError: for a name in `allow_missing` that no parameter has.
     """
     source = find_checkpoint(checkpoint)
     whole = read_state_dict(source)
@@ -204,9 +203,9 @@ def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
-    """The names that match one of the patterns. A pattern that matches none raises `ValueError`."""
+    """The names that match one of the patterns. A pattern that matches none raises `UserError`."""
     found = {pattern: {name for name in names if fnmatchcase(name, pattern)} for pattern in patterns}
     for pattern, matched in found.items():
         if not matched:
-            raise ValueError(f'allow_missing: {pattern!r} matches no parameter')
+            raise UserError(f'allow_missing: {pattern!r} matches no parameter')
     return set().union(*found.values())

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from tokennorm.checkpoints.finding import SAFETENSORS, URL, download, find_checkpoint
+from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.compat import make_mmengine_read_with
@@ -22,18 +23,14 @@ _FOREIGN = {  # first bytes of files that are often given in place of a checkpoi
 }
 
 
-class CheckpointError(RuntimeError):
-    """A checkpoint cannot be read, or does not fit the model."""
-
-
 def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
     A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled
     file, objects of other classes are read as dicts.
 
-    `map_location` is torch's, for a pickled file only. A file that is not a checkpoint raises `CheckpointError`; a URL
-    that cannot be reached, `ConnectionError`.
+    `map_location` is torch's, for a pickled file only. A file that is not a checkpoint and a URL that cannot be reached
+    raise `CheckpointError`.
     """
     found = find_checkpoint(checkpoint)
     path = download(found) if found.startswith(URL) else Path(found)
@@ -108,26 +105,55 @@ def state_dict_in(content: Any, source: str | Path) -> StateDict:
     return {key.removeprefix('module.'): value for key, value in content.items()}
 
 
-def trained_meta(content: Any) -> Mapping[str, Any]:
-    """The `metainfo` of the dataset in what `read_checkpoint` has read; {} if it has none."""
-    meta = (content.get('meta') if isinstance(content, dict) else None) or {}
-    of_mmdet_2 = dict(classes=meta['CLASSES']) if meta.get('CLASSES') else None
-    return common_meta(meta.get('dataset_meta') or of_mmdet_2)
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that has been read, to hand on: reading takes seconds and unpickles hundreds of megabytes.
 
+    Attributes:
+        source: Its file or URL.
+        content: What `read_checkpoint` returns.
+    """
 
-def describe(content: Any, checkpoint: str | Path) -> str:
-    """Returns a file or URL with its epoch, its metric if it is the best of its run, and the config that it is of."""
-    meta = content.get('meta') if isinstance(content, dict) else None
-    facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
-    selected = re.match(r'best_(.+)_(epoch|iter)_(\d+)$', Path(checkpoint).stem)
-    if selected:  # mmengine notes the next iteration in it
-        facts = [f'{selected[2]} {selected[3]}']
-    score = ((content.get('message_hub') or {}).get('runtime_info') or {}).get('best_score') if selected else None
-    if selected and score is not None:
-        facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
-    if meta and meta.get('experiment_name'):  # the config's name and the time
-        facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
-    return str(checkpoint) + (f' ({", ".join(facts)})' if facts else '')
+    source: str
+    content: Any
+
+    @classmethod
+    def read(cls, checkpoint: str | Path) -> 'Checkpoint':
+        """Reads a checkpoint, named as for `find_checkpoint`, with the errors of `read_checkpoint`."""
+        source = find_checkpoint(checkpoint)
+        return cls(source, read_checkpoint(source))
+
+    @property
+    def state_dict(self) -> StateDict:
+        """The state dict, as of `read_state_dict`."""
+        return state_dict_in(self.content, self.source)
+
+    @property
+    def is_detector(self) -> bool:
+        """Whether it has a neck or heads besides a backbone. A classifier has a linear `head` only."""
+        keys = {key.partition('.')[0] for key in self.state_dict}
+        return 'backbone' in keys and bool(keys - {'backbone', 'head', 'data_preprocessor'})
+
+    @property
+    def dataset_meta(self) -> Mapping[str, Any]:
+        """The `metainfo` of the dataset that it was trained on; {} if it has none."""
+        meta = (self.content.get('meta') if isinstance(self.content, dict) else None) or {}
+        of_mmdet_2 = dict(classes=meta['CLASSES']) if meta.get('CLASSES') else None
+        return common_meta(meta.get('dataset_meta') or of_mmdet_2)
+
+    def __str__(self) -> str:
+        """The file or URL with its epoch, its metric if it is the best of its run, and the config that it is of."""
+        meta = self.content.get('meta') if isinstance(self.content, dict) else None
+        facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
+        selected = re.match(r'best_(.+)_(epoch|iter)_(\d+)$', Path(self.source).stem)
+        if selected:  # mmengine notes the next iteration in it
+            facts = [f'{selected[2]} {selected[3]}']
+        hub = (self.content.get('message_hub') or {}) if selected else {}
+        if selected and (score := (hub.get('runtime_info') or {}).get('best_score')) is not None:
+            facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
+        if meta and meta.get('experiment_name'):  # the config's name and the time
+            facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
+        return self.source + (f' ({", ".join(facts)})' if facts else '')
 
 
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:

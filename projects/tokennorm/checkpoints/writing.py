@@ -10,6 +10,7 @@ import torch
 from tokennorm.checkpoints.finding import SAFETENSORS
 from tokennorm.checkpoints.reading import CheckpointError, state_dict_in
 from tokennorm.files import write_atomically
+from tokennorm.messages import UserError
 from tokennorm.version import __version__
 
 _KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
@@ -50,5 +51,5 @@ def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:
 def write_new(path: Path, content: bytes) -> None:
     """Writes a file that does not exist yet. An interruption leaves no file of this name."""
     if path.exists():
-        raise FileExistsError(f'{path} already exists; remove it or name another file')
+        raise UserError(f'{path} already exists; remove it or name another file')
     write_atomically(path, content)

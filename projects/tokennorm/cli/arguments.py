@@ -1,11 +1,14 @@
-"""The arguments that name a config and change it, without imports that take long."""
+"""Arguments that several subcommands have, made without imports that take long."""
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from tokennorm.config.paths import config as config_path
-from tokennorm.messages import user_errors
-from tokennorm.published import detector_files, is_detector
+from tokennorm.config.detectors import detector_files, is_detector
+from tokennorm.engine.options import TrainOptions, check_config
+
+GROUPS = ('model', 'data', 'schedule', 'hardware', 'output')
 
 
 class ConfigOptions(argparse.Action):
@@ -58,23 +61,24 @@ def use_detector(args: argparse.Namespace, following: str = '') -> None:
     if following and is_detector(args.config) and not (args.checkpoint or '.pth').endswith(('.pth', '.safetensors')):
         getattr(args, following).insert(0, args.checkpoint)
         args.checkpoint = None
-    with user_errors(FileNotFoundError):
-        args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
-        config_path(args.config)
+    args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
+    check_config(args.config)
 
 
-def add_runner_arguments(
-    data: Any, hardware: Any, output: Any, work_dir: str = 'as in the config, or work_dirs/NAME'
-) -> None:
-    """Adds the arguments that mmdet's tools have in common, without the config, to these groups of arguments."""
-    output.add_argument('--work-dir', help=f'directory of logs, checkpoints and reports; default: {work_dir}')
-    data.add_argument(
-        '--data',
-        metavar='DIR',
-        help='folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO or Pascal VOC for a '
-        'detector, train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
-    )
-    hardware.add_argument(
-        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='job launcher'
-    )
-    hardware.add_argument('--local_rank', '--local-rank', help='set by torch.distributed.launch; not needed')
+def add_training_options(
+    parser: argparse.ArgumentParser, names: Sequence[str] = (), **changed: dict[str, Any]
+) -> dict[str, Any]:
+    """Adds options of `TrainOptions`, all or those of some names, and returns the groups that they are in.
+
+    `changed` has other arguments of `add_argument` for some of them.
+    """
+    groups = {'': parser} | {name: parser.add_argument_group(name) for name in GROUPS}
+    for option in fields(TrainOptions):
+        argument = {**option.metadata, **changed.get(option.name, {})}
+        if not argument or (names and option.name not in names):
+            continue
+        group = groups[argument.pop('group')]
+        name = option.name if argument.pop('positional', False) else f'--{option.name.replace("_", "-")}'
+        group.add_argument(name, default=option.default, **argument)
+    groups['hardware'].add_argument('--local_rank', '--local-rank', help='set by torch.distributed.launch; not needed')
+    return groups

@@ -7,10 +7,8 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.argument_checks import check_data, check_integer
 from tokennorm.cli.command import Parser, command, positive_integer
-from tokennorm.config.paths import config as config_path
-from tokennorm.messages import user_errors
+from tokennorm.engine.options import check_config, check_data, check_integer
 
 
 @command
@@ -34,29 +32,27 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.image_size is not None and args.config is None:
         parser.error('--image-size needs --config')
-    with user_errors(OSError, ValueError):
-        check_integer('image_size', args.image_size)
-        check_data(args.data)
-        if args.config is not None:
-            config_path(args.config)
+    check_integer('image_size', args.image_size)
+    check_data(args.data)
+    if args.config is not None:
+        check_config(args.config)
 
     import cv2
 
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.engine.data import find_detection_data
     from tokennorm.files import make_output_dir
 
+    splits = find_detection_data(args.data)
     cfg, learns_masks = None, False
-    with user_errors(OSError, ValueError):
-        splits = find_splits(args.data)
-        if args.config is not None:
-            from tokennorm.config.reading import read_config
-            from tokennorm.datasets.anchor_fit import anchor_fit
-            from tokennorm.engine import data
+    if args.config is not None:
+        from tokennorm.config.reading import read_config
+        from tokennorm.datasets.anchor_fit import anchor_fit
+        from tokennorm.engine import data
 
-            cfg = read_config(args.config)
-            learns_masks = data.learns_masks(cfg)
+        cfg = read_config(args.config)
+        learns_masks = data.learns_masks(cfg)
     for split in splits.values():
         print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
     found = inspect_splits(splits)
@@ -71,7 +67,6 @@ def main(argv: list[str]) -> None:
         print(f'{sheet}: images of {split.name} with their annotations')
     if cfg is not None:
         content = next(iter(splits.values())).content
-        with user_errors(ValueError):
-            changes = data.choose_image_size(cfg, content, args.image_size)
-            fit = anchor_fit(cfg, content)
+        changes = data.choose_image_size(cfg, content, args.image_size)
+        fit = anchor_fit(cfg, content)
         print('\n'.join(['', *changes, str(fit or f'{cfg.filename} has no anchors of fixed sizes')]))

@@ -1,30 +1,24 @@
-"""The frame of all subcommands: errors end with one line, and `--traceback` shows their traceback."""
+"""The frame of all subcommands: their parser, and how they end."""
 
 import argparse
-import builtins
+import io
 import os
 import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import PACKAGES
-from tokennorm.messages import UserError, did_you_mean
+from tokennorm.environment import PACKAGES, Fault
+from tokennorm.messages import UserError, did_you_mean, print_once
 
 IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
-_print = print
-_format_warning = warnings.formatwarning
-_NOISE = (  # what upstream libraries print, and users cannot act on
-    'Could not import OneDL',  # mmdet 3.5.1, mmpretrain and mmseg when they are imported
-    *('loading annotations into memory...', 'Done (t=', 'creating index...', 'index created!'),  # pycocotools, per file
-    'Loads checkpoint by ',  # mmengine, before its log line with the same path
-)
+_REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,7 +29,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, description: str | None) -> None:
         first, _, rest = (description or '').partition('\n\n')  # the examples come after the arguments
-        super().__init__(description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(
+            description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
         self.add_argument(
             _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
         )
@@ -69,23 +65,29 @@ def fraction(text: str) -> float:
     return float(text)
 
 
+def import_openmmlab() -> None:
+    """Imports PyTorch and mmdet, which takes seconds and is announced. What they print nobody can act on."""
+    print_once(IMPORTING)
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        import mmdet.apis  # noqa: F401
+
+
 def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:
-    """Wraps the `main(argv)` of a subcommand that ends with one line: `--traceback` shows the traceback."""
+    """Wraps the `main(argv)` of a subcommand: an error of the user ends it with one line, others with a traceback.
+
+    `--traceback` shows the traceback of the user's errors, too.
+    """
 
     @wraps(main)
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
-        # mmengine's drawing; a box that ends at the border is drawn.
-        warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
-        warnings.filterwarnings('ignore', message='faster_coco_eval is not installed')  # mmdet when it is imported
         try:
-            builtins.print = _print_without_noise
-            warnings.formatwarning = lambda message, *others, **kwargs: f'warning: {message}\n'
-            try:
+            with warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
+                warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
                 main(argv)
-            finally:
-                sys.stdout.flush()
-        except (UserError, ImportError, SystemExit) as error:
+            sys.stdout.flush()
+        except (UserError, Fault, ImportError, SystemExit) as error:
             _end_with_one_line(error, show_traceback=_FLAG in argv or os.environ.get(_VARIABLE) == '1')
         except OSError as error:  # nobody reads the output any more, or it cannot be written
             with suppress(OSError, ValueError):  # no file, as in a notebook
@@ -93,18 +95,19 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else f'error: {error}') from error
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
-        finally:
-            builtins.print = _print
-            warnings.formatwarning = _format_warning
+        except Exception as error:
+            traceback.print_exception(error)
+            raise SystemExit(_REPORT) from error
 
     return wrapped
 
 
-def _end_with_one_line(error: UserError | ImportError | SystemExit, show_traceback: bool) -> NoReturn:
+def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show_traceback: bool) -> NoReturn:
     line = f'error: {error}'
     if isinstance(error, ImportError):
         if str(error.name).partition('.')[0] not in (*PACKAGES, 'cv2', 'yaml'):
-            raise error
+            traceback.print_exception(error)
+            raise SystemExit(_REPORT) from error
         line += '; `python -m tokennorm.cli.check_env` prints the command that fixes it'
     exits = isinstance(error, SystemExit)
     if show_traceback and not (exits and not isinstance(error.code, str)):
@@ -113,8 +116,3 @@ def _end_with_one_line(error: UserError | ImportError | SystemExit, show_traceba
     if exits:
         raise error
     raise SystemExit(line) from error
-
-
-def _print_without_noise(*values: object, **kwargs: Any) -> None:
-    if not (len(values) == 1 and str(values[0]).startswith(_NOISE)):
-        _print(*values, **kwargs)

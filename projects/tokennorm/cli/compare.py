@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
 from tokennorm.files import check_output_file
-from tokennorm.messages import user_errors
 
 
 @command
@@ -24,8 +23,7 @@ def main(argv: list[str]) -> None:
     check_output_file(args.out)
     from tokennorm.report.compare import compare, read_run
 
-    with user_errors(ImportError, OSError, ValueError):
-        differences = compare(read_run(args.first), read_run(args.second), args.out)
+    differences = compare(read_run(args.first), read_run(args.second), args.out)
     for iou_type, result in differences.items():
         interval = '' if result.low is None else f' (95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
         print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')

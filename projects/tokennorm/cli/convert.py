@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
-from tokennorm.messages import user_errors
+from tokennorm.messages import UserError
 
 
 @command
@@ -23,17 +23,15 @@ def main(argv: list[str]) -> None:
     parser.add_argument('--config', required=True, help='config file, or the name of a config, with the backbone')
     parser.add_argument('--detector', action='store_true', help='convert a whole detector, with neck and heads')
     args = parser.parse_args(argv)
-    with user_errors(OSError, RuntimeError, ValueError):
-        print(_convert(args.source, args.out, args.config, args.detector))
+    print(_convert(args.source, args.out, args.config, args.detector))
 
 
 def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     """Writes the converted checkpoint, and returns the loading report."""
     from mmengine import DefaultScope
 
-    from tokennorm.checkpoints import CheckpointError, convert_detector, load_pretrained, read_checkpoint
+    from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector, load_pretrained
     from tokennorm.checkpoints.loading import parse_init_cfg
-    from tokennorm.checkpoints.reading import state_dict_in, trained_meta
     from tokennorm.checkpoints.writing import to_bytes, write_new
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.reading import read_config
@@ -42,7 +40,7 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     from tokennorm.version import __version__
 
     if out.suffix not in ('.pth', '.safetensors'):
-        raise ValueError(f'OUT {out} must end in .pth or .safetensors')
+        raise UserError(f'OUT {out} must end in .pth or .safetensors')
     check_output_file(out)
     cfg = read_config(config).model.to_dict()
     init_cfg = dict(cfg['backbone'].pop('init_cfg', None) or {}, type='Pretrained', checkpoint=source)
@@ -54,9 +52,9 @@ def _convert(source: str, out: Path, config: str, whole: bool) -> str:
     if not hasattr(model.backbone if whole else model, 'layouts'):
         raise CheckpointError(f'{cfg["backbone"]["type"]} in {config} loads its checkpoints as they are')
     if whole:
-        content = read_checkpoint(source)
-        state_dict, report = convert_detector(model, state_dict_in(content, source), source)
-        meta = dict(dataset_meta=dict(trained_meta(content)))
+        content = Checkpoint.read(source)
+        state_dict, report = convert_detector(model, content.state_dict, source)
+        meta = dict(dataset_meta=dict(content.dataset_meta))
     else:
         checkpoint, allow_missing = parse_init_cfg(init_cfg)
         report = load_pretrained(model, checkpoint, allow_missing=allow_missing)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command
 from tokennorm.files import check_output_file
-from tokennorm.messages import UserError, user_errors
+from tokennorm.messages import UserError
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 TOLERANCE, TOLERANCE_INT8 = 5e-4, 1e-2  # differences of AP, from 0 to 1, with which --verify fails
@@ -70,11 +70,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     check_output_file(args.out)
-    from tokennorm.datasets.finding import find_splits
     from tokennorm.datasets.image_files import list_images
+    from tokennorm.engine.data import find_detection_data
 
-    with user_errors(OSError, ValueError, where='--verify: '):
-        split = None if args.verify is None else find_splits(args.verify, needed=(args.split,))[args.split]
+    split = None if args.verify is None else find_detection_data(args.verify, (args.split,))[args.split]
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)
@@ -83,25 +82,23 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
 
-    with user_errors(ImportError, OSError, RuntimeError, ValueError):
-        check_packages(args.out.suffix, args.int8)
-        trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
-        print(f'Checkpoint: {trained.description}', flush=True)
-        print(f'Writing {args.out}, which takes a minute or more', flush=True)
-        detector = WholeDetector(trained.model, args.fp16)
-        meta = trained.model.dataset_meta
-        thresholds = None
-        if args.thresholds is not None or Path(trained.checkpoint).with_name(NAME).is_file():
-            thresholds = read_thresholds(args.thresholds or 'best', trained.checkpoint, meta['classes'])
-        metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
-        export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
+    check_packages(args.out.suffix, args.int8)
+    trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
+    print(f'Checkpoint: {trained.description}', flush=True)
+    print(f'Writing {args.out}, which takes a minute or more', flush=True)
+    detector = WholeDetector(trained.model, args.fp16)
+    meta = trained.model.dataset_meta
+    thresholds = None
+    if args.thresholds is not None or Path(trained.checkpoint).with_name(NAME).is_file():
+        thresholds = read_thresholds(args.thresholds or 'best', trained.checkpoint, meta['classes'])
+    metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
+    export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
         from tokennorm.export.verify import compare
 
         print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
-        with user_errors(RuntimeError, OSError, ValueError, where='--verify: '):
-            results = compare(trained, args.out, split, TOLERANCE_INT8 if args.int8 else TOLERANCE)
+        results = compare(trained, args.out, split, TOLERANCE_INT8 if args.int8 else TOLERANCE)
         print('\n'.join(map(str, results)))
         if not all(result.equal for result in results):
             raise SystemExit(1)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import IMPORTING, Parser, command, fraction, positive_integer
+from tokennorm.cli.command import Parser, command, fraction, import_openmmlab, positive_integer
 from tokennorm.files import make_output_dir
-from tokennorm.messages import shorten, user_errors
+from tokennorm.messages import UserError, shorten, user_errors
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -84,19 +84,18 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
     from tokennorm.inference.prediction import Options, Predictor, predict
+    from tokennorm.inference.runtime import ModelFileError
 
-    with user_errors(ValueError):
-        check_sources(args.path)
-        if (args.track or args.every != 1) and not is_video(args.path[0]):
-            raise ValueError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
+    check_sources(args.path)
+    if (args.track or args.every != 1) and not is_video(args.path[0]):
+        raise UserError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     make_output_dir(args.out)
     options = Options(args.score_thr, args.thresholds, args.tiles, args.overlap, args.batch_size, args.track)
-    with user_errors(ImportError, OSError, RuntimeError, ValueError):
+    with user_errors(ModelFileError):
         detector = _open_detector(args)
         source = open_sources(args.path, args.out, args.every)
         predictor = Predictor(detector, options, source.frame_rate)
-    with user_errors(OSError, ValueError):
-        outcome = predict(predictor, source, args.out, not args.no_save_vis)
+    outcome = predict(predictor, source, args.out, not args.no_save_vis)
     drawn = '' if args.no_save_vis else f'; {outcome.shown} drawn, with scores of at least {predictor.lowest:.3g}'
     print(f'{args.out}: detections.json ({outcome.detections} detections on {outcome.images} images){drawn}')
     if args.thresholds is None and _has_thresholds(detector):
@@ -118,7 +117,7 @@ def _open_detector(args: argparse.Namespace) -> Any:
         from tokennorm.inference.runtime import ExportedDetector
 
         return ExportedDetector(args.config)
-    print(IMPORTING, flush=True)
+    import_openmmlab()
     from tokennorm.inference.detector import TorchDetector
 
     detector = TorchDetector(args.config, args.checkpoint, args.device, args.cfg_options)

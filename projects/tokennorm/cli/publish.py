@@ -11,7 +11,6 @@ import hashlib
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
-from tokennorm.messages import user_errors
 
 
 @command
@@ -21,24 +20,25 @@ def main(argv: list[str]) -> None:
     parser.add_argument('out', type=Path, help='.pth or .safetensors; the hash is added to its name')
     args = parser.parse_args(argv)
 
-    from tokennorm.checkpoints import find_checkpoint, read_checkpoint
-    from tokennorm.checkpoints.reading import describe
+    from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
     from tokennorm.files import make_output_dir
 
-    with user_errors(OSError, RuntimeError, ValueError):
-        source = find_checkpoint(args.source)
-        content = read_checkpoint(source)
-        published = for_publication(content, source)
-        make_output_dir(args.out.parent)
-        suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
-        file = to_bytes(published, suffix)
-        name = args.out.name.removesuffix('.pth').removesuffix(suffix)
-        out = args.out.with_name(f'{name}-{hashlib.sha256(file).hexdigest()[:8]}{suffix}')
-        write_new(out, file)
+    checkpoint = Checkpoint.read(args.source)
+    published = for_publication(checkpoint.content, checkpoint.source)
+    make_output_dir(args.out.parent)
+    suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
+    file = to_bytes(published, suffix)
+    name = args.out.name.removesuffix('.pth').removesuffix(suffix)
+    out = args.out.with_name(f'{name}-{hashlib.sha256(file).hexdigest()[:8]}{suffix}')
+    write_new(out, file)
     count = sum(value.numel() for value in published['state_dict'].values())
-    size = f' instead of {Path(source).stat().st_size / 1e6:.1f} MB' if Path(source).is_file() else ''
+    size = (
+        f' instead of {Path(checkpoint.source).stat().st_size / 1e6:.1f} MB'
+        if Path(checkpoint.source).is_file()
+        else ''
+    )
     print(f'{out}: {len(file) / 1e6:.1f} MB{size}; {count:,} numbers in {len(published["state_dict"])} tensors')
-    print(f'from {describe(content, source)}')
-    dropped = sorted(set(content) - set(published)) if 'state_dict' in content else []
+    print(f'from {checkpoint}')
+    dropped = sorted(set(checkpoint.content) - set(published)) if 'state_dict' in checkpoint.content else []
     print(f'left out: {", ".join(dropped) or "nothing"}')

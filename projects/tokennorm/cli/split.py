@@ -8,9 +8,9 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.argument_checks import check_data
 from tokennorm.cli.command import Parser, command
-from tokennorm.messages import user_errors
+from tokennorm.engine.options import check_data
+from tokennorm.messages import UserError, user_errors
 
 
 @command
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
         splits = find_unsplit(Path(args.data).expanduser())
         found = inspect_splits(dict(train=splits['train']), open_images=False)
         if found.errors:
-            raise ValueError('; '.join(found.errors))
+            raise UserError('; '.join(found.errors))
         files = split_annotations(splits, args.val, args.seed)
     for warning in found.warnings:
         print(f'warning: {warning}')

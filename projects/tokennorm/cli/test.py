@@ -8,19 +8,20 @@ examples:
 import argparse
 from pathlib import Path
 
-from tokennorm.argument_checks import check_data
-from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_runner_arguments, use_detector
-from tokennorm.cli.command import IMPORTING, Parser, command
+from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, use_detector
+from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
-from tokennorm.messages import is_first_process, print_once, user_errors
+from tokennorm.messages import is_first_process, print_once
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
-    data, output, hardware = map(parser.add_argument_group, ('data', 'output', 'hardware'))
-    add_runner_arguments(data, hardware, output, work_dir='the folder test next to the checkpoint')
+    work_dir = dict(help='directory of logs, checkpoints and reports; default: the folder test next to the checkpoint')
+    groups = add_training_options(parser, ('data', 'launcher', 'work_dir'), work_dir=work_dir)
+    data, output = groups['data'], groups['output']
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     output.add_argument('--show', action='store_true', help='show the predictions in a window')
     output.add_argument('--show-dir', help='draw predictions into this folder of the work directory')
@@ -45,60 +46,55 @@ def main(argv: list[str]) -> None:
     if args.out is not None:
         check_output_file(args.out)
 
-    print_once(IMPORTING)
+    import_openmmlab()
     from mmdet.evaluation import DumpDetResults
     from mmengine.evaluator import DumpResults
     from mmengine.hooks import PrepareTTAHook
 
-    from tokennorm.checkpoints import find_checkpoint, read_checkpoint
-    from tokennorm.checkpoints.reading import describe, trained_meta
+    from tokennorm.checkpoints import Checkpoint
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.image_size import use_trained_size
+    from tokennorm.config.reading import merge_options
     from tokennorm.config.tree import is_classifier
-    from tokennorm.engine.build import build_runner
-    from tokennorm.engine.config import merge, open_config
     from tokennorm.engine.data import use_data_folder
-    from tokennorm.engine.errors import DataError
-    from tokennorm.engine.settings import use_tta
-    from tokennorm.engine.summary import describe_data
+    from tokennorm.engine.hooks import describe_data
+    from tokennorm.engine.recipe import open_config
+    from tokennorm.engine.runner import build_runner
+    from tokennorm.evaluation.tta import use_tta
 
     is_local = Path(args.checkpoint).expanduser().exists()
-    with user_errors(RuntimeError, OSError, ValueError):
-        args.checkpoint = find_checkpoint(args.checkpoint)
-        cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher)
-        if args.data is not None:
-            use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
-        merge(cfg, args.cfg_options)
-        content = read_checkpoint(args.checkpoint)
-        meta = trained_meta(content)
-        use_trained_size(cfg, meta)
-    cfg.load_from, cfg.resume = args.checkpoint, False  # the config of a resumed run has True
+    checkpoint = Checkpoint.read(args.checkpoint)
+    cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher)
+    if args.data is not None:
+        use_data_folder(cfg, args.data, needed=(), fit_images=False)
+    merge_options(cfg, args.cfg_options)
+    use_trained_size(cfg, checkpoint.dataset_meta)
+    cfg.load_from, cfg.resume = checkpoint.source, False  # the config of a resumed run has True
     if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):  # not that of the training run
-        cfg.work_dir = str(Path(args.checkpoint).parent / 'test' if is_local else Path(cfg.work_dir) / 'test')
+        cfg.work_dir = str(Path(checkpoint.source).parent / 'test' if is_local else Path(cfg.work_dir) / 'test')
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         drawing = dict(draw=True, test_out_dir=args.show_dir)
         if classifier:  # mmpretrain's hook
             drawing = dict(enable=True, out_dir=args.show_dir and str(Path(cfg.work_dir) / args.show_dir))
         cfg.default_hooks.visualization.update(show=args.show, wait_time=2, **drawing)
-    print_once(f'Checkpoint: {describe(content, args.checkpoint)}')
+    print_once(f'Checkpoint: {checkpoint}')
     if args.tta:
         merge, views = use_tta(cfg)
         print_once(views)
-    runner = build_runner(cfg, splits=('test',))
+    runner = build_runner(cfg, ('test',), checkpoint)
     if args.tta:
         runner.register_hook(PrepareTTAHook(merge))
     print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')
     if args.out is not None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
-    with user_errors(DataError), build_errors():
+    with build_errors():
         runner.test()
     if args.report and is_first_process():
         path = Path(cfg.work_dir) / 'report.html'
-        with user_errors(ImportError, OSError, ValueError, where='--report: '):
-            from tokennorm.report.hook import report_on
+        from tokennorm.report.hook import report_on
 
-            report_on(runner, 'test', path, str(args.checkpoint))
+        report_on(runner, 'test', path, checkpoint.source)
         print(f'The report is in {path}')
     print_once(f'Metrics and log: {runner.log_dir}')

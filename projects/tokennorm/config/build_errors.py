@@ -33,7 +33,7 @@ def _innermost_build(error: Exception) -> tuple[Registry, Any] | None:
 
 
 def _text(error: Exception, registry: Registry, cfg: Any) -> str:
-    """Description of the problem."""
+    """Returns the message for an error that was raised while `cfg` was built."""
     if not isinstance(cfg, Mapping) or cfg.get('type') is None:
         return f'a {registry.name} without a type in the config: {dict(cfg or {})!r:.200}'
     kind = cfg['type']

@@ -6,6 +6,7 @@ from typing import Any
 from mmengine.config import Config
 
 from tokennorm.config.tree import walk
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
@@ -36,7 +37,7 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     """
     old = short_side(cfg)
     if old is None:
-        raise ValueError('--image-size: test_pipeline of this config has no Resize with a scale')
+        raise UserError('--image-size: test_pipeline of this config has no Resize with a scale')
     seen: set[int] = set()
     parts = [cfg.get(key) for key in ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline')]
     for _, step in walk(parts):

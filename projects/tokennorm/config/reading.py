@@ -9,15 +9,17 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.config.paths import config as config_path
-from tokennorm.messages import UserError, did_you_mean, print_once, user_errors
+from tokennorm.messages import UserError, did_you_mean, print_once
 
-_NEAR = 0.8  # stem_cfg and init_cfg are not, max_epoch and max_epochs are
+_NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
 
 
 def read_config(name: str | Path) -> Config:
     """Returns mmengine's config of a file with a model, or of a config's name (`tokennorm.config`)."""
-    with user_errors(FileNotFoundError):
+    try:
         path = config_path(name)
+    except FileNotFoundError as error:
+        raise UserError(str(error)) from None
     try:
         cfg = Config.fromfile(path)
     except Exception as error:

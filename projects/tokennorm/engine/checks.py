@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.config.tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
-from tokennorm.messages import shorten
+from tokennorm.messages import UserError, shorten
 from tokennorm.registry import type_name
 
 
@@ -30,14 +30,14 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
             if not dataset.get('ann_file'):
                 root = Path(dataset.get('data_root') or '.')
                 if not root.is_dir():
-                    raise FileNotFoundError(f'{split}_dataloader: folder {root} not found; put the data there')
+                    raise UserError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
             # A panoptic dataset has thing_classes, which are what its heads count.
             classes = (dataset.get('metainfo') or {}).get('thing_classes') or _classes(dataset) or ()
             for name, head in heads(cfg['model']) if classes else ():
                 if head['num_classes'] != len(classes):
-                    raise ValueError(
+                    raise UserError(
                         f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {split}_dataloader has '
                         f'{len(classes)}: set it to {len(classes)}'
                     )
@@ -51,18 +51,18 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     if not path.is_file():
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
-        raise FileNotFoundError(f'{role}: annotation file {path} not found; {hint}')
+        raise UserError(f'{role}: annotation file {path} not found; {hint}')
     if not has_coco_format:
         return
     classes = _classes(dataset)
     try:
         names = [str(category['name']) for category in read_coco_file(path, with_annotations=False)['categories']]
     except (ValueError, KeyError) as error:
-        raise ValueError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
+        raise UserError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
     found = [name for name in names if name in (classes or names)]
     if classes is not None and (found != list(classes) if kind is CocoDataset else len(found) < len(classes)):
         absent = [name for name in classes if name not in names]
-        raise ValueError(
+        raise UserError(
             f'{role}: metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
             f'{shorten(names, 100)}: give both the same names in the same order, in which mmdet numbers them'
         )
@@ -80,7 +80,7 @@ def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
     if not isinstance(classes, str):
         return classes
     if not Path(classes).is_file():
-        raise ValueError(f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)')
+        raise UserError(f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)')
     return list_from_file(classes)
 
 
@@ -89,7 +89,7 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
     if list(trained) == list(classes):
         return
     reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'
-    raise ValueError(
+    raise UserError(
         f'the classes of {checkpoint} and of the data are {reason}: {len(trained)} ({", ".join(trained)}) '
         f'and {len(classes)} ({", ".join(classes)}). Use the data that it was trained for, with --data or the config '
         'in its work directory, with its categories in that order'
@@ -111,7 +111,7 @@ def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[
     given = first.get('in_channels') if isinstance(first, Mapping) else None
     expected = channels[-1] if isinstance(given, int) else channels
     if given not in (None, expected):
-        raise ValueError(
+        raise UserError(
             f'model.neck: in_channels={given}, but the feature maps of {type(model.backbone).__name__} have {channels} '
             f'channels: set it to {expected}'
         )
@@ -130,7 +130,7 @@ def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[
         found = [side // out.shape[-1] for out in neck(tuple(maps))]
     neck.train(was_training)
     if found != strides:
-        raise ValueError(
+        raise UserError(
             f'model.{head}: its anchors have the strides {strides}, but the feature maps of the neck have {found}: '
             'change out_indices of the backbone, start_level and num_outs of the neck, or the anchors. A '
             'backbone with one feature map needs a patch size of 16 and the neck tokennorm.SimpleFeaturePyramid'

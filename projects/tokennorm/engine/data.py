@@ -1,6 +1,7 @@
 """`--data`: points a config at a folder: data, class names, heads, evaluators, limits and image size."""
 
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,54 +17,68 @@ from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
-from tokennorm.messages import is_first_process, print_once, user_errors
+from tokennorm.messages import UserError, is_first_process, print_once, user_errors
 from tokennorm.registry import type_name
 
 # Variables of mmdet's and these config files. Nothing reads them, and they would name other data in the written config.
 VARIABLES = ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline')
 
 
+def find_detection_data(folder: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, CocoSplit]:
+    """Finds and parses a COCO, YOLO or Pascal VOC dataset, which must have the `needed` splits."""
+    with user_errors(ValueError, OSError):  # of the user's files
+        return find_splits(folder, needed)
+
+
 def use_data_folder(
     cfg: Config,
-    folder: str,
+    folder: str | Path,
     needed: tuple[str, ...],
     image_size: int | None = None,
     fit_images: bool = True,
     fit_anchors: bool = False,
+    splits: dict[str, CocoSplit] | None = None,
 ) -> None:
     """Points a config at a folder: for a detector COCO, YOLO or Pascal VOC, for a classifier one folder per class.
 
-    The folder must have the `needed` splits. With `fit_images`, a detector's images get a short side of `image_size`
-    pixels, or less than the config's if it would enlarge them more than twofold, and the anchors are compared with the
-    objects. With `fit_anchors`, better sizes are set where the detector has no trained weights for the config's.
+    The folder must have the `needed` splits; `splits` are those of a detection dataset that has been parsed. With
+    `fit_images`, a detector's images get a short side of `image_size` pixels, or less than the config's if it would
+    enlarge them more than twofold, and the anchors are compared with the objects. With `fit_anchors`, better sizes are
+    set where the detector has no trained weights for the config's.
     """
-    with user_errors(ValueError, OSError):
-        if is_classifier(cfg):
+    if is_classifier(cfg):
+        with user_errors(ValueError, OSError):  # of the user's files
             images = find_image_folder(folder, needed)
-            changes = [split.summary(name) for name, split in images.items()] + use_image_folder(cfg, images)
-        else:
-            splits = find_splits(folder, needed)
-            found = inspect_splits(splits, open_images=is_first_process())
-            print_once(f'{folder}\n\n{found.text(learns_masks(cfg))}\n')
-            if found.errors:
-                raise ValueError(f'{folder} has errors, listed above; fix these problems and rerun')
-            changes = use_coco_splits(cfg, splits, found)
-            if fit_images:
-                content = next(iter(splits.values())).content
-                changes += choose_image_size(cfg, content, image_size)
-                fit = anchor_fit(cfg, content)
-                if fit and fit.is_poor and fit_anchors and not cfg.get('load_from'):
-                    value, share = fit.better[0]
-                    cfg.merge_from_dict({fit.key: value})
-                    changes.append(
-                        f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}; those of '
-                        f'{fit.value} match {1 - fit.unmatched:.1%}'
-                    )
-                elif fit:
-                    changes.append(fit.summary())
+        changes = [split.summary(name) for name, split in images.items()] + use_image_folder(cfg, images)
+    else:
+        splits = splits or find_detection_data(folder, needed)
+        problems = inspect_splits(splits, open_images=is_first_process())
+        print_once(f'{folder}\n\n{problems.text(learns_masks(cfg))}\n')
+        if problems.errors:
+            raise UserError(f'{folder} has errors, listed above; fix these problems and rerun')
+        changes = use_coco_splits(cfg, splits, problems)
+        if fit_images:
+            content = next(iter(splits.values())).content
+            changes += choose_image_size(cfg, content, image_size)
+            changes += fit_or_describe_anchors(cfg, content, fit_anchors and not cfg.get('load_from'))
     for name in VARIABLES:
         cfg.pop(name, None)
     print_once(*(f'--data: {change}' for change in changes))
+
+
+def fit_or_describe_anchors(cfg: Config, content: Mapping[str, Any], may_change: bool) -> list[str]:
+    """Compares the anchors with the objects, and sets better sizes if the config may change. Returns lines of text."""
+    fit = anchor_fit(cfg, content)
+    if fit is None:
+        return []
+    if not (fit.is_poor and may_change):
+        return [fit.summary()]
+    value, share = fit.better[0]
+    cfg.merge_from_dict({fit.key: value})
+    return [
+        f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}; those of {fit.value} '
+        f'match {1 - fit.unmatched:.1%}'
+    ]
 
 
 def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
@@ -93,7 +108,7 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
             continue
         datasets = list(innermost_datasets(loader['dataset']))
         if len(datasets) != 1:
-            raise ValueError(f'--data: {name}_dataloader of this config does not read one dataset')
+            raise UserError(f'--data: {name}_dataloader of this config does not read one dataset')
         pipeline = datasets[0]['pipeline']
         datasets[0].clear()
         datasets[0].update(
@@ -143,7 +158,7 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     limits that were changed, one line each.
     """
     if 'test' not in splits and 'val' not in splits:
-        raise ValueError('--data: the folder has annotations for neither val nor test')
+        raise UserError('--data: the folder has annotations for neither val nor test')
     categories = next(iter(splits.values())).content['categories']
     metainfo = dict(
         classes=tuple(category['name'] for category in categories),
@@ -156,7 +171,7 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
     if found.mask_errors and learns_masks(cfg):
-        raise ValueError(
+        raise UserError(
             f'--data: this config learns masks. {". ".join(found.mask_errors)}. Fix these problems, or use a config '
             'for boxes'
         )
@@ -171,7 +186,7 @@ def learns_masks(cfg: Mapping[str, Any]) -> bool:
 def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:
     datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
     if len(datasets) != 1 or 'ann_file' not in datasets[0]:
-        raise ValueError(
+        raise UserError(
             f'--data: {name}_dataloader of this config does not read one COCO annotation file; use a config that '
             'does, such as mmdet has for COCO'
         )
@@ -212,5 +227,5 @@ def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
     found = evaluators(cfg, split)
     for evaluator in found:
         if type_name(evaluator) != 'CocoMetric':
-            raise ValueError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric')
+            raise UserError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric')
     return found

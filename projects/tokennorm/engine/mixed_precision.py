@@ -12,6 +12,7 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
 from tokennorm.config.tree import is_classifier
+from tokennorm.messages import UserError
 from tokennorm.registry import OPTIM_WRAPPERS
 
 DTYPES = dict(bf16='bfloat16', fp16='float16')
@@ -22,7 +23,7 @@ def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
     if kind is True:
         kind = 'bf16' if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else 'fp16'
     if kind not in DTYPES:
-        raise ValueError(f'--amp {kind}: expected one of {", ".join(DTYPES)}')
+        raise UserError(f'--amp {kind}: expected one of {", ".join(DTYPES)}')
     # Gradients of bfloat16 have the range of float32, and need no scaling. A scaler would silently skip steps with
     # gradients that are not finite, which NonFiniteHook reports.
     scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)

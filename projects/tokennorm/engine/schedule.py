@@ -6,7 +6,6 @@
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -15,12 +14,18 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 
+from tokennorm.messages import print_once
 from tokennorm.registry import type_name
 
 
 def accumulated(cfg: Config) -> int:
     """Returns the batches per optimizer step."""
     return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
+
+
+def batch_of_lr(cfg: Config) -> int:
+    """Returns the total batch that a config's learning rate is for; 0 where the config does not say."""
+    return (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
 
 
 def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = False) -> list[str]:
@@ -35,7 +40,7 @@ def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = Fal
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     problem = mismatch(schedulers, iterations, epoch_length)
     if problem and not stretch:
-        warnings.warn(f'{problem}, since --cfg-options sets a scheduler', stacklevel=2)
+        print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
     elif problem or short_warm_up:
         schedulers = fit_to(schedulers, iterations, epoch_length)
         runner.param_schedulers = schedulers
@@ -58,7 +63,7 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
     if lr is not None:
         value, reason = lr, '--lr'
     elif base_batch:
-        value, reason = scaled_lr(value, str(optimizer['type']), base_batch, images_per_step(runner))
+        value, reason = scaled_lr(value, type_name(optimizer), base_batch, images_per_step(runner))
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
         cfg['lr'] = value
     runner.dump_config()
@@ -185,7 +190,7 @@ def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Sc
 
 
 def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:
-    """In iterations."""
+    """Returns the iteration at which a scheduler ends; None if it has no end."""
     end = scheduler.get('end')
     if end is None or end >= 10**9:  # mmengine's INF
         return None

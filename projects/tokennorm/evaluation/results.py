@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.messages import UserError
+
 
 @dataclass(frozen=True)
 class CocoResults:
@@ -39,7 +41,7 @@ class CocoResults:
         try:
             import hotcoco
         except ImportError as error:
-            raise ImportError('hotcoco is not installed: `pip install hotcoco`') from error
+            raise UserError('hotcoco is not installed: `pip install hotcoco`') from error
         truth = hotcoco.COCO(ground_truth)
         # without boxes the area is the area of the mask
         results: Any = self.results(with_boxes=False) if iou_type == 'segm' else self.table

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.files import write_atomically
+from tokennorm.messages import UserError
 
 NAME = 'thresholds.json'
 
@@ -27,15 +28,15 @@ def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes:
         path = Path(checkpoint).with_name(NAME) if chosen == 'best' else Path(str(chosen))
     else:
         if not 0 <= number <= 1:
-            raise ValueError(f'score threshold {chosen} must be from 0 to 1')
+            raise UserError(f'score threshold {chosen} must be from 0 to 1')
         return [number] * len(classes)
     try:
         known: Any = json.loads(path.read_text())['classes']
         return [float(known[name]) for name in classes]
     except FileNotFoundError:
-        raise ValueError(
+        raise UserError(
             f'no score thresholds: {path} not found; a training run that is validated by COCO AP writes it next to its '
             'checkpoints, and `tokennorm test --report` next to its report; or give a number'
         ) from None
     except (KeyError, OSError, TypeError, ValueError) as error:
-        raise ValueError(f'{path} has no score threshold of each class ({type(error).__name__}: {error})') from None
+        raise UserError(f'{path} has no score threshold of each class ({type(error).__name__}: {error})') from None

@@ -12,11 +12,12 @@ from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
 from torch import Tensor, nn
 
 from tokennorm.export.nms import clip, kept_and_ranked, take
+from tokennorm.messages import UserError
 
 Detections = tuple[Tensor, Tensor, Tensor]
 
 
-class UnsupportedError(ValueError):
+class UnsupportedError(UserError):
     """A part of a detector that cannot be exported."""
 
 

@@ -10,6 +10,7 @@ from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.inference.detector import TorchDetector
 from tokennorm.inference.runtime import ExportedDetector
+from tokennorm.messages import UserError
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ def compare(trained: TorchDetector, path: Path, split: CocoSplit, tolerance: flo
     exported = ExportedDetector(path)
     missing = [name for name in exported.classes if name not in ids]
     if missing:
-        raise ValueError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
+        raise UserError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
     images = split.content['images']
     if not images:
-        raise ValueError(f'{split.ann_file} has no images')
+        raise UserError(f'{split.ann_file} has no images')
     category_ids = [ids[name] for name in exported.classes]
     found: dict[object, list] = {exported: [], trained: []}
     for image in track_iter_progress(images):

@@ -22,6 +22,7 @@ from tokennorm.export.nms import nms_keep_in_onnx
 from tokennorm.files import write_atomically
 from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import FORMAT
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 
@@ -90,11 +91,11 @@ def export_detector(
 
 
 def check_packages(suffix: str, int8: bool = False) -> None:
-    """Raises an ImportError with the pip line if the packages for a format are not installed."""
+    """Raises `UserError` with the pip line if the packages for a format are not installed."""
     needed = {'.onnx': ['onnx', 'onnxscript'], '.xml': ['onnx', 'onnxscript', 'openvino']}.get(suffix, [])
     missing = [name for name in needed + ['onnxruntime'] * int8 if find_spec(name) is None]
     if missing:
-        raise ImportError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
+        raise UserError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
 def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str]) -> bytes:
@@ -114,7 +115,7 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
             )
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error).partition('## Exception summary')[2].strip() or str(error)
-        raise RuntimeError(f'this detector cannot be written as ONNX: {reason.splitlines()[0]}') from error
+        raise UserError(f'this detector cannot be written as ONNX: {reason.splitlines()[0]}') from error
     model = converted.model_proto
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them

@@ -12,16 +12,17 @@ from mmdet.apis import DetInferencer
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 
-from tokennorm.checkpoints import CheckpointError, convert_detector, find_checkpoint, read_checkpoint
-from tokennorm.checkpoints.reading import describe, keep_mmengine_from_unpickling, state_dict_in, trained_meta
+from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
+from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
+from tokennorm.config.detectors import detector_files
 from tokennorm.config.image_size import use_trained_size
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.thresholds import read_thresholds
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, batches_of_one_shape
-from tokennorm.published import detector_files
+from tokennorm.messages import UserError
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -55,7 +56,7 @@ class TorchDetector(BaseDetector):
         model: mmdet's detector.
 
     Raises:
-        FileNotFoundError, ValueError, RuntimeError: for a config or a checkpoint that cannot be used.
+        UserError: for a config or a checkpoint that cannot be used.
     """
 
     def __init__(
@@ -70,15 +71,13 @@ class TorchDetector(BaseDetector):
         self.cfg = read_config(config)
         use_options(self.cfg, options)
         if self.cfg.get('default_scope') != 'mmdet':
-            raise ValueError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
-        self.checkpoint = find_checkpoint(checkpoint)
+            raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
         try:
             torch.empty(0, device=device)
         except (AssertionError, RuntimeError) as error:
-            raise ValueError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
-        content = read_checkpoint(self.checkpoint)
-        self.description = describe(content, self.checkpoint)
-        meta = trained_meta(content)
+            raise UserError(f'--device {device} is not available: {str(error).splitlines()[0]}') from None
+        opened = Checkpoint.read(checkpoint)
+        self.checkpoint, self.description, meta = opened.source, str(opened), opened.dataset_meta
         if not meta.get('classes'):
             raise CheckpointError(
                 f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
@@ -86,7 +85,7 @@ class TorchDetector(BaseDetector):
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._inferencer = _build(self.cfg, meta, device)
         self.model = self._inferencer.model
-        converted, _ = convert_detector(self.model, state_dict_in(content, self.checkpoint), self.description)
+        converted, _ = convert_detector(self.model, opened.state_dict, self.description)
         self.model.load_state_dict(converted)
         self.model.dataset_meta = dict(meta)
 

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
+from tokennorm.messages import UserError
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ def check_sources(sources: Sequence[str]) -> None:
     """Checks inputs by their names, before anything long begins."""
     for source in sources:
         if source.startswith(('http://', 'https://')):
-            raise ValueError(f'{source} is a URL; download the file first, for example with curl -LO {source}')
+            raise UserError(f'{source} is a URL; download the file first, for example with curl -LO {source}')
         if not is_live(source) and not Path(source).exists():
-            raise ValueError(f'{source} not found')
+            raise UserError(f'{source} not found')
         if len(sources) > 1 and not _is_image(source):
-            raise ValueError(
+            raise UserError(
                 f'{source} is not an image file ({", ".join(IMAGE_SUFFIXES)}); several inputs must be image files. '
                 'Run folders, videos and streams one by one'
             )
@@ -55,7 +56,7 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
         folder, drawings = first, (out / 'vis').resolve()
         paths = [path for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
         if not paths:
-            raise ValueError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
+            raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:
         paths = [Path(os.path.abspath(source)) for source in sources]  # names of drawings must not have `..`
         folder = Path(os.path.commonpath([path.parent for path in paths]))
@@ -72,7 +73,7 @@ def _open_video(source: str, every: int) -> InputImages:
     capture = cv2.VideoCapture(int(source) if source.isdigit() and live else source)
     if not capture.isOpened():
         kind = f'video, and is not an image ({", ".join(IMAGE_SUFFIXES)})' if not live else 'webcam or stream'
-        raise ValueError(f'{source} cannot be opened as a {kind}')
+        raise UserError(f'{source} cannot be opened as a {kind}')
     frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
     name = 'frame' if live else Path(source).stem
     rate = capture.get(cv2.CAP_PROP_FPS) or 25.0  # where a video or a camera does not report its own

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokennorm.inference.runtime import Detections
+from tokennorm.messages import UserError
 
 UNTRACKED = -1
 
@@ -22,7 +23,7 @@ class Tracker:
             import supervision
             from trackers import ByteTrackTracker
         except ImportError:
-            raise ImportError('tracking needs the package trackers: pip install trackers supervision') from None
+            raise UserError('tracking needs the package trackers: pip install trackers supervision') from None
         self._detections = supervision.Detections
         self._tracker = ByteTrackTracker(
             frame_rate=frame_rate, track_activation_threshold=lowest_score, high_conf_det_threshold=lowest_score

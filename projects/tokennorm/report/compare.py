@@ -8,6 +8,7 @@ from typing import Any
 
 from tokennorm.evaluation.analysis import select_categories
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.messages import UserError
 from tokennorm.report import figures
 from tokennorm.report.page import IOU_TYPES, curve_figures, render
 from tokennorm.report.scalars import Curve, read_scalars
@@ -36,7 +37,7 @@ def read_run(path: str | Path) -> Run:
     """Reads a work directory with a report."""
     path = Path(path)
     if not (path / 'report.json').is_file():
-        raise FileNotFoundError(
+        raise UserError(
             f'{path} has no report.json; expected a work directory after training, or after `tokennorm test --report`'
         )
     numbers = json.loads((path / 'report.json').read_text())

@@ -7,6 +7,7 @@ from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
 from tokennorm.report.page import IOU_TYPES, format_points, write_report
 
@@ -59,12 +60,12 @@ def report_on(
     """Writes the report of a runner's last evaluation, or of the detections of an earlier one."""
     loop, metric = getattr(runner, f'{split}_loop'), _metric(runner, split)
     if metric is None:
-        raise ValueError(
+        raise UserError(
             f'{split}_evaluator is not a tokennorm.CocoMetric, which `tokennorm train` sets; '
             '`tokennorm test CONFIG WORK_DIR --report` writes a report'
         )
     if not metric.detections or metric.ann_file is None:
-        raise ValueError(f'the {split} data was not evaluated against an annotation file')
+        raise UserError(f'the {split} data was not evaluated against an annotation file')
     dataset = loop.dataloader.dataset
     while not hasattr(dataset, 'data_prefix') and hasattr(dataset, 'dataset'):
         dataset = dataset.dataset

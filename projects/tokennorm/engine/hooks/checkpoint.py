@@ -1,4 +1,4 @@
-"""Early stopping, and checkpoints that survive a kill or a full disk and hold what an exact resumption needs."""
+"""Checkpoints that survive a kill or a full disk and hold what an exact resumption needs."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
-from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine.resume.random_state import random_state, set_random_state
@@ -121,27 +120,3 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     loop._decide_current_val_interval()  # by `dynamic_intervals`; private in mmengine 0.10.12, as `_load_from`
     done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
     return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
-
-
-@HOOKS.register_module()
-class EarlyStoppingHook(UpstreamEarlyStoppingHook):
-    """mmengine's hook with its arguments. Checkpoints hold its best score and its count, and `--resume` restores them.
-
-    A checkpoint is written before the validation that follows it; `tokennorm.CheckpointHook` repeats that validation
-    after resuming, so that the count continues from the same place.
-    """
-
-    priority = 'BELOW_NORMAL'  # counts before the best checkpoint is written
-
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        checkpoint['early_stopping'] = dict(best_score=float(self.best_score), wait_count=self.wait_count)
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        if runner._resume and 'early_stopping' in checkpoint:  # private in mmengine 0.10.12
-            self.best_score = checkpoint['early_stopping']['best_score']
-            self.wait_count = checkpoint['early_stopping']['wait_count']
-
-    def before_train(self, runner: Runner) -> None:
-        """A run that had stopped early does not continue when it is resumed."""
-        if self.wait_count >= self.patience:
-            runner.train_loop.stop_training = True

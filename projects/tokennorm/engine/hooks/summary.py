@@ -1,43 +1,15 @@
-"""Summary of a training run on the console, instead of the long lists of the upstream libraries."""
+"""Summary of a training run as the last lines before its first iteration."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import mmengine.runner
-from mmengine.hooks import CheckpointHook, Hook, LoggerHook
-from mmengine.logging import MMLogger
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.schedule import images_per_step
-from tokennorm.engine.settings import every
-
-_ROUTINE = (  # long lists, and advice to programmers
-    'Config:\n',
-    'System environment:',
-    'Hooks will be executed in the following order',
-    'paramwise_options --',
-    '"FileClient" will be deprecated',
-    '"HardDiskBackend" is the alias',
-    'all SyncBatchNorm (SyncBN) layers',
-)
-
-
-class Runner(mmengine.runner.Runner):
-    """mmengine's runner, whose console leaves out the config, the environment, and lists of hooks and parameters.
-
-    The log file in the work directory has them.
-    """
-
-    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
-        logger = super().build_logger(*args, **kwargs)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
-        return logger
 
 
 class SummaryHook(Hook):
@@ -49,12 +21,12 @@ class SummaryHook(Hook):
         self.schedule = schedule
         self.lr = lr
 
-    def before_train(self, runner: mmengine.runner.Runner) -> None:
+    def before_train(self, runner: Runner) -> None:
         rows = [(name, text) for name, text in self._rows(runner) if text]
         lines = [f'    {name:<14} {text}' for name, text in rows]
         runner.logger.info('\n'.join(['This training run:', *lines]))
 
-    def _rows(self, runner: mmengine.runner.Runner) -> Iterator[tuple[str, str]]:
+    def _rows(self, runner: Runner) -> Iterator[tuple[str, str]]:
         cfg, loop = runner.cfg, runner.train_loop
         yield 'data', describe_data(cfg.train_dataloader.dataset, runner.train_dataloader)
         if runner.val_loop is not None:
@@ -87,8 +59,6 @@ def describe_data(dataset: Any, loader: Any) -> str:
     return f'{len(loader.dataset)} images, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
 
 
-def log_often(runner: mmengine.runner.Runner) -> None:
-    """Logs at least four times per epoch: on a CPU an epoch of few iterations takes minutes."""
-    for hook in runner.hooks:
-        if isinstance(hook, LoggerHook):
-            hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
+def every(interval: int) -> str:
+    """Returns 'after every epoch' or 'after every 5 epochs'."""
+    return f'after every {interval} epochs' if interval > 1 else 'after every epoch'

