@@ -83,7 +83,7 @@ def run(words, arguments):
         runpy.run_path(str(ROOT / words[1]), run_name='__main__')
 
 
-class Parsed(Exception):
+class Parsed(BaseException):
     """Ends a command after its arguments were parsed."""
 
 

@@ -9,6 +9,7 @@ from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.evaluation.thresholds import NAME, read_thresholds, write_thresholds
 from tokennorm.inference.runtime import ExportedDetector, ModelFileError
+from tokennorm.messages import UserError
 
 
 def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
@@ -18,12 +19,12 @@ def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
     assert read_thresholds('best', checkpoint, ['star', 'disk']) == [0.5, 0.25]
     assert read_thresholds(str(tmp_path / NAME), 'elsewhere.pth', ['disk']) == [0.25]
     assert read_thresholds('0.4', checkpoint, ['a', 'b']) == read_thresholds(0.4, checkpoint, 'ab') == [0.4, 0.4]
-    with pytest.raises(ValueError, match=r"thresholds.json has no score threshold of each class \(KeyError: 'ring'"):
+    with pytest.raises(UserError, match=r"thresholds.json has no score threshold of each class \(KeyError: 'ring'"):
         read_thresholds('best', checkpoint, ['disk', 'ring'])
-    with pytest.raises(ValueError, match=r'none.json not found; a training run that is validated by COCO AP writes it'):
+    with pytest.raises(UserError, match=r'none.json not found; a training run that is validated by COCO AP writes it'):
         read_thresholds(tmp_path / 'none.json', checkpoint, ['disk'])
     for number in ('nan', '-0.1', 1.5):
-        with pytest.raises(ValueError, match=f'score threshold {number} must be from 0 to 1'):
+        with pytest.raises(UserError, match=f'score threshold {number} must be from 0 to 1'):
             read_thresholds(number, checkpoint, ['disk'])
 
 

@@ -24,6 +24,7 @@ from tests.helpers.exporting import (
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import describe, export_detector
 from tokennorm.inference.runtime import ExportedDetector
+from tokennorm.messages import UserError
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 
@@ -115,13 +116,13 @@ class OwnDecoding(RetinaHead):
 def test_unsupported_parts_are_named():
     cfg = config()
     cfg.model.test_cfg.nms = dict(type='soft_nms', iou_threshold=0.5)
-    with pytest.raises(ValueError, match='soft_nms'):
+    with pytest.raises(UserError, match='soft_nms'):
         WholeDetector(build(cfg))
     model = build(config())
     model.bbox_head.__class__ = OwnDecoding
-    with pytest.raises(ValueError, match='OwnDecoding cannot be exported'):
+    with pytest.raises(UserError, match='OwnDecoding cannot be exported'):
         WholeDetector(model)
     model = build(config('mask-rcnn'))
     model.roi_head.mask_roi_extractor.roi_layers[0].pool_mode = 'max'
-    with pytest.raises(ValueError, match="pool_mode='max' cannot be exported"):
+    with pytest.raises(UserError, match="pool_mode='max' cannot be exported"):
         WholeDetector(model)

@@ -16,6 +16,7 @@ from tests.helpers.commands import tool
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.datasets.finding import find_splits
 from tokennorm.export.verify import compare
+from tokennorm.messages import UserError
 
 CLASSES = ('disk', 'ring', 'square', 'star')
 IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
@@ -83,12 +84,12 @@ def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
 def test_annotations_without_images_or_without_a_class_are_refused(detector, split, tmp_path):
     path = write_handmade(tmp_path / 'model.onnx', classes=['disk', 'moon'])
     with pytest.raises(
-        ValueError, match="the annotations have no class 'moon'; their classes are disk, ring, square, star"
+        UserError, match="the annotations have no class 'moon'; their classes are disk, ring, square, star"
     ):
         compare(detector, path, split, 5e-4)
     split.content['images'].clear()
     path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES)
-    with pytest.raises(ValueError, match=r'instances_val2017.json has no images'):
+    with pytest.raises(UserError, match=r'instances_val2017.json has no images'):
         compare(detector, path, split, 5e-4)
 
 

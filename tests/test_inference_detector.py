@@ -70,7 +70,7 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             detector(image)
-    with pytest.raises(ValueError, match=r'score threshold 2 must be from 0 to 1'):
+    with pytest.raises(UserError, match=r'score threshold 2 must be from 0 to 1'):
         detector(tmp_path / 'a.jpg', score_threshold=2)
     with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.Detector('none', 'x.pth')

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tokennorm.inference.input_images import check_sources, open_sources
+from tokennorm.messages import UserError
 
 
 def gray(value):
@@ -58,9 +59,9 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
         (str(tmp_path), 'rtsp://camera'): 'several inputs must be image files',
     }
     for sources, message in cases.items():
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             check_sources(sources)
-    with pytest.raises(ValueError, match=r'has no images'):
+    with pytest.raises(UserError, match=r'has no images'):
         open_sources([str(tmp_path)], tmp_path / 'out')
-    with pytest.raises(ValueError, match=r'notes.txt cannot be opened as a video, and is not an image'):
+    with pytest.raises(UserError, match=r'notes.txt cannot be opened as a video, and is not an image'):
         open_sources([str(tmp_path / 'notes.txt')], tmp_path / 'out')

@@ -7,6 +7,7 @@ import pytest
 
 from tokennorm.inference.runtime import BaseDetector
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners, tile_starts
+from tokennorm.messages import UserError
 
 
 class FindValues(BaseDetector):
@@ -57,10 +58,10 @@ def test_absurd_tiles_are_refused():
     assert len(tile_corners(1080, 1920, 512, 0.2)) == 3 * 5
     assert tile_corners(100, 100, 200, 0.99) == [(0, 0)]
     with pytest.raises(
-        ValueError, match=r'an image of 128 x 128 pixels has 16,384 tiles of 1 x 1 with an overlap of 0.2'
+        UserError, match=r'an image of 128 x 128 pixels has 16,384 tiles of 1 x 1 with an overlap of 0.2'
     ):
         tile_corners(128, 128, 1, 0.2)
-    with pytest.raises(ValueError, match=r'an overlap of at most 0\.95'):
+    with pytest.raises(UserError, match=r'an overlap of at most 0\.95'):
         tile_corners(128, 128, 64, 0.999)
 
 

@@ -104,7 +104,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
 
 def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show_traceback: bool) -> NoReturn:
     line = f'error: {error}'
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) and not isinstance(error, UserError):
         if str(error.name).partition('.')[0] not in (*PACKAGES, 'cv2', 'yaml'):
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error

@@ -73,7 +73,9 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.data import find_detection_data
 
-    split = None if args.verify is None else find_detection_data(args.verify, (args.split,))[args.split]
+    split = None
+    if args.verify is not None:
+        split = find_detection_data(args.verify, (args.split,), where='--verify: ')[args.split]
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)

@@ -24,9 +24,14 @@ from tokennorm.registry import type_name
 VARIABLES = ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline')
 
 
-def find_detection_data(folder: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, CocoSplit]:
-    """Finds and parses a COCO, YOLO or Pascal VOC dataset, which must have the `needed` splits."""
-    with user_errors(ValueError, OSError):  # of the user's files
+def find_detection_data(
+    folder: str | Path, needed: tuple[str, ...] = ('train', 'val'), where: str = ''
+) -> dict[str, CocoSplit]:
+    """Finds and parses a COCO, YOLO or Pascal VOC dataset, which must have the `needed` splits.
+
+    `where` precedes the text of an error.
+    """
+    with user_errors(ValueError, OSError, where=where):  # of the user's files
         return find_splits(folder, needed)
 
 

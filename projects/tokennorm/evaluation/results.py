@@ -11,6 +11,10 @@ import numpy as np
 from tokennorm.messages import UserError
 
 
+class MissingPackageError(UserError, ImportError):
+    """A package that evaluation needs is not installed."""
+
+
 @dataclass(frozen=True)
 class CocoResults:
     """Detections of a data set: COCO results without one dict per box."""
@@ -41,7 +45,7 @@ class CocoResults:
         try:
             import hotcoco
         except ImportError as error:
-            raise UserError('hotcoco is not installed: `pip install hotcoco`') from error
+            raise MissingPackageError('hotcoco is not installed: `pip install hotcoco`') from error
         truth = hotcoco.COCO(ground_truth)
         # without boxes the area is the area of the mask
         results: Any = self.results(with_boxes=False) if iou_type == 'segm' else self.table

@@ -129,7 +129,7 @@ class BaseDetector:
 
         Raises:
             ImageError: a ValueError, for an image that cannot be read or resized.
-            ModelFileError, ValueError: for thresholds that do not exist.
+            ModelFileError, UserError: for thresholds that do not exist.
         """
         lowest = self.thresholds(score_threshold)
         is_list = isinstance(images, list | tuple)

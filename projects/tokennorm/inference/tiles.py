@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokennorm.inference.runtime import BaseDetector, Detections
+from tokennorm.messages import UserError
 
 MOST_TILES, LEAST_STEP = 10_000, 0.05  # per image; of a tile's side
 _SAME_OBJECT = 0.5  # overlap, as a fraction of the smaller of two detections, above which they are one object
@@ -80,7 +81,7 @@ def tile_corners(height: int, width: int, tile: int, overlap: float) -> list[tup
     rows, columns = (tile_starts(size, tile, overlap) for size in (height, width))
     count = len(rows) * len(columns)
     if count > MOST_TILES or (count > 1 and overlap > 1 - LEAST_STEP):
-        raise ValueError(
+        raise UserError(
             f'an image of {width} x {height} pixels has {count:,} tiles of {tile} x {tile} with an overlap of '
             f'{overlap:g}; expected at most {MOST_TILES:,}, and an overlap of at most {1 - LEAST_STEP:g}: use larger '
             'tiles or less overlap'
