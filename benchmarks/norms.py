@@ -23,6 +23,7 @@ from export_latency import CONFIGS, METADATA
 from measuring import CLOCKS, milliseconds, print_table
 from mmengine.registry import init_default_scope
 
+from experiments.prepbn.fold_norms import fold_norms
 from tokennorm.backbones import PVT
 from tokennorm.config.reading import read_config
 from tokennorm.export.detector import WholeDetector
@@ -50,7 +51,7 @@ def exported(norm: str, size: tuple[int, int], folder: Path) -> Callable[[], obj
     cfg = read_config(CONFIGS[0])
     cfg.model.backbone.token_norm_cfg = dict(type=norm)
     torch.manual_seed(0)
-    detector = WholeDetector(MODELS.build(cfg.model))
+    detector = WholeDetector(fold_norms(MODELS.build(cfg.model)))
     arrays = dict(images=np.random.default_rng(0).random((1, 3, *size), np.float32) * 255, sizes=np.zeros((1, 2), int))
     path = folder / f'{norm}.onnx'
     path.write_bytes(to_onnx(trace(detector), detector.outputs, METADATA))

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from experiments.prepbn.fold_norms import fold_norms
+from experiments.prepbn.slab import from_published_slab
 from tests.helpers.compare import assert_near, assert_same_with_gradients
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.norms import PRepBN
 from tokennorm.registry import MODELS
-from tokennorm.replace import fold_norms
 
 STAGES = dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
 
@@ -179,7 +180,7 @@ def test_published_weights_give_the_published_outputs(name, tmp_path):
     randomize(published)
     published.train()
     published(torch.randn(2, 3, 32, 32))
-    torch.save(dict(model=with_authors_names(name, published.state_dict())), tmp_path / 'slab.pth')
+    torch.save(from_published_slab(with_authors_names(name, published.state_dict())), tmp_path / 'slab.pth')
     model = BACKBONES[name](dict(type='PRepBN'))
     model.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'slab.pth'))
     model.init_weights()
@@ -203,7 +204,7 @@ def test_weights_without_layer_norm_load_as_completely_mixed(tmp_path):
         is_layer_norm = 'norm' in key and 'batch_norm' not in key and not key.endswith('alpha')
         if not is_layer_norm:
             file[key.replace('batch_norm.bn.', 'bn.')] = value
-    torch.save(file, tmp_path / 'repbn.pth')
+    torch.save(from_published_slab(file), tmp_path / 'repbn.pth')
     loaded = BACKBONES['ViT'](dict(type='PRepBN', steps=1000))
     loaded.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'repbn.pth'))
     loaded.init_weights()

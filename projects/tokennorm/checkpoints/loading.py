@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
-from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn, from_published_slab
+from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn
 from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
 from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.messages import UserError, shorten
@@ -153,10 +153,9 @@ def convert_detector(
 def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: str) -> tuple[Converted, LoadReport]:
     """Converts the state dict of a backbone, and reports what was resized and trained with another eps."""
     try:
-        of_slab = from_published_slab(state_dict)
-        renamed = from_published_dtn(of_slab)
+        renamed = from_published_dtn(state_dict)
         converted = model.from_published(renamed)
-        converted.unused += of_slab.unused + renamed.unused
+        converted.unused += renamed.unused
         resized = resize_tables(converted, model)
     except ValueError as error:
         raise CheckpointError(f'{source}: {error}') from error

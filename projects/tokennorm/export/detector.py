@@ -12,8 +12,6 @@ from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
 from tokennorm.inference.runtime import SMALLEST_SIDE
-from tokennorm.norms import PRepBN
-from tokennorm.replace import fold_norms
 
 SIDE_MULTIPLE = 32  # the largest stride of a backbone
 
@@ -34,8 +32,6 @@ class WholeDetector(nn.Module):
     def __init__(self, detector: BaseDetector, half: bool = False) -> None:
         super().__init__()
         detector = with_constant_padding(detector)
-        if any(isinstance(module, PRepBN) for module in detector.modules()):
-            detector = fold_norms(detector)
         self.detector = copy.deepcopy(detector).half().eval() if half else detector.eval()
         self.dtype = torch.float16 if half else torch.float32
         preprocessor = detector.data_preprocessor

@@ -15,8 +15,8 @@ class PRepBN(nn.LayerNorm):
 
     lambda falls linearly from 1 to 0 during the first `steps` forward passes in training mode. Its counter is in the
     state dict, so that a resumed training run continues with it. With gradient accumulation each batch counts. In eval
-    mode lambda is 0, and the layer is one scale and shift per channel, which `tokennorm.replace.fold_norms` merges into
-    the linear layers after it.
+    mode lambda is 0, and the layer is one scale and shift per channel, which `experiments.prepbn` merges into the
+    linear layers after it.
 
     Args:
         eps: Added to the variance of LayerNorm. Batch normalization has 1e-5, as published.

@@ -1,7 +1,6 @@
 """Token normalization layers and Dual PatchNorm in third-party models. It needs torch and einops."""
 
-from tokennorm.replace.fold_norms import fold_norms
 from tokennorm.replace.replace_norms import replace_norms
 from tokennorm.replace.replace_stem import replace_stem
 
-__all__ = ['fold_norms', 'replace_norms', 'replace_stem']
+__all__ = ['replace_norms', 'replace_stem']

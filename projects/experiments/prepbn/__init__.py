@@ -1,0 +1,1 @@
+"""PRepBN after training: merged into linear layers, and SLAB's published weights."""
