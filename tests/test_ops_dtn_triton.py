@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz_dtn import NAMES, arguments, assert_equals_dense, dense, forward_and_gradients
+from tests.fuzz_dtn import ERRORS, NAMES, arguments, assert_equals_dense, dense, forward_and_gradients
 from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 
@@ -52,7 +52,8 @@ def on_device(*args, **kwargs):
 
 
 def compare(args, dtype=torch.float32, **kwargs):
-    return assert_equals_dense(args, dtype, function=on_device, **kwargs)
+    allowed = ERRORS | {torch.float32: (1e-5, 1e-4, 1e-4)} if CUDA else ERRORS  # three passes of TF32
+    return assert_equals_dense(args, dtype, function=on_device, allowed=allowed, **kwargs)
 
 
 @pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
@@ -120,7 +121,8 @@ def test_bands_leave_out_nothing_that_float32_resolves(axis, transposed, linear,
     p = p.mT if transposed else p
     planes = one_hot_planes(96, axis)
     for plane in multiply(planes, None, p, axis):
-        assert (plane.reshape(96, 96) - p[0]).abs().max() <= 1e-8  # a cut at e^-9 drops weights of 1e-6
+        error = (plane.reshape(96, 96) - p[0]).abs()
+        assert (error <= 1e-6 * p[0] + 1e-9).all()  # a cut at e^-9 drops weights of 1e-6
 
 
 def test_tokens_beyond_the_band_are_not_read():
