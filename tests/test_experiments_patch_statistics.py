@@ -1,17 +1,18 @@
-"""The plain stem with patch statistics."""
+"""The names of stems in the study's finished runs."""
 
+import pytest
 import torch
-from einops import rearrange
-from torch import nn
 
-from experiments.study.patch_statistics import PatchEmbedWithStatistics
-from tests.helpers.compare import assert_near
+from experiments.study.patch_statistics import DualPatchEmbedWithStatistics, PatchEmbedWithStatistics
+from tokennorm.layers import DualPatchEmbed, PatchEmbed
 
 
-def test_plain_stem_adds_statistics_before_its_norm():
-    stem = PatchEmbedWithStatistics(embed_dims=6, patch_size=4, norm_cfg=dict(type='LN'))
-    nn.init.normal_(stem.statistics.bias)
+@pytest.mark.parametrize(
+    ('named', 'cls'), [(PatchEmbedWithStatistics, PatchEmbed), (DualPatchEmbedWithStatistics, DualPatchEmbed)]
+)
+def test_a_stem_of_the_study_is_the_package_s(named, cls):
+    kwargs = dict(in_channels=3, embed_dims=6, patch_size=4, norm_cfg=dict(type='LN'))
+    of_study, of_package = named(**kwargs), cls(**kwargs, statistics=True)
+    of_package.load_state_dict(of_study.state_dict())
     image = torch.randn(2, 3, 8, 12)
-    patches = rearrange(image, 'b c (h p) (w q) -> b h w (p q c)', p=4, q=4)
-    expected = rearrange(stem.proj(image), 'b c h w -> b h w c') + stem.statistics(patches)
-    assert_near('tokens', stem(image), stem.norm(expected))
+    assert torch.equal(of_study(image), of_package(image))

@@ -73,3 +73,44 @@ def test_overlapping_patches_are_normalized_with_zero_padding():
 def test_a_window_holds_its_patch_and_has_a_center(stem, kernel_size):
     with pytest.raises(ValueError, match=f'kernel_size={kernel_size} must be patch_size=4, or odd and larger'):
         stem(3, 8, patch_size=4, kernel_size=kernel_size)
+
+
+@pytest.mark.parametrize('patch_size', [(4, 2), [4, 4], (2, 4)])
+def test_patches_may_be_rectangles(patch_size):
+    height, width = patch_size
+    conv, dual = randomize(PatchEmbed(3, 8, patch_size=patch_size)), DualPatchEmbed(3, 8, patch_size=patch_size)
+    dual.norm = nn.Identity()
+    dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
+    dual.proj.bias.data = conv.proj.bias.data
+    image = torch.randn(2, 3, 7, 11)
+    padded = F.pad(image, (0, 12 - 11, 0, 8 - 7))
+    expected = F.conv2d(padded, conv.proj.weight, conv.proj.bias, stride=(height, width))
+    assert_near('plain', conv(image), rearrange(expected, 'b d h w -> b h w d'))
+    patches = rearrange(padded, 'b c (h ph) (w pw) -> b h w (ph pw c)', ph=height, pw=width)
+    assert_near(
+        'dual', dual(image), F.linear(F.layer_norm(patches, patches.shape[-1:], eps=1e-6), *dual.proj.parameters())
+    )
+
+
+@pytest.mark.parametrize('patch_size', [(4,), (4, 0), 0, '44', (4, 4.0), 4.0])
+@pytest.mark.parametrize('stem', [PatchEmbed, DualPatchEmbed])
+def test_other_patch_sizes_are_refused(stem, patch_size):
+    with pytest.raises(ValueError, match=f'{stem.__name__}: patch_size=.* must be an integer of at least 1, or'):
+        stem(3, 8, patch_size=patch_size)
+
+
+@pytest.mark.parametrize(('patch_size', 'kernel_size', 'norm_cfg'), [(4, None, dict(type='LN')), (2, 5, None)])
+def test_plain_stem_adds_statistics_before_its_norm(patch_size, kernel_size, norm_cfg):
+    stem = randomize(PatchEmbed(3, 6, patch_size, norm_cfg, kernel_size, statistics=True)).double()
+    image = torch.randn(2, 3, 8, 12).double()
+    side = kernel_size or patch_size
+    columns = F.unfold(image, side, stride=patch_size, padding=0 if kernel_size is None else kernel_size // 2)
+    patches = rearrange(columns, 'b (c p) (h w) -> b h w c p', c=3, w=12 // patch_size)
+    deviation = patches.flatten(-2).var(-1, unbiased=False, keepdim=True).sqrt()
+    statistics = torch.cat([patches.mean(-1), torch.log(deviation + 0.05)], dim=-1)
+    padding = 0 if kernel_size is None else kernel_size // 2
+    tokens = F.conv2d(image, stem.proj.weight, stem.proj.bias, stride=patch_size, padding=padding)
+    expected = rearrange(tokens, 'b d h w -> b h w d') + F.linear(statistics, *stem.statistics.parameters())
+    if norm_cfg is not None:
+        expected = F.layer_norm(expected, (6,), stem.norm.weight, stem.norm.bias, 1e-5)
+    assert_near('tokens', stem(image), expected, dtype=torch.float64)

@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
 from tests.reference import channels_first
-from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, LocalLayerNorm, RMSNorm, ScaleNorm
+from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, LocalLayerNorm, RMSNorm, ScaleNorm, SeeDNorm
 
 
 def tanh(x):
@@ -27,6 +27,15 @@ def with_neighbors(norm, x):
     return y + sum(around[:, i : i + 3, j : j + 5] * kernels[:, i, j] for i in range(3) for j in range(3))
 
 
+def self_rescaled(norm, x):
+    """The paper's equation, in a loop over the vectors of the multi-head form."""
+    scales = []
+    for part in torch.arange(12).chunk(norm.parts):
+        product = x[..., part] @ norm.beta[part]
+        scales.append(torch.tanh(product)[..., None] * norm.alpha[part] + norm.weight[part])
+    return torch.cat(scales, dim=-1) * x / (x.pow(2).sum(-1, keepdim=True) / 12 + 0.1).sqrt()
+
+
 def of_maps(function, **kwargs):
     return lambda n, x: channels_first(lambda maps: function(maps, weight=n.weight, bias=n.bias, eps=0.1, **kwargs), x)
 
@@ -39,6 +48,8 @@ FORMULAS = {
     'RMSNorm': (RMSNorm(12, eps=0.1), lambda n, x: F.rms_norm(x, (12,), n.weight, eps=0.1)),
     'ScaleNorm': (ScaleNorm(12), lambda n, x: n.weight * F.normalize(x, dim=-1)),
     'LocalLayerNorm': (LocalLayerNorm(12, eps=0.1), with_neighbors),
+    'SeeDNorm': (SeeDNorm(12, eps=0.1, parts=3), self_rescaled),
+    'SeeDNorm, one part': (SeeDNorm(12, eps=0.1, parts=1), self_rescaled),
     'DynamicTanh': (DynamicTanh(12), lambda n, x: n.weight * tanh(n.alpha * x) + n.bias),
     'Derf': (Derf(12), lambda n, x: n.weight * erf(n.alpha * x + n.shift) + n.bias),
 }
@@ -65,6 +76,7 @@ def test_norm_equals_its_formula(name):
         (lambda: Derf(4), dict(alpha=0.5, shift=0)),
         (lambda: ScaleNorm(16), dict(weight=4)),  # the root of the channels
         (lambda: RMSNorm(4), dict(weight=1)),
+        (lambda: SeeDNorm(16), dict(weight=1, alpha=1, beta=0)),
         (lambda: LocalLayerNorm(4), dict(weight=1, bias=0, depthwise=0)),
     ],
 )
@@ -101,3 +113,10 @@ def test_local_layer_norm_starts_equal_and_reads_no_padding():
     padded = norm(x, torch.tensor([[5, 6], [3, 4]]))
     assert_near('whole', padded[:1], norm(x[:1]))
     assert_near('part', padded[1:, :3, :4], norm(x[1:, :3, :4]))
+
+
+def test_seed_norm_starts_as_rms_norm_and_its_parts_divide_the_channels():
+    x = torch.randn(2, 3, 5, 16)
+    assert_near('start', SeeDNorm(16)(x), F.rms_norm(x, (16,), eps=1e-5))
+    with pytest.raises(ValueError, match='SeeDNorm: parts=16 must divide num_features=24'):
+        SeeDNorm(24)

@@ -61,16 +61,20 @@ def image_sizes_of(images: Tensor) -> Tensor | None:
     return None
 
 
-def valid_tokens(images: Tensor, stride: int) -> Tensor | None:
+def valid_tokens(images: Tensor, stride: int | tuple[int, int]) -> Tensor | None:
     """Returns the height and width, in tokens of `stride` pixels, of what is image in each grid, int (B, 2).
 
-    None means that all tokens are image: the batch has no padding, and `stride` divides its sides. Where `stride` does
-    not divide them, the backbone itself pads the last tokens, which then are not part of an image either.
+    `stride` is one number, or one for the height and one for the width. None means that all tokens are image: the batch
+    has no padding, and `stride` divides its sides. Where `stride` does not divide them, the backbone itself pads the
+    last tokens, which then are not part of an image either.
     """
     sizes = image_sizes_of(images)
+    rows, columns = (stride, stride) if isinstance(stride, int) else stride
     if sizes is None:
         height, width = images.shape[-2:]
-        if height % stride == 0 and width % stride == 0:
+        if height % rows == 0 and width % columns == 0:
             return None
         sizes = torch.tensor([[height, width]], dtype=torch.int32, device=images.device).expand(len(images), 2)
-    return (sizes // stride).clamp(min=1)  # a token that is partly padding does not count
+    if rows == columns:
+        return (sizes // rows).clamp(min=1)  # a token that is partly padding does not count
+    return torch.stack([sizes[:, 0] // rows, sizes[:, 1] // columns], dim=1).clamp(min=1)

@@ -19,9 +19,10 @@ NORMS = {
     'DyT': norms.DynamicTanh,
     'Derf': norms.Derf,
     'PRepBN': norms.PRepBN,
+    'SeeDNorm': norms.SeeDNorm,
 }
 
-OWN_ARGUMENTS = {'GN': dict(num_groups=4)}
+OWN_ARGUMENTS = {'GN': dict(num_groups=4), 'SeeDNorm': dict(parts=4)}
 
 
 def cfg_of(name):

@@ -50,7 +50,7 @@ class ViT(Backbone):
         arch: 'tiny', 'small', 'base', the DTN paper's 'tiny*', 'small*', 'base*', or a dict of `embed_dims`,
             `depths`, `num_heads` and `mlp_ratios`, each one number. `depth` and `mlp_ratio` are taken as well.
         in_channels: Channels of the image.
-        patch_size: Side of a patch and stride of the feature maps, in pixels.
+        patch_size: Side of a patch and stride of the feature maps, in pixels. A classifier's may be (height, width).
         token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (The DTN
             authors' classifiers use eps 1e-5.)
         l_dtn: Leading blocks that use `token_norm_cfg`; the class token joins after them. None is 10 (DTN paper, A.1);
@@ -80,12 +80,13 @@ class ViT(Backbone):
     vector_type = 'cls_token'
     layouts = VIT_LAYOUTS
     pos_mode = 'bicubic'
+    block_type: type[Block] = Block
 
     def __init__(
         self,
         arch: str | Mapping[str, float] = 'tiny',
         in_channels: int = 3,
-        patch_size: int = 16,
+        patch_size: int | tuple[int, int] = 16,
         token_norm_cfg: Mapping[str, Any] | None = None,
         l_dtn: int | None = None,
         stem_cfg: Mapping[str, Any] | None = None,
@@ -111,7 +112,10 @@ class ViT(Backbone):
             l_dtn = min(10, depth) if token_norm_cfg else 0
         if global_indices is None:
             global_indices = [-(-depth * quarter // 4) - 1 for quarter in (1, 2, 3, 4)]
-        self._check_range('patch_size', [patch_size], 1)
+        sides = self._height_and_width('patch_size', patch_size)
+        patch_size = sides[0] if sides[0] == sides[1] else sides
+        if out_type == 'featmap' and not isinstance(patch_size, int):
+            raise ValueError(f"ViT: patch_size={patch_size} must be one side for out_type='featmap'")
         self._check_range('window_size', [window_size], 1)
         self._check_range('global_indices', global_indices, 0, depth - 1)
         self._check_range('l_dtn', [l_dtn], 0, depth)
@@ -123,7 +127,7 @@ class ViT(Backbone):
         self.patch_size = patch_size
         self.l_dtn = l_dtn
         height, width = self._height_and_width('pretrain_img_size', pretrain_img_size)
-        self.pos_shape = (-(-height // patch_size), -(-width // patch_size))
+        self.pos_shape = (-(-height // sides[0]), -(-width // sides[1]))
 
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         eps = eps_of_replaced(token_norm_cfg, norm_cfg, dims)
@@ -141,7 +145,7 @@ class ViT(Backbone):
         has_cls_row = out_type == 'cls_token' and l_dtn == 0
         self.pos_embed = nn.Parameter(torch.empty(1, has_cls_row + self.pos_shape[0] * self.pos_shape[1], dims))
         self.blocks = nn.ModuleList(
-            Block(
+            self.block_type(
                 token_norm if i < l_dtn else other_norm,
                 attn=attn,
                 mlp=Mlp(dims, arch['mlp_ratios']),

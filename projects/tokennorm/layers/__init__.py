@@ -9,12 +9,13 @@ from typing import Any
 from torch import nn
 
 from tokennorm.builder import resolve_type
+from tokennorm.layers.conv_stem import ConvStem
 from tokennorm.layers.dual_patch_embed import DualPatchEmbed
 from tokennorm.layers.patch_embed import PatchEmbed
 
-STEMS: dict[str, type] = {'DualPatchEmbed': DualPatchEmbed, 'PatchEmbed': PatchEmbed}
+STEMS: dict[str, type] = {'ConvStem': ConvStem, 'DualPatchEmbed': DualPatchEmbed, 'PatchEmbed': PatchEmbed}
 
-__all__ = ['STEMS', 'DualPatchEmbed', 'PatchEmbed', 'build_stem']
+__all__ = ['STEMS', 'ConvStem', 'DualPatchEmbed', 'PatchEmbed', 'build_stem']
 
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:

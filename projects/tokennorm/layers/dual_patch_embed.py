@@ -1,20 +1,16 @@
 """Dual PatchNorm (Kumar, Dehghani, Houlsby, 2023): a LayerNorm before and one after the patch embedding."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import torch
-import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.layers.pad import pad_to_multiple
-from tokennorm.layers.patch_embed import check_sizes, overlap_margin
+from tokennorm.layers.patch_embed import check_sizes, overlap_margin, pair_of
+from tokennorm.layers.patch_statistics import PatchStatistics, patches_of
 
 NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
-# Added to the deviation of a patch before its logarithm, in units of the data preprocessor's output.
-DEVIATION_EPS = 0.05
 
 
 class DualPatchEmbed(nn.Module):
@@ -37,7 +33,7 @@ class DualPatchEmbed(nn.Module):
     Args:
         in_channels: Channels of the image.
         embed_dims: Channels of a token.
-        patch_size: Side of a patch, and the stride between patches, in pixels.
+        patch_size: Side of a patch, or (height, width), and the stride between patches, in pixels.
         norm_cfg: The norm after the projection. A backbone passes the norm of its plain stem. None is LayerNorm with
             eps 1e-6, the eps of the paper's framework.
         kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
@@ -59,7 +55,7 @@ class DualPatchEmbed(nn.Module):
         self,
         in_channels: int = 3,
         embed_dims: int = 768,
-        patch_size: int = 16,
+        patch_size: int | Sequence[int] = 16,
         norm_cfg: Mapping[str, Any] | None = None,
         kernel_size: int | None = None,
         norms: Literal['dual', 'pre', 'post', 'post_pos_embed'] = 'dual',
@@ -67,8 +63,8 @@ class DualPatchEmbed(nn.Module):
         statistics: bool = False,
     ) -> None:
         super().__init__()
-        sizes = dict(in_channels=in_channels, embed_dims=embed_dims, patch_size=patch_size, kernel_size=kernel_size)
-        check_sizes('DualPatchEmbed', **sizes)
+        check_sizes('DualPatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
+        self.patch_size = pair_of('DualPatchEmbed', patch_size)
         if norms not in NORMS:
             raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
         has_patch_norm = norms in ('dual', 'pre')
@@ -77,11 +73,10 @@ class DualPatchEmbed(nn.Module):
                 f'DualPatchEmbed: norms={norms!r} has no norm before the projection; remove patch_norm_cfg'
             )
         self.norm_after_positions = norms == 'post_pos_embed'
-        self.patch_size = patch_size
-        self.window = kernel_size or patch_size
-        self.margin = overlap_margin(patch_size, kernel_size)
+        self.window = (kernel_size, kernel_size) if kernel_size else self.patch_size
+        self.margin = overlap_margin(self.patch_size, kernel_size)
         layer_norm = dict(type='LN', eps=1e-6)
-        patch_dims = self.window**2 * in_channels
+        patch_dims = self.window[0] * self.window[1] * in_channels
         self.patch_norm = nn.Identity()
         if has_patch_norm:
             self.patch_norm = build_norm(patch_norm_cfg or layer_norm, patch_dims, role='patch_norm_cfg')
@@ -90,27 +85,9 @@ class DualPatchEmbed(nn.Module):
         self.statistics = PatchStatistics(in_channels, embed_dims) if statistics else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
-        x = F.pad(pad_to_multiple(x, self.patch_size), (self.margin,) * 4)
-        x = rearrange(x, 'b c h w -> b h w c')  # first, so that exported models copy whole rows of windows
-        windows = x.unfold(1, self.window, self.patch_size).unfold(2, self.window, self.patch_size)
-        patches = rearrange(windows, 'b h w c ph pw -> b h w (ph pw c)')
+        """(B, in_channels, H, W) -> (B, ceil(H / ph), ceil(W / pw), embed_dims) for patches of ph x pw pixels."""
+        patches = patches_of(pad_to_multiple(x, self.patch_size), self.window, self.patch_size, self.margin)
         x = self.proj(self.patch_norm(patches))
         if self.statistics is not None:
             x = x + self.statistics(patches)
         return x if self.norm_after_positions else self.norm(x)
-
-
-class PatchStatistics(nn.Linear):
-    """A linear layer of the mean of each channel and the log deviation of a patch."""
-
-    def __init__(self, in_channels: int, embed_dims: int) -> None:
-        super().__init__(in_channels + 1, embed_dims)
-        nn.init.trunc_normal_(self.weight, std=0.02)
-        nn.init.zeros_(self.bias)
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """(B, H, W, ph pw C), flattened in the order (ph, pw, C) -> (B, H, W, embed_dims)."""
-        means = patches.unflatten(-1, (-1, self.in_features - 1)).mean(-2)
-        deviation = patches.std(-1, keepdim=True, unbiased=False)
-        return super().forward(torch.cat([means, torch.log(deviation + DEVIATION_EPS)], dim=-1))

@@ -5,16 +5,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def pad_to_multiple(x: Tensor, size: int, channels_last: bool = False) -> Tensor:
+def pad_to_multiple(x: Tensor, size: int | tuple[int, int], channels_last: bool = False) -> Tensor:
     """Adds zeros at the right and the bottom until `size` divides height and width: mmdet's 'corner' padding.
 
-    x is (B, C, H, W), or (B, H, W, C) with `channels_last`.
+    x is (B, C, H, W), or (B, H, W, C) with `channels_last`. `size` is one number, or one for the height and one for the
+    width.
     """
     height, width = x.shape[1:3] if channels_last else x.shape[-2:]
+    rows, columns = (size, size) if isinstance(size, int) else size
     # F.pad would copy. An exported graph must not depend on the sides of its example.
-    if not torch.compiler.is_exporting() and height % size == 0 and width % size == 0:
+    if not torch.compiler.is_exporting() and height % rows == 0 and width % columns == 0:
         return x
-    padding = (0, round_up(width, size) - width, 0, round_up(height, size) - height)
+    padding = (0, round_up(width, columns) - width, 0, round_up(height, rows) - height)
     return F.pad(x, (0, 0, *padding) if channels_last else padding)
 
 

@@ -1,7 +1,7 @@
 """The plain patch embedding (Dosovitskiy et al., 2020), optionally followed by a norm (PVT, Wang et al., 2021) and
 with overlapping patches (PVTv2, Wang et al., 2021)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from einops import rearrange
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.layers.pad import pad_to_multiple
+from tokennorm.layers.patch_statistics import PatchStatistics, patches_of
 
 
 def check_sizes(owner: str, **sizes: Any) -> None:
@@ -18,16 +19,25 @@ def check_sizes(owner: str, **sizes: Any) -> None:
             raise ValueError(f'{owner}: {name}={size!r} must be an integer of at least 1')
 
 
-def overlap_margin(patch_size: int, kernel_size: int | None) -> int:
+def pair_of(owner: str, patch_size: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width of patches, from one side or both; raises a ValueError for anything else."""
+    sides = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
+    if not isinstance(sides, list | tuple) or len(sides) != 2 or not all(isinstance(s, int) and s > 0 for s in sides):
+        raise ValueError(f'{owner}: patch_size={patch_size!r} must be an integer of at least 1, or (height, width)')
+    return sides[0], sides[1]
+
+
+def overlap_margin(patch_size: tuple[int, int], kernel_size: int | None) -> int:
     """Width of the zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
 
     It is 0 if the windows are the patches. Larger windows are centered on the first pixel of each patch, as in PVTv2,
     and every patch has one, including the last partial patches.
     """
-    if kernel_size is None or kernel_size == patch_size:
+    if kernel_size is None or (kernel_size, kernel_size) == patch_size:
         return 0
-    if kernel_size < patch_size or kernel_size % 2 == 0:
-        raise ValueError(f'kernel_size={kernel_size} must be patch_size={patch_size}, or odd and larger')
+    if kernel_size < max(patch_size) or kernel_size % 2 == 0:
+        side = patch_size[0] if patch_size[0] == patch_size[1] else patch_size
+        raise ValueError(f'kernel_size={kernel_size} must be patch_size={side}, or odd and larger')
     return kernel_size // 2
 
 
@@ -37,9 +47,11 @@ class PatchEmbed(nn.Module):
     Args:
         in_channels: Channels of the image or feature map.
         embed_dims: Channels of a token.
-        patch_size: Stride between patches, in pixels.
+        patch_size: Stride between patches, in pixels: one number, or one for the height and one for the width.
         norm_cfg: The norm after the projection; None leaves it out.
         kernel_size: Side of the convolution, in pixels; None is `patch_size`, without overlap.
+        statistics: Whether to add, before the norm, a linear layer of each patch's mean in each channel and of
+            log(its deviation + 0.05). An option of this project (docs/concepts/dpn.md).
     """
 
     is_patch_embed = True
@@ -48,20 +60,24 @@ class PatchEmbed(nn.Module):
         self,
         in_channels: int = 3,
         embed_dims: int = 768,
-        patch_size: int = 16,
+        patch_size: int | Sequence[int] = 16,
         norm_cfg: Mapping[str, Any] | None = None,
         kernel_size: int | None = None,
+        statistics: bool = False,
     ) -> None:
         super().__init__()
-        check_sizes(
-            'PatchEmbed', in_channels=in_channels, embed_dims=embed_dims, patch_size=patch_size, kernel_size=kernel_size
-        )
-        self.patch_size = patch_size
-        margin = overlap_margin(patch_size, kernel_size)
-        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size or patch_size, stride=patch_size, padding=margin)
+        check_sizes('PatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
+        self.patch_size = pair_of('PatchEmbed', patch_size)
+        self.window = (kernel_size, kernel_size) if kernel_size else self.patch_size
+        self.margin = overlap_margin(self.patch_size, kernel_size)
+        self.proj = nn.Conv2d(in_channels, embed_dims, self.window, stride=self.patch_size, padding=self.margin)
         self.norm = build_norm(norm_cfg, embed_dims) if norm_cfg else nn.Identity()
+        self.statistics = PatchStatistics(in_channels, embed_dims) if statistics else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in_channels, H, W) -> (B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)."""
-        x = self.proj(pad_to_multiple(x, self.patch_size))
-        return self.norm(rearrange(x, 'b c h w -> b h w c'))
+        """(B, in_channels, H, W) -> (B, ceil(H / ph), ceil(W / pw), embed_dims) for patches of ph x pw pixels."""
+        x = pad_to_multiple(x, self.patch_size)
+        tokens = rearrange(self.proj(x), 'b c h w -> b h w c')
+        if self.statistics is not None:
+            tokens = tokens + self.statistics(patches_of(x, self.window, self.patch_size, self.margin))
+        return self.norm(tokens)

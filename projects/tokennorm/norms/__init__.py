@@ -17,6 +17,7 @@ from tokennorm.norms.power_norm import PowerNorm
 from tokennorm.norms.prepbn import PRepBN
 from tokennorm.norms.rms_norm import RMSNorm
 from tokennorm.norms.scale_norm import ScaleNorm
+from tokennorm.norms.seed_norm import SeeDNorm
 from tokennorm.norms.switchable_norm import SwitchableNorm
 
 NORMS: dict[str, type] = {
@@ -39,6 +40,7 @@ NORMS: dict[str, type] = {
     'SN': SwitchableNorm,
     'SwitchableNorm': SwitchableNorm,
     'ScaleNorm': ScaleNorm,
+    'SeeDNorm': SeeDNorm,
     'SyncBN': SyncBatchNorm,
     'SyncBatchNorm': SyncBatchNorm,
 }
@@ -57,6 +59,7 @@ __all__ = [
     'PowerNorm',
     'RMSNorm',
     'ScaleNorm',
+    'SeeDNorm',
     'SwitchableNorm',
     'SyncBatchNorm',
 ]

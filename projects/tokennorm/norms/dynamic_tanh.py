@@ -1,4 +1,5 @@
-"""Dynamic Tanh (Zhu et al., "Transformers without Normalization", 2025)."""
+"""Dynamic Tanh (Zhu et al., "Transformers without Normalization", 2025). It regularizes: Verma ("When Does Removing
+LayerNorm Help?", 2026, arXiv 2604.23434) finds that it helps with little data and hurts with much."""
 
 import torch
 from torch import Tensor, nn

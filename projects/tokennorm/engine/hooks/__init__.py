@@ -8,6 +8,7 @@ from tokennorm.engine.hooks.data_errors import DataError, DataErrorHook
 from tokennorm.engine.hooks.early_stopping import EarlyStoppingHook
 from tokennorm.engine.hooks.lambdas import LambdaHook
 from tokennorm.engine.hooks.non_finite import NonFiniteError, NonFiniteHook
+from tokennorm.engine.hooks.saturation import SaturationHook
 from tokennorm.engine.hooks.summary import SummaryHook, describe_data, every
 from tokennorm.messages import UserError
 from tokennorm.registry import type_name
@@ -20,6 +21,7 @@ __all__ = [
     'LambdaHook',
     'NonFiniteError',
     'NonFiniteHook',
+    'SaturationHook',
     'SummaryHook',
     'describe_data',
     'every',

@@ -1,0 +1,55 @@
+"""SeeDNorm (Cai et al., "SeeDNorm: Self-Rescaled Dynamic Normalization", 2025, arXiv 2510.22777)."""
+
+import torch
+from torch import Tensor, nn
+
+from tokennorm.ops.tensors import in_float32
+
+
+class SeeDNorm(nn.LayerNorm):
+    """(tanh(x . beta) alpha + gamma) x / sqrt(mean(x^2) + eps), for each token of tensors (..., C).
+
+    This is RMSNorm whose scale depends on the token. With several `parts` (the paper's multi-head form, which it uses
+    for images) x, alpha and beta are split into that many vectors of consecutive channels, with one product x . beta
+    each. The paper also drops the dynamic term at random in ViT, and decays alpha and beta but not gamma; this layer
+    does not drop it, and `norm_decay_mult=0` spares all three.
+
+    Args:
+        eps: Added to the mean of the squares.
+        parts: Number of vectors; divides C. In the paper's ViT-B 16 are best, and 1 does not converge.
+
+    Attributes:
+        weight: gamma (C,), initially 1.
+        alpha: (C,), initially 1.
+        beta: (C,), initially 0: the layer starts as RMSNorm.
+    """
+
+    is_token_norm = True
+
+    def __init__(self, num_features: int, eps: float = 1e-5, parts: int = 16) -> None:
+        if not isinstance(parts, int) or parts < 1 or num_features % parts:
+            raise ValueError(f'SeeDNorm: parts={parts!r} must divide num_features={num_features}')
+        super().__init__(num_features, eps=eps, bias=False)
+        self.parts = parts
+        self.alpha = nn.Parameter(torch.empty(num_features))
+        self.beta = nn.Parameter(torch.empty(num_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight and alpha to 1 and beta to 0."""
+        super().reset_parameters()
+        if hasattr(self, 'beta'):  # nn.LayerNorm's constructor calls this before it exists
+            nn.init.ones_(self.alpha)
+            nn.init.zeros_(self.beta)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
+        return in_float32(self._normalize, x)
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        products = (x * self.beta).unflatten(-1, (self.parts, -1)).sum(-1)
+        dynamic = torch.tanh(products).repeat_interleave(x.shape[-1] // self.parts, dim=-1) * self.alpha
+        return (dynamic + self.weight) * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+    def extra_repr(self) -> str:
+        return f'{super().extra_repr()}, parts={self.parts}'
