@@ -107,8 +107,8 @@ def test_norm_and_stem_choose_a_variant(boxes, masks, package):
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
-    with pytest.raises(UserError, match=r'no config mask-rcnn_vit-s-dtn_.* Models for masks .*: pvt-t, pvt-s, '):
-        choose_config(masks, 'vit-s', 'dtn')
+    with pytest.raises(UserError, match=r'no config mask-rcnn_pvt-mini-dpn_.* Models for masks .*: pvt-t, pvt-s, '):
+        choose_config(masks, 'mini', 'ln', 'dpn')
     with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')
 
@@ -183,12 +183,15 @@ def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeyp
 def test_init_takes_a_detector_or_a_backbone(tmp_path):
     torch.save(dict(state_dict={'backbone.a': torch.ones(1), 'neck.b': torch.ones(1)}), tmp_path / 'detector.pth')
     torch.save({'a': torch.ones(1)}, tmp_path / 'backbone.pth')
+    classifier = {'backbone.a': torch.ones(1), 'head.fc.weight': torch.ones(1)}
+    torch.save(dict(state_dict=classifier), tmp_path / 'classifier.pth')
     cfg = read('retinanet_pvt-t_fpn_1x_coco')
     use_initial_weights(cfg, tmp_path / 'detector.pth', own_data=True)
     assert cfg.load_from == str(tmp_path / 'detector.pth')
-    use_initial_weights(cfg, tmp_path / 'backbone.pth', own_data=True)
-    assert cfg.load_from is None
-    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(tmp_path / 'backbone.pth'))
+    for name in ('backbone.pth', 'classifier.pth'):
+        use_initial_weights(cfg, tmp_path / name, own_data=True)
+        assert cfg.load_from is None
+        assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(tmp_path / name))
 
 
 def test_weights_of_a_package_are_checked(monkeypatch):

@@ -22,6 +22,7 @@ from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import recipe
 from tokennorm.engine.hooks import use_training_hooks
+from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
 from tokennorm.norms import LocalLayerNorm
 
@@ -119,6 +120,31 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
     assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
 
 
+@pytest.mark.parametrize(
+    ('given', 'intervals', 'occurrences'),
+    [
+        ({}, (6, 6), None),
+        ({'train_cfg.val_interval': 30, 'default_hooks.checkpoint.interval': 40}, (30, 40), None),
+        ({'default_hooks.non_finite.max_occurrences': 5}, (6, 6), 5),
+    ],
+)
+def test_cfg_options_take_precedence(given, intervals, occurrences):
+    cfg = recipe.open_config(config_path('retinanet_pvt-mini_fpn_bccd'), options=given)
+    cfg.train_cfg.val_interval = cfg.default_hooks.checkpoint.interval = 50
+    recipe.apply_options(cfg, TrainOptions('retinanet_pvt-mini_fpn_bccd', '.', epochs=60, cfg_options=given))
+    assert (cfg.train_cfg.val_interval, cfg.default_hooks.checkpoint.interval) == intervals
+    assert cfg.default_hooks.non_finite == dict(type='tokennorm.NonFiniteHook') | (
+        {} if occurrences is None else dict(max_occurrences=occurrences)
+    )
+
+
+def test_a_hook_of_training_can_be_removed():
+    cfg = recipe.open_config(config_path('retinanet_pvt-mini_fpn_bccd'))
+    options = {'default_hooks.non_finite': None}
+    recipe.apply_options(cfg, TrainOptions('retinanet_pvt-mini_fpn_bccd', cfg_options=options))
+    assert 'non_finite' not in cfg.default_hooks
+
+
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
     """Classes and ids that the configs do not have."""
@@ -192,6 +218,16 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert detections['categories'][0] == dict(id=6, name='my disk')
     assert len(list((tmp_path / 'out' / 'vis').iterdir())) == len(detections['images']) == 2
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
+
+
+@pytest.mark.usefixtures('without_report')
+def test_the_learning_rate_is_scaled_once(data, tmp_path):
+    """By mmengine, where `auto_scale_lr` is on: linearly, from the 8 images per step of the config to 2."""
+    options = as_dict(few(**{'auto_scale_lr.enable': True})) | {'param_scheduler': []}
+    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, cfg_options=options)
+    (scalars,) = tmp_path.glob('*/vis_data/scalars.json')
+    rates = [entry['lr'] for entry in map(json.loads, scalars.read_text().splitlines()) if 'lr' in entry]
+    assert rates == pytest.approx([2e-3 * 2 / 8] * 2)
 
 
 @pytest.mark.usefixtures('without_report')

@@ -1,7 +1,6 @@
 """Messages: the name that was probably meant, shortened lists, and errors in one line."""
 
 import difflib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -27,7 +26,8 @@ def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near.
 
-    A name with the same letters is nearer than any other. The cutoff is `difflib`'s minimum similarity, from 0 to 1.
+    An anagram of the name takes precedence over other candidates. The cutoff is `difflib`'s minimum similarity, from 0
+    to 1.
     """
     known = list(known)
     same_letters = [candidate for candidate in known if sorted(str(name).lower()) == sorted(candidate.lower())]
@@ -39,15 +39,3 @@ def shorten(names: Sequence[str], most: int = 8) -> str:
     """Joins the first `most` names, 'a, b, c', and says how many follow."""
     more = f' and {len(names) - most} more' if len(names) > most else ''
     return ', '.join(names[:most]) + more
-
-
-def is_first_process() -> bool:
-    """Returns whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
-    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
-    return int(next((rank for rank in ranks if rank is not None), 0)) == 0
-
-
-def print_once(*lines: str) -> None:
-    """Prints lines, in rank 0 only."""
-    for line in lines if is_first_process() else ():
-        print(line, flush=True)

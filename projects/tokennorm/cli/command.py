@@ -13,7 +13,8 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from tokennorm.environment import PACKAGES, Fault
-from tokennorm.messages import UserError, did_you_mean, print_once
+from tokennorm.messages import UserError, did_you_mean
+from tokennorm.ranks import print_once
 
 IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'

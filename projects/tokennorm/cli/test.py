@@ -12,7 +12,7 @@ from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import Parser, command, import_openmmlab
 from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
-from tokennorm.messages import is_first_process, print_once
+from tokennorm.ranks import is_first_process, print_once
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -9,7 +9,8 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.config.paths import config as config_path
-from tokennorm.messages import UserError, did_you_mean, print_once
+from tokennorm.messages import UserError, did_you_mean
+from tokennorm.ranks import print_once
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
 

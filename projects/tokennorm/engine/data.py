@@ -17,7 +17,8 @@ from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
-from tokennorm.messages import UserError, is_first_process, print_once, user_errors
+from tokennorm.messages import UserError, user_errors
+from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
 # Variables of mmdet's and these config files. Nothing reads them, and they would name other data in the written config.

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokennorm.files import make_output_dir
-from tokennorm.messages import UserError, is_first_process
+from tokennorm.messages import UserError
+from tokennorm.ranks import is_first_process
 
 LOCK = '.training.lock'
 

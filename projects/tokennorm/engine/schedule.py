@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 
-from tokennorm.messages import print_once
+from tokennorm.ranks import print_once
 from tokennorm.registry import type_name
 
 

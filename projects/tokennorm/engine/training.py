@@ -15,7 +15,7 @@ from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.recipe import apply_options, choose_config, find_resumed, open_config, use_anchors_of
 from tokennorm.engine.runner import build_runner, fit_schedule_and_lr, run
 from tokennorm.engine.schedule import batch_of_lr
-from tokennorm.messages import print_once
+from tokennorm.ranks import print_once
 
 SPLITS = ('train', 'val')
 
