@@ -62,7 +62,8 @@ def use_detector(args: argparse.Namespace, following: str = '') -> None:
         getattr(args, following).insert(0, args.checkpoint)
         args.checkpoint = None
     args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
-    check_config(args.config)
+    if args.config != args.checkpoint:  # the config is inside
+        check_config(args.config)
 
 
 def add_training_options(

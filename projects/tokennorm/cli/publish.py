@@ -8,6 +8,7 @@ examples:
 """
 
 import hashlib
+import json
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
@@ -22,10 +23,13 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
+    from tokennorm.evaluation.thresholds import NAME as THRESHOLDS
     from tokennorm.files import make_output_dir
 
     checkpoint = Checkpoint.read(args.source)
     published = for_publication(checkpoint.content, checkpoint.source)
+    if (thresholds := Path(checkpoint.source).with_name(THRESHOLDS)).is_file():
+        published['meta']['thresholds'] = json.loads(thresholds.read_text())['classes']
     make_output_dir(args.out.parent)
     suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
     file = to_bytes(published, suffix)

@@ -7,22 +7,32 @@ from tokennorm.published import PUBLISHED
 
 
 def is_detector(name: str | Path) -> bool:
-    """Returns whether a name is that of a folder or of a published detector, which need no second name."""
-    return str(name) in PUBLISHED or (bool(str(name)) and Path(name).expanduser().is_dir())
+    """Returns whether a name is that of a folder, a checkpoint or a published detector, which need no second name."""
+    path = Path(name).expanduser()
+    return str(name) in PUBLISHED or (bool(str(name)) and path.is_dir()) or is_checkpoint(path)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Returns whether a path is that of a checkpoint's file, by its suffix."""
+    return path.suffix in ('.pth', '.safetensors') and path.is_file()
 
 
 def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tuple[str, str]:
     """Returns the config and the checkpoint of a detector.
 
     The name is a work directory, whose checkpoint is its best one, a published detector (`tokennorm weights`), or a
-    config, which needs a checkpoint: a file, a URL or a work directory.
+    config, which needs a checkpoint: a file, a URL or a work directory. The config of a checkpoint's file is next
+    to it, in a work directory, or inside; the file is then returned twice.
     """
     if str(name) in PUBLISHED:
         detector = PUBLISHED[str(name)]
         return detector.config, str(checkpoint or detector.url)
-    if is_detector(name):
-        folder = Path(name).expanduser()
-        return str(config_of(folder)), str(checkpoint or folder)
+    path = Path(name).expanduser()
+    if is_checkpoint(path) and checkpoint in (None, str(path)):
+        has_config = any(path.parent.glob('*.py')) and any(path.parent.glob('*/vis_data'))
+        return str(config_of(path.parent) if has_config else path), str(path)
+    if str(name) and path.is_dir():
+        return str(config_of(path)), str(checkpoint or path)
     if checkpoint is None:
         raise UserError(
             f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}. '

@@ -21,6 +21,7 @@ from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.thresholds import read_thresholds
+from tokennorm.inference.embedded_config import embedded_config, meta_of
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, batches_of_one_shape
 from tokennorm.messages import UserError
 
@@ -41,7 +42,8 @@ class TorchDetector(BaseDetector):
 
     Args:
         detector: Work directory of a training run; or the name of a published detector (`tokennorm weights`); or a
-            config file or the name of a config, with `checkpoint`.
+            config file or the name of a config, with `checkpoint`; or a checkpoint in a work directory, or one that
+            `tokennorm publish` wrote, which has its config and its thresholds inside.
         checkpoint: Checkpoint of a training run with that config, on any data; None is the best one of the work
             directory.
         device: Such as 'cuda:0' or 'cpu'; by default the best one available.
@@ -68,15 +70,17 @@ class TorchDetector(BaseDetector):
     ) -> None:
         check_mmcv_ops()
         config, checkpoint = detector_files(detector, checkpoint)
-        self.cfg = read_config(config)
+        opened = Checkpoint.read(checkpoint) if config == checkpoint else None
+        self.cfg = read_config(config) if opened is None else embedded_config(opened)
         use_options(self.cfg, options)
         if self.cfg.get('default_scope') != 'mmdet':
             raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
         try:
             torch.empty(0, device=device)
         except (AssertionError, RuntimeError) as error:
-            raise UserError(f'--device {device} is not available: {str(error).splitlines()[0]}') from None
-        opened = Checkpoint.read(checkpoint)
+            raise UserError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
+        opened = Checkpoint.read(checkpoint) if opened is None else opened
+        self._thresholds = meta_of(opened).get('thresholds') or {}
         self.checkpoint, self.description, meta = opened.source, str(opened), opened.dataset_meta
         if not meta.get('classes'):
             raise CheckpointError(
@@ -105,6 +109,8 @@ class TorchDetector(BaseDetector):
 
     def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
         """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
+        if chosen == 'best' and set(self.classes) <= set(self._thresholds):  # of a published file
+            return np.array([self._thresholds[name] for name in self.classes], float)
         return np.array(read_thresholds(chosen, self.checkpoint, self.classes))
 
     def _detections(self, instances: Any) -> Detections:

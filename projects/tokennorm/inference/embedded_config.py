@@ -1,0 +1,66 @@
+"""The config inside a checkpoint, read as data: no code of the file runs."""
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.checkpoints import Checkpoint
+from tokennorm.messages import UserError
+
+# A name in a registry, with or without a scope. A longer path would be imported by mmengine, whatever it is.
+_TYPE = re.compile(r'((mmengine|mmcv|mmdet|mmpretrain|tokennorm)\.)?[A-Za-z]\w*')
+
+
+def meta_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Returns the `meta` that mmengine and `tokennorm publish` write into a checkpoint; {} without it."""
+    return (checkpoint.content.get('meta') or {}) if isinstance(checkpoint.content, dict) else {}
+
+
+def embedded_config(checkpoint: Checkpoint) -> Config:
+    """Returns the config that mmengine writes into a checkpoint's `meta`, as text of assignments.
+
+    Raises:
+        UserError: for a checkpoint without a config, and for a config that is more than names, numbers, text, lists and
+            dictionaries, or has types that are not names in a registry.
+    """
+    text, source = meta_of(checkpoint).get('cfg'), checkpoint.source
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f'{source} has no config inside; name one before it: CONFIG {source}')
+    try:
+        values = {}
+        for statement in ast.parse(text).body:
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+                raise ValueError(f'line {statement.lineno} is not an assignment')
+            values[statement.targets[0].id] = _value(statement.value)
+        _check_types(values)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(
+            f'the config inside {source} is not used, because it is more than plain data ({error}); name a config '
+            f'that you trust before it: CONFIG {source}'
+        ) from None
+    return Config(values)
+
+
+def _value(node: ast.expr) -> Any:
+    """Returns the value of an expression of literals and `dict(...)`."""
+    is_dict = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict'
+    if is_dict and not node.args and all(keyword.arg for keyword in node.keywords):
+        return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.Dict) and all(key is not None for key in node.keys):
+        return {ast.literal_eval(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [_value(one) for one in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    return ast.literal_eval(node)
+
+
+def _check_types(value: Any) -> None:
+    if isinstance(value, Mapping):
+        kind = value.get('type', 'X')
+        if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
+            raise ValueError(f'type={kind!r} is not a name in a registry')
+    for one in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        _check_types(one)
