@@ -38,12 +38,8 @@ def test_checkpoint_in_a_work_directory_has_its_config_beside(demo_data, demo_tr
 
 
 def test_config_is_read_as_data():
-    cfg = embedded_config(
-        Checkpoint(
-            'x.pth',
-            dict(meta=dict(cfg="a = dict(type='mmdet.X', b=[1, (2, -3.5), None])\nc = {'d e': dict(f=True)}\n")),
-        )
-    )
+    text = "a = dict(type='mmdet.X', b=[1, (2, -3.5), None])\nc = {'d e': dict(f=True)}\n"
+    cfg = embedded_config(Checkpoint('x.pth', dict(meta=dict(cfg=text))))
     assert cfg.a.b == [1, (2, -3.5), None]
     assert cfg.c['d e'].f is True
 

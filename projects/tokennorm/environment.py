@@ -23,6 +23,16 @@ class Fault(RuntimeError):
         super().__init__(f'{problem}\nFix it with\n  {fix}')
 
 
+def limit_spinning() -> None:
+    """Has OpenMP's threads sleep after about 50 us of waiting, unless the user has set how they wait.
+
+    By default they spin for long. Where another program has the cores, each parallel operation then waits for threads
+    that the spinning ones keep from running. It has an effect only before PyTorch is imported.
+    """
+    if not {'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'} & os.environ.keys():
+        os.environ['GOMP_SPINCOUNT'] = '1000'
+
+
 def available_cores() -> int:
     """Returns the number of logical cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import PACKAGES, Fault
+from tokennorm.environment import PACKAGES, Fault, limit_spinning
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -83,6 +83,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     @wraps(main)
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
+        limit_spinning()
         try:
             with warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
                 warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
