@@ -23,6 +23,10 @@ def test_numbers_files_and_the_file_next_to_a_checkpoint(tmp_path):
         read_thresholds('best', checkpoint, ['disk', 'ring'])
     with pytest.raises(UserError, match=r'none.json not found; a training run that is validated by COCO AP writes it'):
         read_thresholds(tmp_path / 'none.json', checkpoint, ['disk'])
+    for value in ('NaN', '7', '-3', '1e400', '"0.5"', 'true'):
+        (tmp_path / 'own.json').write_text(f'{{"classes": {{"disk": {value}}}}}')
+        with pytest.raises(UserError, match='is not a number from 0 to 1'):
+            read_thresholds(tmp_path / 'own.json', checkpoint, ['disk'])
     for number in ('nan', '-0.1', 1.5):
         with pytest.raises(UserError, match=f'score threshold {number} must be from 0 to 1'):
             read_thresholds(number, checkpoint, ['disk'])

@@ -79,7 +79,6 @@ def main(argv: list[str]) -> None:
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     print(f'Loading {args.checkpoint}', flush=True)
-    from tokennorm.evaluation.thresholds import NAME, read_thresholds
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
@@ -91,8 +90,8 @@ def main(argv: list[str]) -> None:
     detector = WholeDetector(trained.model, args.fp16)
     meta = trained.model.dataset_meta
     thresholds = None
-    if args.thresholds is not None or Path(trained.checkpoint).with_name(NAME).is_file():
-        thresholds = read_thresholds(args.thresholds or 'best', trained.checkpoint, meta['classes'])
+    if args.thresholds is not None or trained.has_thresholds:
+        thresholds = trained.thresholds(args.thresholds or 'best').tolist()
     metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
     export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')

@@ -98,7 +98,7 @@ def main(argv: list[str]) -> None:
     outcome = predict(predictor, source, args.out, not args.no_save_vis)
     drawn = '' if args.no_save_vis else f'; {outcome.shown} drawn, with scores of at least {predictor.lowest:.3g}'
     print(f'{args.out}: detections.json ({outcome.detections} detections on {outcome.images} images){drawn}')
-    if args.thresholds is None and _has_thresholds(detector):
+    if args.thresholds is None and detector.has_thresholds:
         print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
     done = len(outcome.unread) + outcome.images
     failed = [f'{len(outcome.unread)} of {done} files could not be read: {shorten(outcome.unread, 5)}'] * bool(
@@ -123,14 +123,6 @@ def _open_detector(args: argparse.Namespace) -> Any:
     detector = TorchDetector(args.config, args.checkpoint, args.device, args.cfg_options)
     print(f'Checkpoint: {detector.description}', flush=True)
     return detector
-
-
-def _has_thresholds(detector: Any) -> bool:
-    try:
-        detector.thresholds('best')
-    except (RuntimeError, ValueError):
-        return False
-    return True
 
 
 def is_exported(model: str) -> bool:

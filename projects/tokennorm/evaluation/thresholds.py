@@ -32,7 +32,10 @@ def read_thresholds(chosen: float | str | Path, checkpoint: str | Path, classes:
         return [number] * len(classes)
     try:
         known: Any = json.loads(path.read_text())['classes']
-        return [float(known[name]) for name in classes]
+        lowest = [known[name] for name in classes]
+        if wrong := [value for value in lowest if type(value) not in (int, float) or not 0 <= value <= 1]:
+            raise ValueError(f'{wrong[0]!r} is not a number from 0 to 1')
+        return lowest
     except FileNotFoundError:
         raise UserError(
             f'no score thresholds: {path} not found; a training run that is validated by COCO AP writes it next to its '

@@ -20,7 +20,7 @@ from tokennorm.config.image_size import use_trained_size
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
-from tokennorm.evaluation.thresholds import read_thresholds
+from tokennorm.evaluation.thresholds import NAME, read_thresholds
 from tokennorm.inference.embedded_config import embedded_config, meta_of
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, batches_of_one_shape
 from tokennorm.messages import UserError
@@ -80,7 +80,8 @@ class TorchDetector(BaseDetector):
         except (AssertionError, RuntimeError) as error:
             raise UserError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
         opened = Checkpoint.read(checkpoint) if opened is None else opened
-        self._thresholds = meta_of(opened).get('thresholds') or {}
+        inside = meta_of(opened).get('thresholds') or {}
+        self._thresholds = inside if set(opened.dataset_meta.get('classes') or ()) <= set(inside) else {}
         self.checkpoint, self.description, meta = opened.source, str(opened), opened.dataset_meta
         if not meta.get('classes'):
             raise CheckpointError(
@@ -109,9 +110,14 @@ class TorchDetector(BaseDetector):
 
     def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
         """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
-        if chosen == 'best' and set(self.classes) <= set(self._thresholds):  # of a published file
+        if chosen == 'best' and self._thresholds:  # of a published file
             return np.array([self._thresholds[name] for name in self.classes], float)
         return np.array(read_thresholds(chosen, self.checkpoint, self.classes))
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether there are recommended thresholds, `thresholds('best')`."""
+        return bool(self._thresholds) or Path(self.checkpoint).with_name(NAME).is_file()
 
     def _detections(self, instances: Any) -> Detections:
         masks = instances.masks.astype(bool) if 'masks' in instances else None

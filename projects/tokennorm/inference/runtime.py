@@ -145,6 +145,11 @@ class BaseDetector:
         """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
         raise NotImplementedError
 
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether there are recommended thresholds, `thresholds('best')`."""
+        raise NotImplementedError
+
     def detections(
         self, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, masks: np.ndarray | None
     ) -> Detections:
@@ -225,6 +230,11 @@ class ExportedDetector(BaseDetector):
         if not ((lowest >= 0) & (lowest <= 1)).all():
             raise ValueError(f'score threshold {chosen} must be from 0 to 1')
         return lowest
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether there are recommended thresholds, `thresholds('best')`."""
+        return self.metadata.get('thresholds') is not None
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the raw outputs of the model for inputs of `inputs_of`, by name."""
