@@ -103,7 +103,8 @@ def test_commands_parse_and_their_configs_exist(page, words, monkeypatch):
     with pytest.raises(Parsed):
         run(words, arguments)
     config = seen.get('config')
-    is_detector = str(config).startswith(('work_dirs/', 'WORK_DIR')) or str(config).endswith(('.onnx', '.pth', '.safetensors'))
+    is_file = str(config).endswith(('.onnx', '.pth', '.safetensors'))
+    is_detector = str(config).startswith(('work_dirs/', 'WORK_DIR')) or is_file
     if isinstance(config, str) and not (is_detector or config in PUBLISHED):
         tokennorm.config(ROOT / config if config.startswith('configs/') else config)
 
