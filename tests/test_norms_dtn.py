@@ -87,6 +87,12 @@ def test_equals_the_dense_transcription(height, width, channels, heads, pool, fo
             assert_near(f'gradient of {name}', a, e, 'backward', torch.float64)
 
 
+def test_published_form_ignores_padding():
+    norm = randomize(DTN(12, 4, form='published'))
+    x = torch.randn(2, 5, 7, 12)
+    assert torch.equal(norm(x, torch.tensor([[3, 7], [5, 2]])), norm(x))
+
+
 def test_lambda_of_one_is_layer_norm():
     norm = randomize(DTN(12, 4))
     nn.init.constant_(norm.mean_logit, 100)

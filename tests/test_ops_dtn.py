@@ -34,6 +34,7 @@ CASES = [
     (2, 8, 12, 8, 2, 4),  # pooled, whole cells
     (3, 9, 7, 8, 2, 2),  # pooled, partial cells
     (1, 3, 2, 8, 2, 4),  # pooled into one cell
+    (1, 3, 9, 8, 2, 4),  # pooled by more than the height
 ]
 
 

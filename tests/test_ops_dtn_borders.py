@@ -35,6 +35,7 @@ def arguments(dtype=torch.float32, **replaced):
         dict(position=torch.zeros(1, 3)),
         dict(position=torch.zeros(N, 2)),
         dict(x=torch.randn(B, H * W, C)),
+        dict(mean_logit=torch.zeros(0), var_logit=torch.zeros(0), position=torch.zeros(0, 3)),
         dict(mean_logit=torch.zeros(5), var_logit=torch.zeros(5), position=torch.zeros(5, 3)),
         dict(mean_logit=torch.zeros(24), var_logit=torch.zeros(24), position=torch.zeros(24, 3)),
         dict(x=torch.ones(B, H, W, C, dtype=torch.int64)),
@@ -75,6 +76,15 @@ def test_valid_on_another_device():
 def test_options_that_do_not_exist(option):
     with pytest.raises(ValueError, match=str(*option.values())):
         dtn(*arguments(), **option)
+
+
+@pytest.mark.parametrize('function', [dtn, eager_dtn])
+def test_images_have_at_least_one_valid_token(function):
+    args = arguments()
+    empty, one = (torch.tensor([[low, W], [H, low], [low, low], [H, W]]) for low in (0, 1))
+    y = function(*args, valid=empty)
+    assert y.isfinite().all()
+    assert torch.equal(y, function(*args, valid=one))
 
 
 def test_gradients_without_memory():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.helpers.compare import assert_near
 from tokennorm.norms import DTN
@@ -128,6 +129,31 @@ def test_batched_gradients():
     for i, grad in enumerate(grads):
         for name, a, e in zip(NAMES, actual, torch.autograd.grad(y, args, grad, retain_graph=True), strict=True):
             assert_near(name, a[i], e, 'backward')
+
+
+def test_batched_gradients_inside_autocast():
+    args = arguments()
+    y = dtn(*args, valid=VALID)
+    grads = torch.randn(2, *y.shape)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        actual = torch.autograd.grad(y, args, grads, is_grads_batched=True, retain_graph=True)
+    for name, a, e in zip(NAMES, actual, torch.autograd.grad(y, args, grads[1]), strict=True):
+        assert_near(name, a[1], e, 'backward')
+
+
+def test_negated_views():
+    """Their memory holds the numbers with the other sign."""
+    x, *parameters = (t.detach() for t in arguments())
+    negated = torch.complex(torch.zeros_like(x), -x).conj().imag
+    assert negated.is_neg()
+    assert torch.equal(negated, x)
+    assert_near('y', dtn(negated, *parameters), dtn(x, *parameters))
+
+
+def test_counters_of_operations_see_the_matrix_products():
+    with FlopCounterMode(display=False) as counter:
+        DTN(12, 3)(torch.randn(1, 5, 7, 12))
+    assert counter.get_total_flops() == 2 * (5 * 7 * 24) * (5 + 7)
 
 
 @pytest.mark.parametrize('parameters', [False, True])
