@@ -10,7 +10,8 @@ from tokennorm.datasets.coco.folder import find_coco_splits
 
 def write(root, ann_file, image_names, image_dir):
     """An annotation file of those images, with empty image files."""
-    content = dict(images=[dict(file_name=name) for name in image_names], annotations=[], categories=[])
+    images = [dict(id=i, file_name=name, width=8, height=8) for i, name in enumerate(image_names, 1)]
+    content = dict(images=images, annotations=[], categories=[])
     (root / ann_file).parent.mkdir(parents=True, exist_ok=True)
     (root / ann_file).write_text(json.dumps(content), encoding='utf-8-sig')  # with a byte order mark
     for name in image_names:
@@ -74,7 +75,7 @@ def test_two_files_that_fit_alike_are_an_error(tmp_path):
     for folder in ('a', 'b'):
         for split in ('train', 'val'):
             write(tmp_path, f'{folder}/{split}.json', ['a.jpg'], 'images')
-    with pytest.raises(ValueError, match=r'a/train.json and .*b/train.json match train equally well'):
+    with pytest.raises(ValueError, match=r'a/train.json, .*b/train.json match train equally well'):
         find_coco_splits(tmp_path)
 
 

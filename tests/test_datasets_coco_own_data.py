@@ -80,7 +80,7 @@ def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
 def test_detections_are_as_many_as_objects(data):
     def crowd(content):
         for i in range(230):
-            content['annotations'].append(dict(content['annotations'][0], id=10_000 + i))
+            content['annotations'].append(dict(content['annotations'][0], id=10_000 + i, bbox=[1, 1, 5 + i / 10, 5]))
 
     edit(data, 'val', crowd)
     cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')

@@ -14,9 +14,10 @@ from tokennorm.datasets.finding import find_splits
 
 @pytest.fixture
 def whole(tmp_path):
-    images = [dict(id=i, file_name=f'{i}.jpg', width=20, height=20) for i in range(10)]
+    images = [dict(id=i + 1, file_name=f'{i}.jpg', width=20, height=20) for i in range(10)]
     annotations = [
-        dict(id=j + 1, image_id=j % 10, category_id=1, bbox=[1, 2, 5, 5], area=25, iscrowd=0) for j in range(30)
+        dict(id=j + 1, image_id=j % 10 + 1, category_id=1, bbox=[1, 2, 5, 5 + j], area=25 + 5 * j, iscrowd=0)
+        for j in range(30)
     ]
     path = tmp_path / 'instances_default.json'
     path.write_text(
@@ -36,7 +37,7 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
     parts = split(whole, '--val', 0.3)
     ids = {name: {image['id'] for image in part['images']} for name, part in parts.items()}
     assert (len(ids['train']), len(ids['val'])) == (7, 3)
-    assert ids['train'] | ids['val'] == set(range(10))
+    assert ids['train'] | ids['val'] == set(range(1, 11))
     for name, part in parts.items():
         assert {a['image_id'] for a in part['annotations']} == ids[name]
         assert len(part['annotations']) == 3 * len(ids[name])
@@ -100,7 +101,7 @@ def test_a_yolo_or_voc_folder_becomes_a_coco_folder(coco, tmp_path, layout):
     boxes = [one['bbox'] for part in parts.values() for one in part['annotations']]
     np.testing.assert_allclose(sorted(boxes), sorted(one['bbox'] for one in expected), atol=1e-3)
     for part in find_splits(root).values():
-        assert part.ann_file == root / f'{part.name}.json'
+        assert part.source == str(root / f'{part.name}.json')
         assert all((part.image_dir / image['file_name']).is_file() for image in part.content['images'])
 
 
@@ -111,7 +112,7 @@ def test_a_folder_with_val_is_not_split(coco, tmp_path, write):
 
 
 FAULTS = {
-    'id twice': (lambda c: c['images'][1].update(id=0), 'images with the same id: 0'),
+    'id twice': (lambda c: c['images'][1].update(id=1), 'images with the same id: 1'),
     'no box': (lambda c: c['annotations'][0].pop('bbox'), 'annotations without a valid bbox: id 1'),
     'no name': (lambda c: c['images'][1].pop('file_name'), 'images without a valid file_name'),
 }

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
         cfg = read_config(args.config)
         learns_masks = data.learns_masks(cfg)
     for split in splits.values():
-        print(f'{split.name}: {split.ann_file}, images in {split.image_dir}')
+        print(f'{split.name}: {split.source}, images in {split.image_dir}')
     found = inspect_splits(splits)
     print(f'\n{found.text(args.masks or learns_masks)}\n')
     if found.errors:

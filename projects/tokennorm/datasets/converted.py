@@ -1,18 +1,18 @@
 """Datasets in other formats as COCO json: converted once, into the cache directory of `tokennorm.files`."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokennorm.datasets.cache import cached_file, fingerprint, write_cached
 from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.image_files import map_files, open_image
-from tokennorm.files import cache_directory, write_atomically
-from tokennorm.messages import shorten, user_errors
-from tokennorm.version import __version__
+from tokennorm.messages import shorten
 
 
 class LabeledImage(NamedTuple):
@@ -31,21 +31,21 @@ class LabelFolder(NamedTuple):
     splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
     # the objects of an image of a size (width, height), as COCO annotations without ids of their own
     read_labels: Callable[[LabeledImage, tuple[int, int]], list[dict[str, Any]]]
+    notes: Mapping[str, Sequence[str]] = MappingProxyType({})  # what was left out of each split, one line each
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
-    """Every split of a folder as COCO json in the cache directory. Unchanged files are not converted again.
+    """Every split of a folder as normalized COCO json in the cache directory. Unchanged files are not converted again.
 
     File names are relative to the folder, and those of images elsewhere absolute.
     """
-    cache = cache_directory() / 'datasets' / folder.root.resolve().name
     splits = {}
     for name, entries in folder.splits.items():
-        target = cache / f'{name}-{_fingerprint(folder, entries)[:16]}.json'
+        facts = str(folder.root.resolve()), folder.format, list(folder.classes), folder.notes.get(name)
+        key = fingerprint(facts, (path for entry in entries for path in entry if path is not None))
+        target = cached_file(folder.root, name, key)
         if not target.is_file():
-            content = _convert(folder, name, entries)
-            with user_errors(OSError, where='the cache directory, which TOKENNORM_CACHE sets: '):
-                write_atomically(target, json.dumps(content).encode())
+            write_cached(target, _convert(folder, name, entries))
         splits[name] = CocoSplit(name, target, folder.root, json.loads(target.read_bytes()))
     return splits
 
@@ -77,7 +77,11 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage]) ->
         if problems:
             raise ValueError(f'{name}: {what} that cannot be used: {len(problems)}: {shorten(problems, 3)}')
     categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
-    return dict(images=images, annotations=annotations, categories=categories)
+    content = dict(images=images, annotations=annotations, categories=categories)
+    content['tokennorm'] = dict(
+        notes=list(folder.notes.get(name, ())), source=f'{folder.format} labels of {folder.root}'
+    )
+    return normalize({name: content}, {name: folder.root})[name]
 
 
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:
@@ -94,13 +98,3 @@ def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = 
         more['segmentation'] = [[round(value, 3) for value in polygon]]
     box = [round(value, 3) for value in box]
     return dict(category_id=category, bbox=box, area=round(area, 3), iscrowd=int(crowd)) | more
-
-
-def _fingerprint(folder: LabelFolder, entries: Sequence[LabeledImage]) -> str:
-    """Changes with the names, sizes and times of the files, and with the version of this package."""
-    facts = __version__, str(folder.root.resolve()), folder.format, list(folder.classes)
-    digest = hashlib.sha256(repr(facts).encode())
-    for path in (path for entry in entries for path in entry):
-        if path is not None and path.exists():
-            digest.update(repr((str(path), path.stat().st_size, path.stat().st_mtime_ns)).encode())
-    return digest.hexdigest()

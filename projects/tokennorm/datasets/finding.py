@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
 from tokennorm.datasets.converted import convert_splits
+from tokennorm.datasets.exports import OtherFormatError
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 
@@ -19,6 +20,8 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
         return find_coco_splits(root, needed)
     except FileNotFoundError as error:
         if (folder := find_yolo(root) or find_voc(root)) is None:
+            if isinstance(error, OtherFormatError):
+                raise
             raise FileNotFoundError(
                 f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
                 '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'

@@ -31,14 +31,14 @@ def is_data(name: str) -> bool:
     return not name.startswith('.') and name.lower() not in _NOT_DATA
 
 
-def list_files(folder: str | Path, depth: int = 1000) -> list[Path]:
-    """Returns the data files of a folder and its subfolders down to a depth, sorted.
+def list_files(folder: str | Path) -> list[Path]:
+    """Returns the data files of a folder and its subfolders, sorted.
 
     Links to folders are followed. A folder that several links lead to is read once, so that circles end.
     """
     found, seen = [], set()
 
-    def read(place: str, depth: int) -> None:
+    def read(place: str) -> None:
         if (real := os.path.realpath(place)) in seen:
             return
         seen.add(real)
@@ -47,11 +47,11 @@ def list_files(folder: str | Path, depth: int = 1000) -> list[Path]:
         for entry in chosen:
             if not entry.is_dir():
                 found.append(Path(entry.path))
-            elif depth > 1:
-                read(entry.path, depth - 1)
+            else:
+                read(entry.path)
 
-    read(str(folder), depth)
-    return sorted(found)
+    read(str(folder))
+    return found
 
 
 def is_image(path: str | Path) -> bool:

@@ -2,12 +2,14 @@
 
 import json
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.folder import CocoSplit, read_coco_file
+from tokennorm.datasets.coco.folder import CocoSplit, read_annotations
+from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.converted import convert_splits
+from tokennorm.datasets.exports import check_known
+from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 
@@ -18,9 +20,13 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     Their file names are relative to the folder that the new annotation files belong in, which is `image_dir`.
     """
     if not path.exists():
-        raise FileNotFoundError(f'{path} not found; name a COCO annotation file, or a YOLO or Pascal VOC folder')
+        raise FileNotFoundError(f'{path} not found; name an annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
-        return dict(train=CocoSplit(path.name, path, path.parent, _completed(read_coco_file(path))))
+        check_known(path)
+        root = path.parent
+        content, folder = read_annotations(path, root, list_files(root), path.stem)
+        content = normalize(dict(all=_relative(content, folder, root)), dict(all=root))['all']
+        return dict(train=CocoSplit(path.name, path, root, content))
     folder = find_yolo(path) or find_voc(path)
     if folder is None or 'train' not in folder.splits:
         raise FileNotFoundError(
@@ -46,6 +52,8 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
         ids = {image['id'] for image in part}
         annotations = [one for one in whole.content['annotations'] if one['image_id'] in ids]
         contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
+    for name, content in contents.items():
+        contents[name] = {key: value for key, value in content.items() if key != 'tokennorm'}
     files = {name: whole.image_dir / f'{name}.json' for name in contents}
     for path in files.values():
         if path.exists():
@@ -55,19 +63,12 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     return files
 
 
-def _completed(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns annotations with what other programs leave out.
-
-    Label Studio counts ids from 0; labelformat writes neither ids nor areas.
-    """
-    annotations = content['annotations']
-    if all(one.get('id') for one in annotations):
+def _relative(content: dict[str, Any], folder: Path, root: Path) -> dict[str, Any]:
+    """The content with file names relative to `root`, where the files are found below it."""
+    if folder == root:
         return content
-    completed = []
-    for i, one in enumerate(annotations, start=1):
-        try:
-            added = dict(iscrowd=0, area=one['bbox'][2] * one['bbox'][3])
-        except (KeyError, IndexError, TypeError):  # the inspection names this annotation
-            added = {}
-        completed.append({**added, **one, 'id': i})
-    return {**content, 'annotations': completed}
+    images = [
+        {**one, 'file_name': str((folder / one['file_name']).relative_to(root))} if 'file_name' in one else one
+        for one in content['images']
+    ]
+    return {**content, 'images': images}

@@ -1,5 +1,6 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, list_files
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
+_VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
 
 
 def find_voc(root: Path) -> LabelFolder | None:
@@ -61,10 +63,11 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     splits: dict[str, list[LabeledImage]] = {}
     places = ('', '*/', 'VOCdevkit/*/')
     for file in (file for place in places for file in sorted(root.glob(f'{place}ImageSets/Main/*.txt'))):
-        split, folder = SPLIT_WORDS.get(file.stem), file.parents[2]
-        if split is None:
+        split, folder = SPLIT_WORDS.get(file.stem.lower()), file.parents[2]
+        if split is None or not is_data(file.name):
             continue
-        ids = [line.split()[0] for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+        lines = [line.strip() for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+        ids = [_listed(line, folder / 'Annotations') for line in lines]
         labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
         missing = [str(path) for path in labels if not path.is_file()]
         if missing and split != 'test':
@@ -74,15 +77,25 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
+def _listed(line: str, folder: Path) -> str:
+    """The image name of a line: all of it, the part in quotes, or the first word, before VOC's 1 or -1."""
+    quoted = re.match(r'"(.*)"', line)
+    whole = quoted[1] if quoted else line
+    known = (folder / f'{whole}.xml').is_file()
+    return whole if quoted or known else re.sub(r'\s+-?[01]$', '', line) if ' ' in line else line
+
+
 def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:
     """XML files in folders `train`, `valid` or `val`, and `test`. Without these, all in two levels are train."""
     splits = {}
-    for split, folder in ((split, root / name) for split, names in SPLIT_NAMES.items() for name in names):
-        if labels := sorted(folder.rglob('*.xml')):
-            splits[split] = _entries(labels)
+    folders = {entry.name.lower(): entry for entry in sorted(root.iterdir()) if entry.is_dir() and is_data(entry.name)}
+    for split, names in SPLIT_NAMES.items():
+        for folder in (folders[name] for name in names if name in folders):
+            if labels := [path for path in list_files(folder) if path.suffix.lower() == '.xml']:
+                splits[split] = _entries(labels)
     if not splits:
-        paths = sorted([*root.glob('*.xml'), *root.glob('[!.]*/*.xml')])
-        if labels := [path for path in paths if b'<annotation' in path.read_bytes()[:1000]]:
+        paths = (path for place in (root, *folders.values()) for path in sorted(place.glob('*.xml')))
+        if labels := [path for path in paths if is_data(path.name) and _VOC.search(path.read_bytes()[:1000])]:
             splits['train'] = _entries(labels)
     return splits
 

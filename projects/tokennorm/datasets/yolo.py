@@ -1,35 +1,52 @@
-"""YOLO folders: a `data.yaml` with class names and image folders, and one label file per image.
+"""YOLO folders: a file with class names and image folders, and one label file per image.
 
-Each line of a label file is an object: its class, counted from 0, and either a box (center, width and height) or a
-polygon (three corners or more), as fractions of the image's width and height.
+The file is Ultralytics' `data.yaml`, or `obj.data` with `obj.names` as darknet, CVAT (YOLO 1.1) and Label Studio
+(`classes.txt` only) write them. Each line of a label file is an object: its class, counted from 0, and numbers as
+fractions of the image's width and height. They are, by what the folder says and not by their count alone:
+
+- a box (center, width, height), with or without a score;
+- with `kpt_shape` a box and keypoints, which are left out;
+- a polygon of three corners or more. An oriented box is one of four.
 """
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import list_images
+from tokennorm.datasets.image_files import is_data, left_out, list_images
+from tokennorm.messages import shorten
 
+_NOT_LABELS = ('classes.txt', 'train.txt', 'val.txt', 'test.txt')
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
+
+
+class _Rules(NamedTuple):
+    """What the lines of the label files mean."""
+
+    num_classes: int
+    keypoints: int = 0  # values of an object after its box
 
 
 def find_yolo(root: Path) -> LabelFolder | None:
     """The YOLO dataset of a folder, or of a `data.yaml`; None if there is no such file."""
     file = root if root.is_file() else _find_yaml(root)
-    if file is None:
+    if file is not None:
+        content = _read_yaml(file)
+    elif root.is_dir() and (content := _read_darknet(root)):
+        file = root / content.pop('file')
+    else:
         return None
-    content = _read_yaml(file)
     names = _class_names(content, file)
     base = file.parent / Path(str(content.get('path') or '')).expanduser()
     if not base.is_dir():  # of another machine
         base = file.parent
-    splits = {}
+    splits, notes = {}, {}
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is None:
@@ -39,6 +56,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
+            notes[split] = _unused(images, labels)
         elif split != 'test' and not images:
             raise ValueError(f'{file}: {split}={value!r} has no images')
         elif split != 'test':
@@ -47,10 +65,63 @@ def find_yolo(root: Path) -> LabelFolder | None:
                 f'expected for {images[0]}'
             )
     root = file.parent if root.is_file() else root
-    return LabelFolder('YOLO', root, names, splits, partial(_read_labels, len(names)))
+    rules = _Rules(len(names), _keypoint_values(content, file))
+    return LabelFolder('YOLO', root, names, splits, partial(_read_labels, rules), notes)
 
 
-def _read_labels(num_classes: int, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+def _unused(images: list[Path], labels: list[Path | None]) -> list[str]:
+    """Label files next to those of the images that no image uses, and images of formats that are not read."""
+    used = {path for path in labels if path}
+    every = {path for folder in {path.parent for path in used} for path in folder.glob('*.txt') if is_data(path.name)}
+    unused = sorted(path for path in every - used if path.name not in _NOT_LABELS and _is_label_file(path))
+    if not unused:
+        return []
+    others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
+    why = f'; images of formats that are not read: {others}' if others else ''
+    return [f'label files that no image uses: {len(unused)} ({shorten(list(map(str, unused)), 3)}){why}']
+
+
+def _is_label_file(path: Path) -> bool:
+    words = path.read_bytes()[:1000].split()
+    return len(words) >= 5 and all(_is_number(word) for word in words[:5])
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        return float(word) == float(word)
+    except ValueError:
+        return False
+
+
+def _keypoint_values(content: Mapping[str, Any], file: Path) -> int:
+    shape = content.get('kpt_shape')
+    if shape is None:
+        return 0
+    if not (isinstance(shape, list | tuple) and len(shape) == 2 and all(type(value) is int for value in shape)):
+        raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
+    return shape[0] * shape[1]
+
+
+def _read_darknet(root: Path) -> dict[str, Any] | None:
+    """The content of a `data.yaml` from `obj.data` and `obj.names`, or from `classes.txt` beside `images`."""
+    data, names = root / 'obj.data', root / 'obj.names'
+    if data.is_file():
+        pairs = (line.partition('=')[::2] for line in data.read_text(encoding='utf-8-sig').splitlines())
+        content: dict[str, Any] = {key.strip(): value.strip() for key, value in pairs if value.strip()}
+        names = next((path for path in (root / content.get('names', ''), names) if path.is_file()), names)
+        return content | dict(file=data.name, names=_lines(names), nc=int(content.get('classes', 0)) or None)
+    names = root / 'classes.txt'
+    if not names.is_file() or not (root / 'images').is_dir():
+        return None
+    places = {entry.name.lower(): f'images/{entry.name}' for entry in (root / 'images').iterdir() if entry.is_dir()}
+    return (places or dict(train='images')) | dict(file=names.name, names=_lines(names))
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in path.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+
+
+def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
     if entry.labels is None:
         return []
     try:
@@ -61,7 +132,7 @@ def _read_labels(num_classes: int, entry: LabeledImage, size: tuple[int, int]) -
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                objects.append(_read_line(line.split(), size, num_classes))
+                objects.append(_read_line(line.split(), size, rules))
             except ValueError as error:
                 raise ValueError(f'{entry.labels}, line {number}: {error}') from error
     return objects
@@ -87,11 +158,14 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
 
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     names = content.get('names')
+    if isinstance(names, str) and (file.parent / names).is_file():
+        names = _lines(file.parent / names)
     if isinstance(names, dict):
-        names = [names.get(i) for i in range(len(names))]
+        numbered = {int(key): name for key, name in names.items() if str(key).strip().isdigit()}
+        names = [numbered.get(i) for i in range(len(names))]
     if not isinstance(names, list) or not names or None in names:
         raise ValueError(f'{file}: names={content.get("names")!r} must be a list, or a mapping whose keys count from 0')
-    if content.get('nc', len(names)) != len(names):
+    if str(content.get('nc') or len(names)).strip() != str(len(names)):
         raise ValueError(
             f'{file}: nc={content["nc"]}, but names has {len(names)} classes: {", ".join(map(str, names))}'
         )
@@ -108,12 +182,18 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
         raise ValueError(f'{file}: {split}={value!r} not found; looked for {looked}')
     if found.is_dir():
         return list_images(found)
-    lines = [line.strip() for line in found.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
-    images = [found.parent / line if line.startswith('./') else base / line for line in lines]
+    images = [_listed(line, found.parent, base) for line in _lines(found)]
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
         raise ValueError(f'{found}: {len(missing)} of {len(images)} images not found, such as {missing[0]}')
     return images
+
+
+def _listed(line: str, folder: Path, base: Path) -> Path:
+    """The image of a line of a list. CVAT writes data/images/... or obj_train_data/... for files next to the list."""
+    line = line.replace('\\', '/')
+    tried = [folder / line if line.startswith('./') else base / line, base / line.partition('/')[2]]
+    return next((path for path in tried if path.is_file()), tried[0])
 
 
 def _label_path(image: Path) -> Path:
@@ -124,24 +204,29 @@ def _label_path(image: Path) -> Path:
     return Path(*parts).with_suffix('.txt')
 
 
-def _read_line(words: list[str], size: tuple[int, int], num_classes: int) -> dict[str, Any]:
+def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[str, Any]:
     """One line of a label file as a COCO annotation. A sixth value of a box, its score, is ignored."""
     try:
         values = [float(word) for word in words]
     except ValueError:
         raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers') from None
-    if len(values) not in (5, 6) and (len(values) < 7 or len(values) % 2 == 0):
+    is_box = len(values) in ((5 + rules.keypoints, 5) if rules.keypoints else (5, 6))
+    if rules.keypoints and not is_box:
+        raise ValueError(
+            f'{len(values)} numbers are not a class, a box and the keypoints of kpt_shape ({5 + rules.keypoints})'
+        )
+    if not is_box and (len(values) < 7 or len(values) % 2 == 0):
         raise ValueError(
             f'{len(values)} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)'
         )
-    label, coordinates = values[0], values[1:5] if len(values) < 7 else values[1:]
-    if label not in range(num_classes):
-        raise ValueError(f'class {words[0]} is not one of the {num_classes} of data.yaml, which count from 0')
+    label, coordinates = values[0], values[1:5] if is_box else values[1:]
+    if label not in range(rules.num_classes):
+        raise ValueError(f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0')
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
         raise ValueError(f'{outside[0]:g} is outside the image: coordinates must be fractions between 0 and 1')
     corners = np.reshape(coordinates, (-1, 2)) * size
-    if len(values) < 7:
+    if is_box:
         center, sides = corners
         return coco_object(int(label) + 1, [*(center - sides / 2).tolist(), *sides.tolist()])
     box = [*corners.min(0).tolist(), *np.ptp(corners, 0).tolist()]

@@ -13,6 +13,7 @@ from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier,
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
+from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
@@ -169,7 +170,7 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     metainfo = dict(
         classes=tuple(category['name'] for category in categories),
         palette=palette(len(categories)),
-        category_ids=tuple(category['id'] for category in categories),
+        category_ids=tuple(map(original_id, categories)),
     )
     for name in SPLITS:
         split = splits.get(name, splits.get('val'))

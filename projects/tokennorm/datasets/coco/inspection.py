@@ -14,13 +14,14 @@ from typing import Any
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.datasets.coco.normalizing import is_box, is_number, is_size, original_id
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.messages import shorten
 
-_MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
 _OTHER_SIZE = (
     'image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes are misplaced'
 )
+_MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the first split
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
@@ -75,15 +76,6 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
 # ---- entries: their keys, the types of these, and unique ids ----
 
 
-def _is_number(value: Any) -> bool:
-    """Returns whether a value is a finite number of a size that coordinates have."""
-    return isinstance(value, int | float) and abs(value) < _MOST
-
-
-def _is_size(value: Any) -> bool:
-    return _is_number(value) and value >= 1 and value == int(value)
-
-
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53  # evaluations hold it as float
 
@@ -97,14 +89,14 @@ def _is_name(value: Any) -> bool:
 
 
 _KEYS = dict(
-    images=dict(id=_is_id, file_name=_is_name, width=_is_size, height=_is_size),
+    images=dict(id=_is_id, file_name=_is_name, width=is_size, height=is_size),
     categories=dict(id=_is_id, name=_is_name),
     annotations=dict(
         id=_is_integer,
         image_id=_is_id,
         category_id=_is_id,
-        bbox=lambda box: isinstance(box, list) and len(box) == 4 and all(map(_is_number, box)),
-        area=_is_number,
+        bbox=is_box,
+        area=is_number,
         iscrowd=(0, 1).__contains__,
     ),
 )
@@ -139,6 +131,7 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     Entries must be valid.
     """
     annotations = split.content['annotations']
+    found.warnings += [f'{split.name}: {note}' for note in split.notes]
     images = {image['id']: image for image in split.content['images']}
     categories = {category['id'] for category in split.content['categories']}
     fate = 'not trained on' if split.name == 'train' else 'which the evaluation counts as missed'
@@ -146,7 +139,7 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     masks: dict[str, list[str]] = defaultdict(list)
     objects: Counter[Any] = Counter()
     for annotation in annotations:
-        label = f'annotation {annotation["id"]}'
+        label = f'annotation {original_id(annotation)}'
         image = images.get(annotation['image_id'])
         if image is None:
             boxes['annotations of an image that is not listed, ignored'].append(label)
@@ -172,16 +165,20 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
             'COCO has [x, y, width, height]'
         )
-    if split.name != 'train' and any(annotation['id'] == 0 for annotation in annotations):
-        found.errors.append(
-            f'{split.name}: an annotation has the id 0, which the evaluation takes for no match; count from 1, as '
-            '`tokennorm split` does'
-        )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not objects:
-        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on')
+        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{_cause(boxes)}')
     unused = [name for name, count in split.objects_by_class().items() if not count]
     found.warnings += named(split, 'classes without an example', unused)
+
+
+def _cause(boxes: Mapping[str, list[str]]) -> str:
+    """The problem that most boxes have, for the case that no box can be used."""
+    counts = {problem: len(items) for problem, items in boxes.items() if items}
+    if not counts:
+        return ''
+    most = max(counts, key=counts.__getitem__)
+    return f': {most}: {counts[most]}' + ('. Are they fractions? COCO has pixels' if 'without area' in most else '')
 
 
 def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], categories: set[Any], fate: str) -> str:
@@ -258,7 +255,7 @@ def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]
     """Adds what is wrong with the image files, of which `open_images_of` returned the results."""
     problems: dict[str, list[str]] = defaultdict(list, {_OTHER_SIZE: []})
     for image, (problem, size) in zip(split.content['images'], opened, strict=True):
-        label = f'{image["file_name"]} (id {image["id"]})'
+        label = f'{image["file_name"]} (id {original_id(image)})'
         if problem:
             problems[f'image files {problem} in {split.image_dir}'].append(label)
         elif size != (image['width'], image['height']):
@@ -294,17 +291,16 @@ def _digest(path: Path) -> bytes:
 
 
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
-    """Adds differences from the first split. mmdet numbers classes by their position in each file."""
+    """Adds classes that only one of two splits has; their order is that of the first split already."""
     first, *others = splits.values()
     names = [category['name'] for category in first.content['categories']]
     for split in others:
         theirs = [category['name'] for category in split.content['categories']]
-        missing = [name for name in names if name not in theirs]
-        found.errors += named(split, f'categories of {first.name} that are not listed', missing)
-        if not missing and [name for name in theirs if name in names] != names:
+        if missing := [name for name in names if name not in theirs]:
+            extra = [name for name in theirs if name not in names]
             found.errors.append(
-                f'{split.name}: the categories come in another order than in {first.name}, which exchanges classes: '
-                f'{list_items(theirs)}; in {first.name} {list_items(names)}'
+                f'{split.name}: the classes are not those of {first.name}: without {list_items(missing)}, but with '
+                f'{list_items(extra)}. Use one list of names for both'
             )
         counts = split.objects_by_class()
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
@@ -323,7 +319,11 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
         rows.append('| ' + ' | '.join(map(str, [*cells, max(objects.values(), default=0)])) + ' |')
     counts = [split.objects_by_class() for split in splits.values()]
     rows += ['', f'| class | {" | ".join(splits)} |', '|---|' + '---|' * len(splits)]
-    rows += [f'| {name} | {" | ".join(str(count[name]) for count in counts)} |' for name in counts[0]]
+    shown = list(counts[0]) if len(counts[0]) <= _MOST_CLASSES else [name for name, _ in counts[0].most_common(20)]
+    rows += [f'| {name} | {" | ".join(str(count[name]) for count in counts)} |' for name in shown]
+    if others := counts[0].keys() - set(shown):
+        sums = (str(sum(count[name] for name in others)) for count in counts)
+        rows.append(f'| {len(others)} other classes | {" | ".join(sums)} |')
     return '\n'.join(rows)
 
 
@@ -347,5 +347,6 @@ def list_items(items: list[str]) -> str:
 
 def _label(entry: Mapping[str, Any], index: int) -> str:
     """Returns an entry's file name or name, or else its id."""
-    name = entry.get('file_name') or entry.get('name') or f'id {entry.get("id", f"missing, entry {index}")}'
+    number = original_id(entry) if 'id' in entry else f'missing, entry {index}'
+    name = entry.get('file_name') or entry.get('name') or f'id {number}'
     return f'{name!s:.200}'

@@ -1,0 +1,64 @@
+"""Finds the image files that an annotation file names with other folders, separators or without a suffix."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tokennorm.datasets.image_files import is_image
+from tokennorm.messages import shorten
+
+
+def resolve_file_names(
+    images: list[dict[str, Any]], folder: Path, files: Sequence[Path], is_other: Callable[[Path], bool]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns the images with names relative to `folder`, and what was changed, one line.
+
+    A name that is not found is compared with the image files from its end: the file that shares most of the last parts
+    is meant, if it is one file. `is_other` excludes files of other splits. Names of which several mean one file stay,
+    and the inspection names them as missing.
+    """
+    known = set(map(str, files))
+    paths = [os.path.join(folder, one['file_name']) if isinstance(one.get('file_name'), str) else '' for one in images]
+    missing = [i for i, path in enumerate(paths) if path and path not in known and not os.path.isfile(path)]
+    if not missing:
+        return images, []
+    index = defaultdict(list)
+    for path in files:
+        if not is_image(path) or is_other(path):
+            continue
+        for key in {path.name.lower(), path.stem.lower()}:
+            index[key].append(path)
+    meant: dict[Path, set[str]] = defaultdict(set)
+    for i in set(range(len(paths))) - set(missing):
+        meant[Path(paths[i])].add(str(images[i].get('file_name')))
+    found = {}
+    for i in missing:
+        if (path := _find(images[i]['file_name'], index)) is not None:
+            found[i] = path
+            meant[path].add(images[i]['file_name'])
+    found = {i: os.path.relpath(path, folder) for i, path in found.items() if len(meant[path]) == 1}
+    renamed = [f'{images[i]["file_name"]} as {name}' for i, name in found.items()]
+    notes = [f'files found under other names than listed: {len(found)} ({shorten(renamed, 2)})'] if found else []
+    return [{**one, 'file_name': found[i]} if i in found else one for i, one in enumerate(images)], notes
+
+
+def _find(name: str, index: dict[str, list[Path]]) -> Path | None:
+    parts = _parts(unquote(name.rpartition('?d=')[2]))
+    candidates = index.get(parts[-1], []) if parts else []
+    shared = {path: _shared(parts, _parts(str(path))) for path in candidates}
+    best = [path for path, count in shared.items() if count == max(shared.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in re.split(r'[\\/]+', name.lower()) if part not in ('', '.', '..')]
+
+
+def _shared(first: list[str], second: list[str]) -> int:
+    """The number of equal parts at the end; the last ones, with or without a suffix, are equal already."""
+    pairs = zip(first[-2::-1], second[-2::-1], strict=False)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)) - 1)

@@ -1,0 +1,258 @@
+"""COCO content in one canonical form, whatever program wrote it. The originals of changed ids are kept for output.
+
+- Ids are integers above 0, annotation ids are unique, category ids ascend and the categories of all splits have one
+  order. Ids that are so already stay; others are counted from 1, and entries keep theirs as `original_id`.
+- `area`, `iscrowd` and `bbox` are derived where they are missing, and image sizes are read from the files.
+- Images of one file become one image. Repeated objects, pieces of polygons below 3 points, categories that only group
+  others, and images too narrow to be resized are left out.
+
+What can be misunderstood is left as it is, for `inspection.py` to name.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as run_lengths
+
+from tokennorm.datasets.image_files import map_files, open_image
+from tokennorm.messages import shorten
+
+NARROWEST = 100  # long side over short side; the shortest side of the smallest training size is then 1 pixel
+_MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
+
+Entry = dict[str, Any]
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number of a size that coordinates have."""
+    return isinstance(value, int | float) and abs(value) < _MOST
+
+
+def is_size(value: Any) -> bool:
+    """Returns whether a value can be the width or height of an image."""
+    return is_number(value) and value >= 1 and value == int(value)
+
+
+def is_box(value: Any) -> bool:
+    """Returns whether a value is a list of four finite numbers."""
+    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
+
+
+def original_id(entry: Mapping[str, Any]) -> Any:
+    """Returns the id of an image, an annotation or a category in the file of the user."""
+    return entry.get('original_id', entry.get('id'))
+
+
+def _key(value: Any) -> str:
+    """An id as text: some programs write 7, 7.0 and "7" for one image."""
+    return str(int(value)) if type(value) is float and value.is_integer() else str(value)
+
+
+def _name(category: Mapping[str, Any]) -> str:
+    return str(category.get('name'))
+
+
+def normalize(contents: Mapping[str, Entry], folders: Mapping[str, Path]) -> dict[str, Entry]:
+    """Returns the contents of splits in canonical form, with what was changed in `tokennorm.notes`.
+
+    Args:
+        contents: Content of the COCO file of each split. A content that is canonical already is returned itself.
+        folders: Folder of the images of each split.
+    """
+    groups = _grouping_names(contents)
+    first = next(iter(contents.values()))
+    order = [name for name in map(_name, first['categories']) if name not in groups]
+    return {name: _normalize(content, folders[name], order, groups) for name, content in contents.items()}
+
+
+def _grouping_names(contents: Mapping[str, Entry]) -> set[str]:
+    """Names of categories without an annotation in any split that are the supercategory of another one."""
+    used: set[str | None] = set()
+    supers, every = set(), set()
+    for content in contents.values():
+        names = {_key(one.get('id')): _name(one) for one in content['categories']}
+        used |= {names.get(_key(one.get('category_id'))) for one in content.get('annotations', ())}
+        others = (one for one in content['categories'] if one.get('supercategory') != one.get('name'))
+        supers |= {str(one.get('supercategory')) for one in others}
+        every |= set(names.values())
+    return (every & supers) - used if used & every else set()
+
+
+def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[str]) -> Entry:
+    notes: list[str] = []
+    categories, category_ids = _categories(content['categories'], order, groups, notes)
+    images, image_ids = _images(content['images'], folder, notes)
+    annotations = _annotations(content.get('annotations', []), image_ids, category_ids, notes)
+    new = dict(categories=categories, images=images, annotations=annotations)
+    same = all(
+        len(new[key]) == len(content.get(key, ())) and all(a is b for a, b in zip(new[key], content[key], strict=True))
+        for key in new
+    )
+    if same:
+        return content
+    return {**content, **new, 'tokennorm': dict(notes=[*content.get('tokennorm', {}).get('notes', ()), *notes])}
+
+
+def _with_ids(entries: list[Entry], ascending: bool = False) -> list[Entry]:
+    """Entries with ids that are integers above 0 and unique. Ambiguous ids, which are repeated, stay."""
+    ids = [entry.get('id') for entry in entries]
+    fine = all(type(one) is int and 0 < one < 2**53 for one in ids)
+    if len(set(map(_key, ids))) < len(ids) or (fine and not (ascending and ids != sorted(ids))):
+        return entries
+    return [{'original_id': entry.get('id'), **entry, 'id': i} for i, entry in enumerate(entries, 1)]
+
+
+def _categories(
+    entries: list[Entry], order: Sequence[str], groups: set[str], notes: list[str]
+) -> tuple[list[Entry], dict[str, Any]]:
+    """The categories in an order of names, and the new id of each id."""
+    kept = [one for one in entries if _name(one) not in groups]
+    if len(kept) < len(entries):
+        dropped = [name for name in map(_name, entries) if name in groups]
+        notes.append(f'categories that only group others, left out: {shorten(dropped, 5)}')
+    by_name = {_name(one): one for one in kept}
+    added = [name for name in order if name not in by_name]
+    if len(by_name) == len(kept) and not (added and by_name.keys() - set(order)):  # the inspection names other lists
+        places = dict(zip(added, range(-len(added), 0), strict=True))  # ids that are renumbered below
+        known = [by_name[name] if name in by_name else dict(id=places[name], name=name) for name in order]
+        kept = known + [one for one in kept if _name(one) not in order]
+    new = _with_ids(kept, ascending=True)
+    return new, {_key(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
+
+
+def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[Entry], dict[str, Any]]:
+    """The images with sizes, one for each file, and the new id of each id."""
+    unknown = [
+        i
+        for i, one in enumerate(entries)
+        if not (is_size(one.get('width')) and is_size(one.get('height'))) and isinstance(one.get('file_name'), str)
+    ]
+    sized, read = list(entries), 0
+    names = [entries[i]['file_name'] for i in unknown]
+    for i, (problem, (width, height)) in zip(
+        unknown, map_files(partial(open_image, folder), names, 'Sizes of images'), strict=True
+    ):
+        if not problem:
+            sized[i], read = {**entries[i], 'width': width, 'height': height}, read + 1
+    if read:
+        notes.append(f'images without a size, which was read from the file: {read}')
+    first: dict[Any, int] = {}
+    repeated = [i for i, one in enumerate(sized) if first.setdefault(_file(one, i), i) != i]
+    narrow = {i for i, one in enumerate(sized) if _is_narrow(one)}
+    for what, chosen in (
+        ('files that are listed more than once, whose objects were merged', repeated),
+        (f'images more than {NARROWEST} times as long as wide, which cannot be resized, left out', sorted(narrow)),
+    ):
+        if chosen:
+            files = list(dict.fromkeys(str(sized[i]['file_name']) for i in chosen))
+            notes.append(f'{what}: {len(files)} ({shorten(files, 5)})')
+    dropped = narrow | set(repeated)
+    kept = [one for i, one in enumerate(sized) if i not in dropped] if dropped else sized
+    new = _with_ids(kept)
+    ids = {_key(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
+    for i in repeated:
+        ids.setdefault(_key(sized[i].get('id')), ids.get(_key(sized[first[_file(sized[i], i)]].get('id'))))
+    for i in narrow:
+        ids.setdefault(_key(sized[i].get('id')), None)  # its objects are left out, too
+    return new, ids
+
+
+def _file(image: Entry, index: int) -> Any:
+    return image['file_name'] if isinstance(image.get('file_name'), str) else index
+
+
+def _is_narrow(image: Entry) -> bool:
+    sides = image.get('width'), image.get('height')
+    return all(map(is_size, sides)) and max(sides) > NARROWEST * min(sides)
+
+
+def _annotations(
+    entries: list[Entry], image_ids: Mapping[str, Any], category_ids: Mapping[str, Any], notes: list[str]
+) -> list[Entry]:
+    ids = [one.get('id') for one in entries]
+    fine = all(type(one) is int and 0 < one < 2**53 for one in ids) and len(set(ids)) == len(ids)
+    counts: Counter[str] = Counter()
+    seen: dict[Any, Any] = {}
+    kept = []
+    for i, one in enumerate(entries, 1):
+        change = {} if fine else {'original_id': one.get('id'), 'id': i}
+        for key, table in (('image_id', image_ids), ('category_id', category_ids)):
+            value = one.get(key)
+            new = table.get(_key(value), value)
+            if new is not value and (new != value or type(new) is not type(value)):
+                change[key] = new
+        if change.get('image_id', 0) is None:
+            continue
+        change |= _derived(one, counts)
+        one = {**one, **change} if change else one
+        box = one.get('bbox')
+        if is_box(box):
+            key = str(one.get('image_id')), str(one.get('category_id')), *box, one.get('iscrowd')
+            mask = seen.setdefault(key, one)
+            if mask is not one and mask.get('segmentation') == one.get('segmentation'):
+                counts['repeated objects, left out'] += 1
+                continue
+        kept.append(one)
+    notes += [f'{what}: {count}' for what, count in counts.items()]
+    return kept
+
+
+def _derived(one: Entry, counts: Counter[str]) -> Entry:
+    """The keys of an annotation that follow from its others."""
+    new: Entry = {}
+    mask = one.get('segmentation')
+    if isinstance(mask, list) and mask:
+        pieces = [mask] if all(map(is_number, mask)) else mask
+        good = [piece for piece in pieces if not _is_short(piece)]
+        if len(good) < len(mask) or pieces is not mask:
+            if len(good) < len(pieces):
+                counts['pieces of polygons with fewer than 3 points, left out'] += len(pieces) - len(good)
+            mask = new['segmentation'] = good
+    if one.get('iscrowd') not in (0, 1):
+        new['iscrowd'] = 0
+    box = one.get('bbox')
+    if box in (None, []) and (box := _mask_box(mask)):
+        new['bbox'] = box
+        counts['boxes that were derived from the mask'] += 1
+    area = one.get('area')
+    if (area is None or (is_number(area) and area <= 0)) and is_box(box) and min(box[2:]) > 0:
+        new['area'] = _mask_area(mask) or box[2] * box[3]
+    return new
+
+
+def _is_short(piece: Any) -> bool:
+    return isinstance(piece, list) and (len(piece) < 6 or len(piece) % 2 == 1)
+
+
+def _are_polygons(mask: Any) -> bool:
+    return isinstance(mask, list) and bool(mask) and all(isinstance(p, list) and all(map(is_number, p)) for p in mask)
+
+
+def _mask_box(mask: Any) -> list[float]:
+    if _are_polygons(mask):
+        x, y = np.concatenate([np.reshape(piece, (-1, 2)) for piece in mask]).T
+        return [float(x.min()), float(y.min()), float(np.ptp(x)), float(np.ptp(y))]
+    if encoded := _encoded(mask):
+        return run_lengths.toBbox(encoded).tolist()
+    return []
+
+
+def _mask_area(mask: Any) -> float:
+    if _are_polygons(mask):
+        corners = [np.reshape(piece, (-1, 2)).T for piece in mask]
+        return sum(abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in corners)
+    return float(run_lengths.area(encoded)) if (encoded := _encoded(mask)) else 0.0
+
+
+def _encoded(mask: Any) -> Entry | None:
+    """Run lengths that are a list of counts, packed; packed ones of others may be broken, and are not decoded."""
+    if isinstance(mask, dict) and isinstance(mask.get('counts'), list):
+        try:
+            return run_lengths.frPyObjects(mask, *mask['size'])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+    return None

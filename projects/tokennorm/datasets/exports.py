@@ -1,0 +1,104 @@
+"""Annotations of other programs: CVAT, Open Images and DOTA are read with hotcoco's converters, others are named."""
+
+import re
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokennorm.messages import shorten
+
+_HEAD = 4000  # characters that tell a format
+_OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
+_DOTA = re.compile(r'^(-?[\d.]+\s+){8}[^\s\d]\S*(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
+# Of JSON files: the pattern of a format, its name, and what to do
+_JSON_FORMATS = (
+    (r'"imagePath"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
+    (r'"from_name"\s*:|"annotations"\s*:.*"result"\s*:', 'Label Studio', 'export again as COCO'),
+    (r'"_via_img_metadata"|"file_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
+    (r'"data_row"\s*:', 'Labelbox', 'labelformat convert --input-format labelbox --output-format coco'),
+    (r'"imagefilename"\s*:|^\s*\[\s*\{\s*"image"\s*:', 'CreateML', 'export again as COCO'),
+    (r'"classTitle"\s*:', 'Supervisely', 'export again as COCO'),
+)
+
+
+class OtherFormatError(FileNotFoundError):
+    """The annotations have a known format that is not read."""
+
+
+def annotation_files(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Returns the files down to the second level that can hold the annotations of many images, and DOTA's folders.
+
+    Those are COCO's JSON, CVAT's XML and Open Images' CSV.
+    """
+    near = [path for path in files if len(path.parts) - len(root.parts) <= 3]
+    by_suffix = {suffix: [path for path in near if path.suffix.lower() == suffix] for suffix in ('.xml', '.csv')}
+    many = Counter(path.parent for path in by_suffix['.xml'])  # one XML file for each image is Pascal VOC's
+    found = [path for path in near if path.suffix.lower() == '.json']
+    found += [p for p in by_suffix['.xml'] if many[p.parent] <= 10 and re.search(r'<annotations[\s>]', _head(p))]
+    found += [p for p in by_suffix['.csv'] if set(_head(p).partition('\n')[0].split(',')) >= _OPEN_IMAGES]
+    first = {path.parent: path for path in reversed(files) if path.suffix.lower() == '.txt'}
+    return found + sorted(folder for folder, path in first.items() if _DOTA.search(_head(path)))
+
+
+def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
+    """Reads CVAT's XML, Open Images' CSV or a folder of DOTA's labels as COCO content, boxes and polygons only.
+
+    Image names of the last two have no suffix. `images` is the folder of the images, whose sizes Open Images needs.
+    Groups of objects in Open Images and difficult objects in DOTA become crowds.
+    """
+    import hotcoco
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter('always')
+        try:
+            if path.is_dir():
+                data = hotcoco.COCO.from_dota(str(path))
+            elif path.suffix.lower() == '.xml':
+                data = hotcoco.COCO.from_cvat(str(path))
+            else:
+                names = next((one for one in path.parent.glob('*class-descriptions*.csv')), None)
+                folder = None if images is None else str(images)
+                data = hotcoco.COCO.from_oid(str(path), class_descriptions=names and str(names), images_dir=folder)
+        except (ValueError, OSError) as error:
+            raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
+    content = dict(data.dataset)
+    for one in content['annotations']:
+        one['iscrowd'] = int(bool(one.get('iscrowd') or one.get('is_group_of')))
+    notes = [str(warning.message).removeprefix('hotcoco: ') for warning in said]
+    return content | dict(tokennorm=dict(notes=notes))
+
+
+def check_known(path: Path) -> None:
+    """Raises `OtherFormatError` for a zip file, a labelme folder and other exports that are not read."""
+    if path.is_file() and zipfile.is_zipfile(path):
+        raise OtherFormatError(f'{path} is a zip file; unpack it, and name the folder')
+    if path.suffix.lower() in ('.json', '.ndjson', '.jsonl') and path.is_file():
+        head = _head(path)
+        for pattern, name, remedy in _JSON_FORMATS:
+            if re.search(pattern, head, re.S) and not _is_coco(head):
+                raise OtherFormatError(f'{path} has the format of {name}, which is not read; convert it: {remedy}')
+
+
+def describe_folder(root: Path, files: Sequence[Path]) -> str:
+    """Returns which known format a folder has that is not read as it is, with the remedy, or ''."""
+    names = {path.name for path in files}
+    if archives := [path.name for path in files if path.suffix.lower() == '.zip']:
+        return f'{root} has archives: {shorten(archives, 3)}; unpack them'
+    if {'obj.data', 'obj.names'} & names:
+        return f'{root} is a YOLO 1.1 (darknet) folder without train.txt'
+    return ''
+
+
+def _is_coco(head: str) -> bool:
+    return re.match(r'\s*\{', head) is not None and re.search(r'"(images|categories)"\s*:\s*\[', head) is not None
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open(encoding='utf-8-sig', errors='replace') as file:
+            return file.read(_HEAD)
+    except OSError:
+        return ''
