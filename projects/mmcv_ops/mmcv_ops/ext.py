@@ -3,6 +3,8 @@
 A name that is not imported here is an operator that is not implemented: a function that raises.
 """
 
+import torch
+
 from .attention import ms_deform_attn_backward, ms_deform_attn_forward
 from .carafe import carafe_backward, carafe_forward, carafe_naive_backward, carafe_naive_forward
 from .deform_conv import (
@@ -76,6 +78,12 @@ __all__ = [
     'sync_bn_forward_output',
     'sync_bn_forward_var',
 ]
+
+# torch.compile drops the writing into mmcv's `grad_input` from a backward pass that it traces: all gradients would be
+# 0. It must leave functions that need gradients to eager mode, as it does with compiled operators.
+for _name in __all__:
+    if 'backward' in _name:
+        globals()[_name] = torch.compiler.disable(globals()[_name])
 
 
 def __getattr__(name: str):

@@ -10,14 +10,7 @@ import torchvision
 from torch import Tensor
 
 from .precision import float32
-from .sampling import bins, sample, scatter
-
-
-def _check_sizes(rois: Tensor, aligned: bool) -> None:
-    """Raises RuntimeError on a CPU, as mmcv does. On an accelerator such RoIs are pooled to zeros, in mmcv too."""
-    if aligned and rois.device.type == 'cpu':
-        valid = (rois[:, 3:] >= rois[:, 1:3]).all()
-        torch._assert_async(valid, 'RoIAlign: an RoI has a negative or undefined size (x2 < x1, y2 < y1 or NaN)')
+from .sampling import bins, check, sample, scatter
 
 
 def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool) -> Iterator[tuple]:
@@ -42,7 +35,7 @@ def roi_align_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
-    _check_sizes(rois, aligned)
+    check(rois, len(features), rois[:, 3:] - rois[:, 1:3] if aligned else None)
     size = aligned_height, aligned_width
     if pool_mode == 1:
         output.copy_(torchvision.ops.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned))
@@ -100,7 +93,7 @@ def roi_pool_forward(
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
     start = rois[:, 1:3] * spatial_scale
     sides = (rois[:, 3:] + 1) * spatial_scale - start
-    for k in (sides > 0).all(1).nonzero()[:, 0].split(16):
+    for k in (sides > 0).all(1).nonzero()[:, 0].split(16) if len(rois) else ():
         rows = _pixels(start[k, 1], sides[k, 1], pooled_height, height)  # (k, PH, rows per bin), -1 outside
         columns = _pixels(start[k, 0], sides[k, 0], pooled_width, width)
         rows, columns = rows[:, :, None, :, None], columns[:, None, :, None, :]

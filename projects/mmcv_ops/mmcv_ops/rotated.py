@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .precision import float32
-from .sampling import bins, sample, scatter
+from .sampling import bins, check, sample, scatter
 
 
 def _vertices(boxes: Tensor) -> Tensor:
@@ -49,9 +49,8 @@ def _ious(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
     p, q = (_vertices(torch.cat([boxes[..., :2] - middle, boxes[..., 2:5]], -1)) for boxes in (a, b))
     inter = ((_edges_inside(p, q, True) + _edges_inside(q, p, False)) / 2).clamp(min=0)
     area_a, area_b = a[..., 2] * a[..., 3], b[..., 2] * b[..., 3]
-    valid = (area_a >= 1e-14) & (area_b >= 1e-14)
-    union = area_a if iof else area_a + area_b - inter
-    return torch.where(valid, inter / torch.where(valid, union, 1), 0)
+    empty = (area_a < 1e-14) | (area_b < 1e-14)
+    return (inter / (area_a if iof else area_a + area_b - inter)).masked_fill(empty, 0)
 
 
 def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
@@ -84,8 +83,6 @@ def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: i
     center, sides = rois[:, 1:3] * scale - 0.5 * aligned, rois[:, 3:5] * scale
     if not aligned:
         sides = sides.clamp(min=1)
-    elif rois.device.type == 'cpu' and not bool((sides >= 0).all()):
-        raise RuntimeError('RoIAlignRotated: an RoI has a negative or undefined size')
     angle = -rois[:, 5] if clockwise else rois[:, 5]
     for k, y, x, _ in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
         cos, sin, width, height, x0, y0 = (
@@ -101,6 +98,7 @@ def roi_align_rotated_forward(
 ) -> None:  # fmt: skip
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
+    check(rois, len(features), rois[:, 3:5] if aligned else None)
     output.zero_()
     size = pooled_height, pooled_width
     for k, images, y, x in _places(rois, size, spatial_scale, sampling_ratio, aligned, clockwise):

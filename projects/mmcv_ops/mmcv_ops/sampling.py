@@ -9,6 +9,19 @@ import torch
 from torch import Tensor
 
 
+def check(rois: Tensor, images: int, sides: Tensor | None) -> None:
+    """Raises RuntimeError on a CPU, where NaN and images outside the batch would crash the process, as they do in mmcv.
+
+    Sides are checked where they are given. On an accelerator nothing is checked, in mmcv neither.
+    """
+    if rois.device.type == 'cpu':
+        valid = rois.isfinite().all() & ((rois[:, 0] >= 0) & (rois[:, 0] < images)).all()
+        if sides is not None:
+            valid &= (sides >= 0).all()
+        message = 'RoIs need the index of an image in the batch, finite coordinates and, if aligned, no negative size'
+        torch._assert_async(valid, message)
+
+
 def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: int) -> Iterator[tuple]:
     """Yields chunks of regions with equal sample grids, and where the samples are from the region's corner.
 
