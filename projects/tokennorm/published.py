@@ -20,7 +20,7 @@ class Published:
     url: str  # the file
     size: int  # of the file, in MB
     box_ap: float  # on COCO val2017, 0 to 100, as its authors state
-    mask_ap: float | None = None  # the same of masks; None for a detector without masks
+    mask_ap: float | None = None  # mask AP; None for box detectors
 
 
 def _retinanet(key: str, time_and_hash: str, size: int, box_ap: float) -> Published:

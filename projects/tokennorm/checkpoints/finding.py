@@ -61,7 +61,7 @@ PACKAGED = {
 
 
 def find_checkpoint(checkpoint: str | Path) -> str:
-    """The file or URL of a checkpoint, which is given as a file, a URL, a name on the Hub or a work directory.
+    """Resolves a checkpoint argument (file, URL, name on the Hub, work directory) to a file or URL.
 
     - In a work directory it is the best checkpoint, `best_*.pth`, or the latest one where none was selected.
     - A model on the Hugging Face Hub, `hf-hub:owner/name` or `timm/name.tag`, is downloaded into huggingface_hub's

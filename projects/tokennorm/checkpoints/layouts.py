@@ -24,7 +24,7 @@ class Converted(StateDict):
 
     Attributes:
         unused: Keys of the source that it leaves out.
-        added: Its keys with the published initial values of parameters that the source lacks.
+        added: Keys that the source lacks; filled with published initial values.
         sources: The source's key of each of its keys that has another name there.
     """
 

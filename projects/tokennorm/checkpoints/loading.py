@@ -20,7 +20,7 @@ _BACKBONE = 'backbone.'
 
 @dataclass
 class LoadReport:
-    """What became of the keys of a model and of a file."""
+    """Report of a load: which keys were loaded, resized, missing or unexpected."""
 
     model: str  # the model's class
     source: str  # the file or URL

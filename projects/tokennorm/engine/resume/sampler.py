@@ -18,22 +18,22 @@ from tokennorm.engine.resume.random_state import preserved_generators, seed_gene
 from tokennorm.registry import DATA_SAMPLERS
 
 
-class Draw(int):
+class NumberedIndex(int):
     """An index of a dataset, with the number of the sample in the run: 0 is the first one drawn."""
 
     number: int
 
-    def __new__(cls, index: int, number: int) -> 'Draw':
-        draw = super().__new__(cls, index)
-        draw.number = number
-        return draw
+    def __new__(cls, index: int, number: int) -> 'NumberedIndex':
+        numbered = super().__new__(cls, index)
+        numbered.number = number
+        return numbered
 
     def __getnewargs__(self) -> tuple[int, int]:
         return int(self), self.number
 
 
 @DATA_SAMPLERS.register_module()
-class ResumableBatchSampler(Sampler[list[Draw]]):
+class ResumableBatchSampler(Sampler[list[NumberedIndex]]):
     """The batches of another batch sampler, numbered.
 
     `batch_sampler` is its config; None for torch's `BatchSampler`. Samplers of several datasets have a `batch_size` for
@@ -56,7 +56,7 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
         self.sampler = sampler  # mmengine sets its epoch
         self.batch_size = batch_size if isinstance(batch_size, int) else max(batch_size)
         self.drawn = 0
-        self._rest = None  # of the pass that a resumed run continues
+        self._rest = None  # iterator of the interrupted epoch
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
@@ -80,16 +80,16 @@ class ResumableBatchSampler(Sampler[list[Draw]]):
             self.drawn += left_out
         return passes
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[NumberedIndex]]:
         rank, world_size = get_dist_info()
         batches, self._rest = self._rest or iter(self.batch_sampler), None
         for batch in batches:
             first = self.drawn * self.batch_size
             self.drawn += 1
-            yield [Draw(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
+            yield [NumberedIndex(index, (first + place) * world_size + rank) for place, index in enumerate(batch)]
 
 
-def seeded_samples(dataset: Any, seed: int, draws: list[Draw]) -> list[Any]:
+def seeded_samples(dataset: Any, seed: int, draws: list[NumberedIndex]) -> list[Any]:
     """Gets the samples of a batch for torch's loader (`__getitems__`), each with its own random numbers."""
     samples = []
     with preserved_generators():
