@@ -1,0 +1,64 @@
+"""Entry points of timm, and backbones that are saved with their arguments."""
+
+import pytest
+import timm
+import torch
+from timm.optim import create_optimizer_v2
+
+import tokennorm.timm_models
+from tests.helpers.backbones import BACKBONES
+from tokennorm.backbones import PVT, ViT, hub
+from tokennorm.norms import DTN
+
+
+@pytest.mark.parametrize(
+    ('name', 'reference'),
+    [
+        ('pvt_mini_dtn', PVT('mini', token_norm_cfg=dict(type='DTN'), out_type='cls_token')),
+        ('vit_tiny_dpn', ViT('tiny', stem_cfg=dict(type='DualPatchEmbed'), out_type='cls_token')),
+    ],
+)
+def test_timm_creates_the_classifier(name, reference):
+    model = timm.create_model(name, num_classes=5, drop_path_rate=0.0).eval()
+    reference.load_state_dict(model.backbone.state_dict())
+    image = torch.randn(2, 3, 224, 224)
+    assert torch.equal(model(image), model.head(reference.eval()(image)[-1]))
+    assert timm.data.resolve_data_config({}, model=model)['input_size'] == (3, 224, 224)
+
+
+def test_every_model_is_listed_and_dtn_has_its_heads():
+    names = [
+        f'{family}_{variant}' for family in tokennorm.timm_models._FAMILIES for variant in ('dtn', 'dpn', 'dtn_dpn')
+    ]
+    assert set(names) <= set(timm.list_models())
+    with torch.device('meta'):
+        model = timm.create_model('pvt_tiny_dtn')
+        assert timm.create_model('pvt_tiny_dpn').backbone.stages[0].blocks[0].attn.num_heads == 1
+        for name in ('pvtv2_b2_dtn', 'swin_tiny_dtn_dpn', 'vit_small_star_dtn'):
+            assert any(isinstance(module, DTN) for module in timm.create_model(name).modules())
+    assert model.backbone.stages[0].blocks[0].norm1.num_heads == 4
+    assert sum(p.numel() for p in model.parameters()) == 13229548  # as the ImageNet config
+    with pytest.raises(ValueError, match='pvt_tiny_dtn: pretrained=True must be False'):
+        timm.create_model('pvt_tiny_dtn', pretrained=True)
+
+
+def test_timm_s_optimizer_decays_no_positions():
+    model = timm.create_model('pvt_mini_dtn')
+    optimizer = create_optimizer_v2(model, opt='adamw', lr=1e-3, weight_decay=0.05)
+    decayed = {id(p) for group in optimizer.param_groups if group['weight_decay'] > 0 for p in group['params']}
+    names = [name for name, p in model.named_parameters() if id(p) in decayed]
+    assert not [name for name in names if name.endswith(('position', 'pos_embed', 'cls_token', 'logit'))]
+    assert 'backbone.stages.0.blocks.0.mlp.fc1.weight' in names
+
+
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_a_backbone_is_saved_with_its_arguments(cls, tmp_path):
+    arguments = BACKBONES[cls] | dict(token_norm_cfg=dict(type='DTN', eps=1e-3), stem_cfg=dict(type='DualPatchEmbed'))
+    model = getattr(hub, cls.__name__)(**arguments).eval()
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert isinstance(loaded, cls)
+    assert next(module for module in loaded.modules() if isinstance(module, DTN)).eps == 1e-3
+    image = torch.randn(1, 3, 64, 64)
+    for a, b in zip(model(image), loaded.eval()(image), strict=True):
+        assert torch.equal(a, b)
