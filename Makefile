@@ -6,11 +6,18 @@ VENV_PYTHON = $(VENV)/bin/python
 # and threads that sleep at once make it slower where none has: spin for a moment only.
 export GOMP_SPINCOUNT ?= 20000
 
-.PHONY: help env demo test lint docs
+# One test of each kind of program: backbones and norms, one epoch and the report, predict, resume after SIGKILL, export
+# --verify, mmdet's own tools/train.py.
+ORIGINALS = $(wildcard tests/test_backbones_*.py) $(wildcard tests/test_export*.py) tests/test_norms_contract.py \
+    tests/test_tools.py tests/test_engine_resume_killed.py tests/test_inference_detector.py tests/test_mmdet_tools.py \
+    projects/mmcv_ops/tests
+
+.PHONY: help env demo test originals lint docs
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
+	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
 	@echo 'make lint           set up and run ruff, import-linter and mypy'
 	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
 	@echo 'make env            set up only. Each target sets up only what is not done yet'
@@ -26,6 +33,12 @@ demo: env
 
 test: lint
 	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+originals: env
+	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \
+	    --no-default-groups --group originals --group tests --group export --no-install-package onedl-mmsegmentation
+	"$(VENV)-originals/bin/python" -m tokennorm.cli.check_env
+	"$(VENV)-originals/bin/python" -m pytest -n auto --dist worksteal -m 'not gpu' $(ORIGINALS)
 
 lint: env
 	"$(VENV_PYTHON)" -m ruff check .
