@@ -24,7 +24,7 @@ PAGES = ['README.md', 'CONTRIBUTING.md', *sorted(p.relative_to(ROOT).as_posix() 
 BLOCK = re.compile(r'(<!-- not executed[^>]*-->\n)?```(\w+)\n(.*?)```', re.DOTALL)
 UPSTREAM = {  # messages on the troubleshooting page that other programs print
     'tokennorm: command not found',
-    'Failed to build onedl-mmcv',
+    'libGL.so.1: cannot open shared object file',
     'CUDA out of memory',
     'no kernel image is available for execution on the device',
     'only available training on gpu',

@@ -16,7 +16,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit
-from tokennorm.environment import version_of
+from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.evaluation.thresholds import write_thresholds
@@ -34,7 +34,6 @@ SUMMARY = {
     'mAP_l': 'AP large',
 }
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
-PACKAGES = ('torch', 'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'hotcoco', 'numpy')
 
 
 def write_report(
@@ -177,6 +176,8 @@ def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[st
 def versions() -> dict[str, str]:
     """Returns the versions of Python, of TokenNorm and of the packages it builds on, and the device."""
     found = {'Python': platform.python_version(), 'tokennorm': __version__}
-    found |= {package: version for package in PACKAGES if (version := version_of(package))}
+    packages = [name for package in ('torch', *FORKS, 'hotcoco', 'numpy') for name in distributions_of(package)]
+    found |= {name: version_of(name) for name in packages}
+    found["mmcv's operators"] = check_mmcv_ops()
     found['device'] = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU ({platform.machine()})'
     return found

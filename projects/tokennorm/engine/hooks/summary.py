@@ -10,6 +10,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.schedule import images_per_step
+from tokennorm.environment import check_mmcv_ops
 
 
 class SummaryHook(Hook):
@@ -47,6 +48,7 @@ class SummaryHook(Hook):
         best = ''.join(f'the best by {name} and ' for name in getattr(hook, 'key_indicators', None) or [])
         kept = 'all others' if getattr(hook, 'max_keep_ckpts', 0) < 1 else f'the latest {hook.max_keep_ckpts}'
         yield 'checkpoints', f'{hook.out_dir}: {best}{kept}' if hook else 'none'
+        yield 'operators', check_mmcv_ops()
         yield 'log, config', runner.log_dir
 
 
