@@ -24,6 +24,7 @@ from tokennorm.engine import recipe
 from tokennorm.engine.hooks import use_training_hooks
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
+from tokennorm.environment import check_mmcv_ops
 from tokennorm.norms import LocalLayerNorm
 
 
@@ -203,6 +204,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         'learning rate  0.001: 0.002 is for 8 images per step, this run has 2; AdamW: square root of the batch (arXiv '
         '2205.10287)',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',
+        f'operators      {check_mmcv_ops()}',
         f'log, config    {next(tmp_path.glob("2*"))}',
     ]
     (log,) = tmp_path.glob('2*/*.log')
