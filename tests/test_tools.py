@@ -49,13 +49,17 @@ def test_training_writes_checkpoint_and_report(trained):
     assert all((trained / name).stat().st_size > 1000 for name in ('report.html', 'report.json'))
 
 
-def test_resume_continues_where_training_stopped(data, trained, tmp_path, without_report):
+def test_resume_continues_where_training_stopped(data, trained, tmp_path, without_report, capsys):
     work_dir = shutil.copytree(trained, tmp_path / 'work')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     more = options(data, **{'train_cfg.max_epochs': 2})
-    tool('train')([CONFIG, '--work-dir', str(work_dir), '--resume', '--auto-scale-lr', '--cfg-options', *more])
+    words = [CONFIG, '--work-dir', str(work_dir), '--resume', '--auto-scale-lr', '--lr', '7']
+    tool('train')([*words, '--cfg-options', *more])
     steps = [entry['step'] for entry in scalars(work_dir) if 'loss' in entry]
     assert steps == [1, 2, 3, 4]
+    rate = torch.load(trained / 'epoch_1.pth', weights_only=False)['optimizer']['param_groups'][0]['lr']
+    assert f'learning rate  {rate:.4g}, from the checkpoint' in capsys.readouterr().out  # --lr changes nothing
+    assert max(entry['lr'] for entry in scalars(work_dir) if 'lr' in entry) < 0.01
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 

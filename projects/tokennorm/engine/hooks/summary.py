@@ -39,7 +39,12 @@ class SummaryHook(Hook):
         yield 'batch', f'{images_per_step(runner)} images per step'
         for line in self.schedule:
             yield 'schedule', line
-        yield 'learning rate', self.lr
+        optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
+        if runner.iter and optimizer is not None:  # its state and that of the schedule are in the checkpoint
+            rate = max(group['lr'] for group in optimizer.param_groups)
+            yield 'learning rate', f'{rate:.4g}, from the checkpoint; the schedule of the resumed run continues'
+        else:
+            yield 'learning rate', self.lr
         if runner.iter >= loop.max_iters:
             yield 'training', 'complete already; a larger --epochs continues it'
         elif runner.iter:
