@@ -19,6 +19,8 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     try:
         return find_coco_splits(root, needed)
     except FileNotFoundError as error:
+        if isinstance(error, OtherFormatError) and root.is_file():
+            raise
         if (folder := find_yolo(root) or find_voc(root)) is None:
             if isinstance(error, OtherFormatError):
                 raise

@@ -175,7 +175,10 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
 def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     """The images of a folder, or of a text file with a path per line."""
     # Roboflow writes ../train/images for the folder next to the file.
-    tried = [base / str(value), file.parent / str(value), file.parent / str(value).removeprefix('../')]
+    text = str(value)
+    tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
+    if file.name == 'obj.data':  # CVAT writes data/train.txt for the file next to it
+        tried.append(file.parent / text.partition('/')[2])
     found = next((path for path in tried if path.exists()), None)
     if found is None:
         looked = ' and '.join(dict.fromkeys(map(str, tried)))

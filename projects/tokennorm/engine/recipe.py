@@ -16,6 +16,7 @@ from tokennorm.config.paths import config_files
 from tokennorm.config.reading import check_options, merge_options, read_config
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.engine.hooks import every, use_training_hooks
@@ -41,13 +42,11 @@ def choose_config(
 ) -> tuple[str, str]:
     """Returns the name of a config for a detection dataset, and the reason in one line.
 
-    Mask R-CNN is chosen if all objects have masks. Without a `model` it is PVTv2-B2 (boxes) or Swin-T (masks) on a GPU;
-    on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN by default: its
-    pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
+    Mask R-CNN is chosen if all objects have masks that can be used. Without a `model` it is PVTv2-B2 (boxes) or Swin-T
+    (masks) on a GPU; on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN
+    by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
-    annotations = [one for split in splits.values() for one in split.content['annotations']]
-    objects = [one for one in annotations if not one.get('iscrowd')]
-    masks = bool(objects) and all(one.get('segmentation') for one in objects)
+    masks = all_have_masks(splits)
     kind = 'masks' if masks else 'boxes'
     reason = f'the data has {kind}'
     stem = stem or 'plain'

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images, read_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images, read_image
 from tokennorm.messages import UserError
 
 
@@ -55,6 +55,8 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
     if first.is_dir():
         folder, drawings = first, (out / 'vis').resolve()
         paths = [path for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
+        if others := left_out(list_files(folder)):
+            print(f'{folder}: images of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:

@@ -73,6 +73,18 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     return found
 
 
+def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
+    """Returns whether there are objects, and each has a segmentation that training and evaluation can use."""
+    some = False
+    for split in splits.values():
+        sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
+        for one in split.content['annotations']:
+            some = some or not one.get('iscrowd')
+            if one.get('image_id') in sizes and mask_problem(one.get('segmentation'), sizes[one['image_id']]):
+                return False
+    return some
+
+
 # ---- entries: their keys, the types of these, and unique ids ----
 
 

@@ -94,7 +94,8 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
     )
     if same:
         return content
-    return {**content, **new, 'tokennorm': dict(notes=[*content.get('tokennorm', {}).get('notes', ()), *notes])}
+    facts = content.get('tokennorm', {})
+    return {**content, **new, 'tokennorm': {**facts, 'notes': [*facts.get('notes', ()), *notes]}}
 
 
 def _with_ids(entries: list[Entry], ascending: bool = False) -> list[Entry]:

@@ -1,0 +1,351 @@
+"""Annotations of every program become one canonical form, or one line that names the file and the remedy."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from tokennorm.cli.split import main as split
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.coco.normalizing import original_id
+from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.image_files import list_files, list_images
+
+SQUARE = [10, 10, 30, 10, 30, 30, 10, 30]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """A folder with four images of 96 x 64 pixels per split, in train and val."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    for i in range(8):
+        path = tmp_path / 'data' / ('train' if i < 4 else 'val') / f'{i}.png'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
+    return tmp_path / 'data'
+
+
+def coco(first=0):
+    """Two objects per image: a cat at (10, 10) and a dog at (40, 20), of 20 x 20 pixels."""
+    images = [dict(id=i + 1, file_name=f'{first + i}.png', width=96, height=64) for i in range(4)]
+    annotations = [
+        dict(id=2 * i + j + 1, image_id=i + 1, category_id=j + 1, bbox=[*corner, 20, 20], area=400, iscrowd=0)
+        for i in range(4)
+        for j, corner in enumerate([(10, 10), (40, 20)])
+    ]
+    return dict(images=images, annotations=annotations, categories=[dict(id=1, name='cat'), dict(id=2, name='dog')])
+
+
+def objects(found):
+    """The file name of each image with its size, and the class and box of each object."""
+    names = {one['id']: one['name'] for one in found.content['categories']}
+    return {
+        os.path.basename(image['file_name']): (image['width'], image['height'])
+        + tuple(
+            (names[one['category_id']], *np.round(one['bbox'], 6).tolist(), one['area'])
+            for one in found.content['annotations']
+            if one['image_id'] == image['id']
+        )
+        for image in found.content['images']
+    }
+
+
+def shift_ids(content, change):
+    for one in content['images']:
+        one['id'] = change(one['id'])
+    for one in content['annotations']:
+        one['image_id'] = change(one['image_id'])
+
+
+def swap_categories(content):
+    content['categories'].reverse()
+
+
+def drop(*keys):
+    return lambda c: [one.pop(key) for one in c['annotations'] for key in keys]
+
+
+def polygons(content):
+    for one in content['annotations']:
+        x, y, w, h = one.pop('bbox')
+        one['segmentation'] = [[x, y, x + w, y, x + w, y + h, x, y + h], [x, y, x + 1, y]]
+        del one['area']
+
+
+def repeat_images(content):
+    """Every file twice, each with one of the objects."""
+    for image in list(content['images']):
+        content['images'].append(dict(image, id=image['id'] + 10))
+    for one in content['annotations'][1::2]:
+        one['image_id'] += 10
+
+
+def group(content):
+    content['categories'].insert(0, dict(id=0, name='animals', supercategory='none'))
+    for one in content['categories'][1:]:
+        one['supercategory'] = 'animals'
+
+
+NARROW = dict(id=99, file_name='thin.png', width=3000, height=2)
+COCO = {  # a change of both splits, and the warning; what is read stays the same
+    'annotation ids from 0': (lambda c: [one.update(id=one['id'] - 1) for one in c['annotations']], None),
+    'ids are missing': (drop('id'), None),
+    'image ids from 0': (lambda c: shift_ids(c, lambda i: i - 1), None),
+    'UUID': (lambda c: shift_ids(c, lambda i: f'{i:032x}'), None),
+    'negative ids': (lambda c: shift_ids(c, lambda i: -i), None),
+    'text and number': (lambda c: [one.update(image_id=str(one['image_id'])) for one in c['annotations']], None),
+    'float ids': (lambda c: [one.update(image_id=float(one['image_id'])) for one in c['annotations']], None),
+    'no area, no iscrowd': (drop('area', 'iscrowd'), None),
+    'area 0': (lambda c: [one.update(area=0) for one in c['annotations']], None),
+    'no bbox, stray piece': (polygons, 'pieces of polygons with fewer than 3 points, left out: 8'),
+    'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], 'images without a size, which'),
+    'backslashes': (
+        lambda c: [one.update(file_name=rf'C:\export\{one["file_name"]}') for one in c['images']],
+        'files found under other names than listed: 4',
+    ),
+    'URLs': (
+        lambda c: [one.update(file_name=f'/data/local-files/?d=x%20y/{one["file_name"]}') for one in c['images']],
+        'files found under other names than listed: 4',
+    ),
+    'other case': (
+        lambda c: [one.update(file_name=one['file_name'].upper()) for one in c['images']],
+        'files found under other names than listed: 4',
+    ),
+    'file twice': (repeat_images, 'files that are listed more than once, whose objects were merged: 4 (0.png'),
+    'object twice': (
+        lambda c: c['annotations'].extend([dict(one, id=one['id'] + 50) for one in c['annotations'][:3]]),
+        'repeated objects, left out: 3',
+    ),
+    'grouping category': (group, 'categories that only group others, left out: animals'),
+    'narrow image': (lambda c: c['images'].append(dict(NARROW)), 'images more than 100 times as long as wide, which'),
+}
+
+
+def write(root, change=lambda content: None, val=None):
+    for name, first in (('train', 0), ('val', 4)):
+        content = coco(first)
+        (val if val and name == 'val' else change)(content)
+        (root / name / 'labels.json').write_text(json.dumps(content))
+    return root
+
+
+@pytest.mark.parametrize('kind', COCO)
+def test_coco_of_other_programs_is_normalized(root, kind):
+    write(root)
+    expected = {name: objects(found) for name, found in find_splits(root).items()}
+    assert expected['train']['0.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400), ('dog', 40, 20, 20, 20, 400))
+    change, warning = COCO[kind]
+    before = {path: path.read_bytes() for path in write(root, change).rglob('*.json')}
+    for _ in range(2):  # the second time from the cache
+        splits = find_splits(root)
+        assert {name: objects(found) for name, found in splits.items()} == expected
+        assert json.loads(splits['train'].ann_file.read_text()) == splits['train'].content
+    found = inspect_splits(splits)
+    assert found.errors == []
+    said = [line for line in found.warnings if line.startswith('train')]
+    assert any(warning in line for line in said) if warning else said == []
+    for content in (one.content for one in splits.values()):
+        for kind in ('images', 'annotations', 'categories'):
+            ids = [one['id'] for one in content[kind]]
+            assert all(type(one) is int and one > 0 for one in ids)
+            assert len(set(ids)) == len(ids)
+    assert {path: path.read_bytes() for path in root.rglob('*.json')} == before
+
+
+def test_a_canonical_file_is_used_as_it_is(root, tmp_path):
+    for name, found in find_splits(write(root)).items():
+        assert found.ann_file == root / name / 'labels.json'
+    assert not (tmp_path / 'cache').exists()
+
+
+def test_original_ids_are_kept(root):
+    write(root, lambda c: shift_ids(c, lambda i: f'image {i}'))
+    content = find_splits(root)['train'].content
+    assert [original_id(one) for one in content['images']] == [f'image {i}' for i in (1, 2, 3, 4)]
+    assert [original_id(one) for one in content['categories']] == [1, 2]
+
+
+@pytest.mark.parametrize('change', [swap_categories, lambda c: c['categories'].pop()], ids=['order', 'lacks'])
+def test_classes_of_val_are_matched_by_name(root, change):
+    def last_class_unused(content):
+        change(content)
+        names = [one['id'] for one in content['categories']]
+        content['annotations'] = [one for one in content['annotations'] if one['category_id'] in names]
+
+    splits = find_splits(write(root, val=last_class_unused))
+    for found in splits.values():
+        assert [one['name'] for one in found.content['categories']] == ['cat', 'dog']
+    assert objects(splits['val'])['4.png'][2] == ('cat', 10, 10, 20, 20, 400)
+    assert inspect_splits(splits).errors == []
+
+
+def test_categories_ascend_in_the_order_of_the_file(root):
+    def renumber(content):
+        content['categories'] = [dict(id=7, name='cat'), dict(id=3, name='dog')]
+        for one in content['annotations']:
+            one['category_id'] = {1: 7, 2: 3}[one['category_id']]
+
+    content = find_splits(write(root, renumber))['train'].content
+    assert content['categories'] == [
+        dict(original_id=7, id=1, name='cat'),
+        dict(original_id=3, id=2, name='dog'),
+    ]
+
+
+def test_a_name_that_may_mean_several_files_stays_missing(root):
+    for i in range(2):
+        (root / f'copy{i}').mkdir()
+        os.link(root / 'train' / '0.png', root / f'copy{i}' / 'x.png')
+    write(root, lambda c: c['images'][0].update(file_name='elsewhere/x.png'))
+    assert any('missing' in line and 'elsewhere/x.png' in line for line in inspect_splits(find_splits(root)).errors)
+
+
+# ---- YOLO ----
+
+BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
+YOLO = {  # content of data.yaml, a line, and the box or a part of the error
+    'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20]),
+    'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
+    'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
+    'oriented box': ({}, '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125', [20, 10, 20, 20]),
+    'names with keys as text': (dict(names={'0': 'cat', '1': 'dog'}), BOX, [10, 10, 20, 20]),
+    'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
+    'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
+}
+
+
+def write_labels(root, line):
+    for path in list_images(root):
+        path.with_suffix('.txt').write_text(f'{line}\n{line}\n')  # the second one is a repeated object
+
+
+@pytest.mark.parametrize('kind', YOLO)
+def test_yolo_lines_are_read_by_their_meaning(root, kind):
+    more, line, expected = YOLO[kind]
+    write_labels(root, line)
+    (root / 'names.txt').write_text('cat\ndog\n')
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat', 'dog']) | more))
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=rf'train/0.txt, line 1: {expected}'):
+            find_splits(root)
+        return
+    splits = find_splits(root)
+    (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
+    assert one['bbox'] == pytest.approx(expected, abs=0.01)
+    assert inspect_splits(splits).warnings[0] == 'train: repeated objects, left out: 4'
+
+
+@pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
+def test_yolo_without_a_yaml_file(root, layout):
+    if layout == 'darknet':
+        data = 'classes = 2\ntrain = data/train.txt\nval = data/val.txt\nnames = data/obj.names\n'
+        (root / 'obj.data').write_text(data)
+        (root / 'obj.names').write_text('cat\ndog\n')
+        for name in ('train', 'val'):
+            paths = sorted((root / name).glob('*.png'))
+            (root / f'{name}.txt').write_text('\n'.join(f'data/{name}/{path.name}' for path in paths))
+    else:
+        (root / 'classes.txt').write_text('cat\ndog\n')
+        (root / 'images').mkdir()
+        for name in ('train', 'val'):
+            (root / name).rename(root / 'images' / name)
+    write_labels(root, BOX)
+    if layout == 'Label Studio':
+        for path in list(root.rglob('[0-9].txt')):
+            target = root / 'labels' / path.relative_to(root / 'images')
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    found = find_splits(root)
+    assert objects(found['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
+
+
+def test_labels_without_an_image_are_named(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat'])))
+    (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
+    warning = inspect_splits(find_splits(root)).warnings[0]
+    assert warning.startswith('train: label files that no image uses: 1 (')
+    assert warning.endswith('train/0.txt); images of formats that are not read: 1 .heic')
+
+
+# ---- other formats, and what is data ----
+
+CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
+{}</annotations>"""
+OPEN_IMAGES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf'
+
+
+@pytest.mark.parametrize('layout', ['CVAT', 'Open Images', 'DOTA'])
+def test_exports_are_read_by_hotcoco(root, layout):
+    for name, numbers in (('train', range(4)), ('val', range(4, 8))):
+        if layout == 'CVAT':
+            box = '<box label="cat" xtl="10" ytl="10" xbr="30" ybr="30" occluded="0" z_order="0"/>'
+            entries = (f'<image id="{i}" name="x/{i}.png" width="96" height="64">{box}</image>' for i in numbers)
+            (root / name / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
+        elif layout == 'Open Images':
+            lines = (f'{i},x,cat,1,{10 / 96},{30 / 96},{10 / 64},{30 / 64},0,0,0' for i in numbers)
+            (root / f'{name}.csv').write_text('\n'.join([OPEN_IMAGES, *lines]))
+        else:
+            for i in numbers:
+                path = root / name / 'labelTxt' / f'{i}.txt'
+                path.parent.mkdir(exist_ok=True)
+                path.write_text('imagesource:x\ngsd:1\n10 10 30 10 30 30 10 30 cat 0\n')
+    splits = find_splits(root)
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400)))
+    assert len(splits['train'].content['images']) == 4
+    assert inspect_splits(splits).errors == []
+
+
+OTHERS = {
+    'labelme': ({'shapes': [], 'imagePath': '0.png'}, 'has the format of labelme'),
+    'Label Studio': ([{'id': 1, 'annotations': [{'result': []}], 'data': {}}], 'has the format of Label Studio'),
+    'VIA': ({'_via_settings': {}, '_via_img_metadata': {}}, 'has the format of VIA'),
+    'CreateML': ([{'image': '0.png', 'annotations': []}], 'has the format of CreateML'),
+}
+
+
+@pytest.mark.parametrize('kind', OTHERS)
+def test_other_formats_are_named_in_one_line(root, kind):
+    content, message = OTHERS[kind]
+    for name in ('0', '1'):
+        (root / 'train' / f'{name}.json').write_text(json.dumps(content))
+    with pytest.raises(FileNotFoundError, match=message) as caught:
+        find_splits(root)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_zip_file_is_to_be_unpacked(root, tmp_path):
+    import shutil
+
+    archive = shutil.make_archive(str(tmp_path / 'archive'), 'zip', root)
+    with pytest.raises(FileNotFoundError, match=r'archive.zip is a zip file; unpack it'):
+        find_splits(archive)
+
+
+def test_what_is_data(root):
+    expected = list_files(root)
+    for name in ('.hidden', '__MACOSX', '@eaDir', '.ipynb_checkpoints'):
+        (root / name).mkdir()
+        os.link(root / 'train' / '0.png', root / name / '0.png')
+    os.link(root / 'train' / '0.png', root / 'train' / '._0.png')
+    for i in range(40):  # 2**40 ways through links
+        (root / 'train' / f'loop{i}').symlink_to(root, target_is_directory=True)
+    assert list_files(root) == expected
+    (root / 'train' / '0.png').rename(root / 'train' / '0.JFIF')
+    assert root / 'train' / '0.JFIF' in list_images(root)
+
+
+def test_split_gives_a_file_that_passes(root):
+    content = coco()
+    for one in content['annotations']:
+        del one['area'], one['iscrowd']
+        one['id'] -= 1
+    (root / 'train' / 'all.json').write_text(json.dumps(content))
+    split([str(root / 'train' / 'all.json'), '--val', '0.5'])
+    splits = find_splits(root / 'train')
+    assert [len(found.content['images']) for found in splits.values()] == [2, 2]
+    assert {one['area'] for one in splits['val'].content['annotations']} == {400}
+    assert inspect_splits(splits).errors == []
