@@ -6,10 +6,8 @@ import math
 import numpy as np
 import pytest
 from pycocotools import mask as run_lengths
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
-from tests.helpers.detections import CLASSES, SIDE, make_truth, noisy, perfect
+from tests.helpers.detections import CLASSES, SIDE, make_truth, noisy, perfect, pycocotools_precision
 from tokennorm.evaluation.analysis import best_point, evaluate, select_categories, sweep_thresholds
 from tokennorm.evaluation.results import CocoResults
 
@@ -21,18 +19,6 @@ def test_best_threshold_by_hand():
     best = best_point(sweep_thresholds(scores, right, 4))
     assert best.threshold == 0.5
     assert (best.precision, best.recall, best.f1) == (3 / 4, 3 / 4, 6 / 8)
-
-
-def pycocotools_precision(truth, detections, category_ids):
-    """Precision (IoU thresholds, recalls, classes, areas, limits) by pycocotools."""
-    coco = COCO()
-    coco.dataset = copy.deepcopy(truth)
-    coco.createIndex()
-    evaluation = COCOeval(coco, coco.loadRes(detections.results()), 'bbox')
-    evaluation.params.catIds = category_ids
-    evaluation.evaluate()
-    evaluation.accumulate()
-    return evaluation.eval['precision']
 
 
 def test_ap_is_that_of_pycocotools():

@@ -1,6 +1,10 @@
 """Ground truth and detections."""
 
+import copy
+
 import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from tokennorm.evaluation.results import CocoResults
 
@@ -43,3 +47,41 @@ def noisy(truth, seed=1, duplicates=0.2):
         x, y = rng.uniform(0, SIDE - 50, 2)
         rows.append([image['id'], x, y, 50, 40, rng.beta(2, 5), int(rng.choice(list(CLASSES)))])
     return CocoResults(np.array(rows, float))
+
+
+def pycocotools_precision(truth, detections, category_ids):
+    """Precision (IoU thresholds, recalls, classes, areas, limits) by pycocotools."""
+    coco = COCO()
+    coco.dataset = copy.deepcopy(truth)
+    coco.createIndex()
+    evaluation = COCOeval(coco, coco.loadRes(detections.results()), 'bbox')
+    evaluation.params.catIds = category_ids
+    evaluation.evaluate()
+    evaluation.accumulate()
+    return evaluation.eval['precision']
+
+
+def best_threshold(truth, detections, category_id):
+    """The score with the best F1 of a class at IoU 0.5, with precision, recall and F1: each score is tried."""
+    objects = {}
+    for a in truth['annotations']:
+        if a['category_id'] == category_id:
+            objects.setdefault(a['image_id'], []).append(a['bbox'])
+    rows = sorted((row for row in detections.table.tolist() if row[6] == category_id), key=lambda row: -row[5])
+    count = sum(map(len, objects.values()))
+    best, hits = (0, 0, 0, 0), 0
+    for i, (image_id, *box, score, _) in enumerate(rows, 1):
+        for other in objects.get(image_id, []):
+            if overlap(box, other) >= 0.5:
+                objects[image_id].remove(other)
+                hits += 1
+                break
+        best = max(best, (2 * hits / (i + count), score, hits / i, hits / count), key=lambda point: point[0])
+    return dict(threshold=best[1], precision=best[2], recall=best[3], f1=best[0])
+
+
+def overlap(a, b):
+    """IoU of boxes x, y, width, height."""
+    shared = [max(min(a[i] + a[i + 2], b[i] + b[i + 2]) - max(a[i], b[i]), 0) for i in (0, 1)]
+    common = shared[0] * shared[1]
+    return common / (a[2] * a[3] + b[2] * b[3] - common)
