@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -13,6 +14,7 @@ from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files, list_images
+from tokennorm.evaluation.coco_metric import CocoMetric
 
 SQUARE = [10, 10, 30, 10, 30, 30, 10, 30]
 
@@ -166,6 +168,29 @@ def test_original_ids_are_kept(root):
     content = find_splits(root)['train'].content
     assert [original_id(one) for one in content['images']] == [f'image {i}' for i in (1, 2, 3, 4)]
     assert [original_id(one) for one in content['categories']] == [1, 2]
+
+
+def test_results_have_the_original_ids(root, tmp_path):
+    def change(content):
+        shift_ids(content, lambda i: f'image {i}')
+        content['categories'] = [dict(id=7, name='cat'), dict(id=3, name='dog')]
+        for one in content['annotations']:
+            one['category_id'] = {1: 7, 2: 3}[one['category_id']]
+
+    found = find_splits(write(root, change))['val']
+    metric = CocoMetric(ann_file=str(found.ann_file), outfile_prefix=str(tmp_path / 'out'))
+    metric.dataset_meta = dict(classes=('cat', 'dog'))
+    for image in found.content['images']:
+        boxes = torch.tensor([[10.0, 10, 30, 30], [40, 20, 60, 40]])
+        instances = dict(bboxes=boxes, scores=torch.ones(2), labels=torch.arange(2))
+        metric.process({}, [dict(img_id=image['id'], ori_shape=(64, 96), pred_instances=instances)])
+    assert metric.evaluate(4)['coco/bbox_mAP'] == 1
+    results = json.loads((tmp_path / 'out.bbox.json').read_text())
+    assert [(one['image_id'], one['category_id']) for one in results][:3] == [
+        ('image 1', 7),
+        ('image 1', 3),
+        ('image 2', 7),
+    ]
 
 
 @pytest.mark.parametrize('change', [swap_categories, lambda c: c['categories'].pop()], ids=['order', 'lacks'])

@@ -1,13 +1,16 @@
 """mmdet's COCO metric, evaluated by hotcoco where it is installed."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
+from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.evaluation.average_precision import COCO_AP, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import did_you_mean
@@ -90,7 +93,7 @@ class CocoMetric(MMDetCocoMetric):
         if find_spec('hotcoco') is None:
             return super().compute_metrics(results)
         if self.outfile_prefix is not None:
-            self.results2json(predictions, self.outfile_prefix)
+            self._restore_ids(self.results2json(predictions, self.outfile_prefix))
         logger = MMLogger.get_current_instance()
         values: dict[str, float] = {}
         for iou_type, detections in self.detections.items():
@@ -98,6 +101,16 @@ class CocoMetric(MMDetCocoMetric):
                 logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
             values.update(self._evaluate(iou_type, detections))
         return values
+
+    def _restore_ids(self, files: Mapping[str, str]) -> None:
+        """Gives the results that were written the ids of the user's own annotation file."""
+        entries = (self._coco_api.dataset[kind] for kind in ('images', 'categories'))
+        images, categories = ({one['id']: original_id(one) for one in kind} for kind in entries)
+        for path in map(Path, set(files.values())):
+            results = json.loads(path.read_text())
+            for one in results:
+                one.update(image_id=images[one['image_id']], category_id=categories[one['category_id']])
+            path.write_text(json.dumps(results))
 
     def _evaluate(self, iou_type: str, detections: CocoResults) -> dict[str, float]:
         params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))
