@@ -18,14 +18,14 @@ def running() -> str:
     Raises:
         ImportError: mmcv is not installed, or has neither kind of operators.
     """
-    import mmcv
     import torch
+    from mmcv import __version__ as mmcv_version  # not in the folder that this distribution alone makes
 
     ext = import_module('mmcv._ext')
     cuda = ext.get_compiling_cuda_version()
     device = 'CPU' if cuda == 'not available' else f'CUDA {cuda}'
     if not hasattr(ext, 'MMCV_OPS'):
-        return f'compiled mmcv {mmcv.__version__} ({device})'
+        return f'compiled mmcv {mmcv_version} ({device})'
     torchvision = import_module('torchvision')
     device = f'CUDA {torch.version.cuda}' if torch.version.cuda else 'CPU'
     return f'mmcv_ops {__version__} (torchvision {torchvision.__version__}, {device})'

@@ -14,7 +14,7 @@ from .precision import float32
 def _taps(features: Tensor, masks: Tensor, k: int, groups: int, scale: int) -> Iterator[tuple]:
     """Yields per tap its number, the rows and columns of its place in the padded features, and its mask."""
     height, width = features.shape[2:]
-    weights = masks.view(len(masks), groups, k * k, 1, height, scale, width, scale)
+    weights = masks.reshape(len(masks), groups, k * k, 1, height, scale, width, scale)
     for tap in range(k * k):
         i, j = divmod(tap, k)
         yield tap, slice(i, i + height), slice(j, j + width), weights[:, :, tap]  # (N, G, 1, H, S, W, S)
@@ -46,10 +46,11 @@ def carafe_naive_backward(
     padded = _padded(x, kernel_size, group_size)
     grad_padded = padded.new_zeros(padded.shape)
     grad = grad.reshape(*padded.shape[:3], height, scale_factor, width, scale_factor)
-    grad_taps = grad_masks.view(len(x), group_size, -1, height, scale_factor, width, scale_factor)
+    grad_taps = x.new_empty(len(x), group_size, kernel_size**2, height, scale_factor, width, scale_factor)
     for tap, rows, columns, mask in _taps(x, masks, kernel_size, group_size, scale_factor):
         grad_padded[..., rows, columns] += (grad * mask).sum((-3, -1))
         grad_taps[:, :, tap] = (grad * padded[..., rows, columns][..., None, :, None]).sum(2)
+    grad_masks.copy_(grad_taps.view(grad_masks.shape))
     half = kernel_size // 2
     grad_features.copy_(grad_padded[..., half : half + height, half : half + width].flatten(1, 2))
 

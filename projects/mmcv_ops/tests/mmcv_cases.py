@@ -127,6 +127,18 @@ def modulated_deform_conv(ops, stride, dilation, groups, deform_groups, with_bia
     return gradients(output, **inputs)
 
 
+@case((False,), (True,))
+def deform_conv_rectangular(ops, modulated):
+    """Every pair of numbers is (vertical, horizontal), and no pair has two equal ones."""
+    shapes = dict(x=(2, 4, 7, 6), offset=(2, 12, 3, 6), weight=(4, 4, 3, 2), mask=(2, 6, 3, 6))
+    x, offset, weight, mask = (random(*shape, seed=i) for i, shape in enumerate(shapes.values()))
+    sizes = (2, 1), (0, 1), (1, 2)  # stride, padding, dilation
+    if modulated:
+        output = ops.modulated_deform_conv2d(x, offset, mask, weight, None, *sizes)
+        return gradients(output, x=x, offset=offset, weight=weight, mask=mask)
+    return gradients(ops.deform_conv2d(x, offset, weight, *sizes), x=x, offset=offset, weight=weight)
+
+
 @case(('collect',), ('distribute',))
 def psa_mask(ops, kind):
     x = random(2, 15, 4, 5)

@@ -52,7 +52,7 @@ def test_carafe_gradients(ops):
     """The operator is linear in each input: its gradient is the loops' difference quotient, exactly."""
     x, masks = random(1, 2, 2, 3), random(1, 18, 4, 6, seed=1)
     weights = torch.linspace(-1, 1, 48).view(1, 2, 4, 6)
-    (ops.carafe(x, masks, 3, 2, 2) * weights).sum().backward()
+    (ops.carafe(x, masks.to(memory_format=torch.channels_last), 3, 2, 2) * weights).sum().backward()
     for leaf, place in ((x, 0), (masks, 1)):
         expected = np.zeros(leaf.shape)
         for index in np.ndindex(leaf.shape):
