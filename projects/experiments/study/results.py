@@ -69,7 +69,7 @@ def read_results(study: Study, folder: Path) -> dict[str, Records]:
 def read_repeats(study: Study, folder: Path) -> dict[str, Records]:
     """Runs that were trained a second time with the same seed, by stage: those of `STAGE_repeated.json`.
 
-    They are no runs of the plan. Their values differ from the first ones by rounding only.
+    The plan does not have them. Their values differ from the first ones by rounding only.
     """
     return {name: found for name in study.stages if (found := _read(folder / f'{name}_repeated.json'))}
 
