@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokennorm.messages import shorten
-
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
 _DOTA = re.compile(r'^(-?[\d.]+\s+){8}[^\s\d]\S*(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
@@ -80,16 +78,6 @@ def check_known(path: Path) -> None:
         for pattern, name, remedy in _JSON_FORMATS:
             if re.search(pattern, head, re.S) and not _is_coco(head):
                 raise OtherFormatError(f'{path} has the format of {name}, which is not read; convert it: {remedy}')
-
-
-def describe_folder(root: Path, files: Sequence[Path]) -> str:
-    """Returns which known format a folder has that is not read as it is, with the remedy, or ''."""
-    names = {path.name for path in files}
-    if archives := [path.name for path in files if path.suffix.lower() == '.zip']:
-        return f'{root} has archives: {shorten(archives, 3)}; unpack them'
-    if {'obj.data', 'obj.names'} & names:
-        return f'{root} is a YOLO 1.1 (darknet) folder without train.txt'
-    return ''
 
 
 def _is_coco(head: str) -> bool:

@@ -5,7 +5,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     for name in SPLITS:
         if path := _plainest([(words, path) for path, (split, words) in candidates.items() if split == name], name):
             chosen[name] = path
-    splits = _read_splits(root, files, chosen)
+    with _no_garbage_collection():
+        splits = _read_splits(root, files, chosen)
     for name in needed or (() if splits else SPLITS):
         if name not in splits:
             for path in candidates:
@@ -140,20 +142,28 @@ def _folders(root: Path, files: list[Path]) -> list[Path]:
     return sorted({root, *parents, *(parent.parent for parent in parents if parent != root)})
 
 
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """It would search the growing content again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
-    collects = gc.isenabled()
-    gc.disable()  # it would search the growing content for garbage again and again
     try:
-        content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
+        with _no_garbage_collection():
+            content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
     except OSError as error:
         raise ValueError(f'{path} cannot be read: {error.strerror}') from error
     except (ValueError, RecursionError) as error:
         reason = error if path.stat().st_size else 'the file is empty'
         raise ValueError(f'{path} cannot be read as JSON: {reason}; export the annotations again') from error
-    finally:
-        if collects:
-            gc.enable()
     for key in ('images', 'annotations', 'categories'):
         if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
             continue
