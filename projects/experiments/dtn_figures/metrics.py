@@ -98,5 +98,5 @@ def patch_scales(backbone: nn.Module) -> Tensor:
     """Returns the scales (gamma) of the norm before the projection of a `DualPatchEmbed`, (ph, pw, C)."""
     for module in backbone.modules():
         if isinstance(module, DualPatchEmbed) and getattr(module.patch_norm, 'weight', None) is not None:
-            return module.patch_norm.weight.detach().unflatten(0, (module.window, module.window, -1))
+            return module.patch_norm.weight.detach().unflatten(0, (*module.window, -1))
     raise UserError('no DualPatchEmbed with a norm before its projection: set stem_cfg')
