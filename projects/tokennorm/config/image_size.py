@@ -1,9 +1,13 @@
 """The size that images are resized to, in training and in testing."""
 
-from collections.abc import Mapping
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.registry import MODELS, TRANSFORMS
 
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
@@ -11,42 +15,107 @@ from tokennorm.registry import type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
-_SIZES = ('scale', 'scales', 'img_scale', 'crop_size', 'size')
-_STEPS = ('Resize', 'RandomResize', 'RandomChoiceResize', 'RandomCrop', 'Mosaic', 'MixUp', 'Pad', 'FixShapeResize')
 _STEP = 32  # sizes are multiples of it, in pixels
+# Arguments of transforms and batch augmentations that are lengths in pixels where they are integers above 1.
+_SIZES = ('scale', 'scales', 'img_scale', 'img_scales', 'crop_size', 'size', 'max_size', 'second_size', 'input_size')
+_SIZES += ('width', 'height', 'shape', 'cutout_shape', 'border', 'padding', 'crop_padding', 'random_size_range')
+_SIZES += ('max_shift_px',)
+_LIKE_SIZES = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution')
+_NO_SIZES = re.compile('divisor|patch|batch|val|pretrain|factor|num_|kernel|pad_size')
+# Places of transforms: loaders, test-time augmentation, stages that hooks switch to, and augmentation of batches.
+_PLACES = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline', 'custom_hooks')
 
 
 def short_side(cfg: Config) -> int | None:
-    """Returns the short side that test images are resized to, in pixels; None where nothing resizes them."""
+    """Returns the short side that test images are resized or cropped to, in pixels; None where nothing sets it."""
     scale = test_scale(cfg)
     return None if scale is None else min(scale)
 
 
 def test_scale(cfg: Config) -> tuple[int, int] | None:
-    """Returns the `scale` of the step that resizes test images; None where there is no such step."""
+    """Returns the scale that test images are resized or cropped to in the end; None where there is no such step."""
+    found: tuple[int, int] | None = None
     for _, step in walk(cfg.get('test_dataloader')):
-        if type_name(step).endswith('Resize') and isinstance(step.get('scale'), tuple | list):
-            return tuple(step['scale'])
-    return None
+        name, scale = type_name(step), step.get('scale')
+        if name.endswith('CenterCrop'):
+            found = _pair(step.get('crop_size')) or found
+        elif 'Resize' in name and found is None:
+            found = _pair([step.get('width'), step.get('height')]) or _pair([step.get('max_size'), scale])
+            found = found or _pair(scale)
+    return found
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    """Two lengths in pixels of a pair or of the side of a square; None for anything else."""
+    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    return pair if len(pair) == 2 and all(isinstance(one, int | float) and one > 1 for one in pair) else None
 
 
 def set_image_size(cfg: Config, size: int) -> list[str]:
-    """Scales every resize and crop of the pipelines so that test images get a short side of `size` pixels.
+    """Scales every length in pixels of the data so that test images get a short side of `size` pixels.
 
-    Long sides and the ranges of random sizes keep their ratio to the short side. Returns the changes, one line each.
+    These are the arguments of transforms in loaders, in test-time augmentation and in the pipelines of hooks, and of
+    the augmentation of batches in the data preprocessor; they keep their ratio to the short side. Returns the changes,
+    and what looks like a length in pixels but stays, one line each.
     """
     old = short_side(cfg)
     if old is None:
-        raise UserError('--image-size: test_pipeline of this config has no Resize with a scale')
+        raise UserError(
+            '--image-size: the test pipeline of this config neither resizes to a scale nor crops the center'
+        )
     seen: set[int] = set()
-    parts = [cfg.get(key) for key in ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline')]
-    for _, step in walk(parts):
-        if id(step) not in seen and type_name(step) in _STEPS:
-            seen.add(id(step))
-            step.update(
-                {key: _scaled(step[key], size / old) for key in _SIZES if isinstance(step.get(key), list | tuple)}
-            )
-    return [f'images are resized to a short side of {size} pixels (config: {old})']
+    left = []
+    for name, step in _steps(cfg):
+        if id(step) in seen:
+            continue
+        seen.add(id(step))
+        for key, value in _arguments(step, cfg.get('default_scope')).items():
+            if key in _SIZES:
+                scaled = _scaled(value, size / old)
+                if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
+                    scaled = type(value)(max(one, step.get('size_divisor', _STEP)) for one in scaled)
+                if scaled != value:
+                    step[key] = scaled
+            elif _is_length(key, value, old):
+                left.append(f'{name}.{key}={value} ({type_name(step)})')
+    for name, part in walk(cfg.get('model') or {}, 'model'):
+        left += [f'{name}.{key}={part[key]}' for key in ('input_size', 'img_size', 'image_size') if key in part]
+    lines = [f'images are resized to a short side of {size} pixels (config: {old})'] if size != old else []
+    stays = ', '.join(re.sub(r'\[(\d+)\]', r'.\1', one) for one in left if size != old)
+    note = f'warning: these look like sizes in pixels and stay; --cfg-options sets them: {stays}'
+    return [*lines, note] if stays else lines
+
+
+def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
+    """Every dict with a type where transforms are, and its path."""
+    model = cfg.get('model') or {}
+    parts = {key: cfg.get(key) for key in (*_PLACES, 'data_preprocessor')}
+    parts['model.data_preprocessor'] = model.get('data_preprocessor')
+    for place, part in parts.items():
+        yield from ((name, step) for name, step in walk(part, place) if 'type' in step)
+
+
+def _arguments(step: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
+    """The arguments of a transform, and the defaults of its sizes."""
+    kind, found = step['type'], None
+    if isinstance(kind, str):
+        name = kind if '.' in kind or not scope else f'{scope}.{kind}'
+        found = TRANSFORMS.get(name) or MODELS.get(name)
+    elif inspect.isclass(kind):
+        found = kind
+    defaults: dict[str, Any] = {}
+    for parent in reversed(found.__mro__[:-1] if inspect.isclass(found) else ()):
+        own = inspect.signature(parent.__init__).parameters if '__init__' in vars(parent) else {}
+        defaults |= {key: one.default for key, one in own.items() if key in _SIZES and one.default is not one.empty}
+    return defaults | dict(step)
+
+
+def _is_length(key: str, value: Any, old: int) -> bool:
+    """Whether an argument that is not known looks like a length in pixels, by its name or by the image size itself."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    whole = [one for one in numbers if isinstance(one, int) and not isinstance(one, bool)]
+    named = bool(_LIKE_SIZES.search(key)) and not _NO_SIZES.search(key)
+    return any((abs(one) >= _STEP and named) or (abs(one) == old and old > 2 * _STEP) for one in whole)
 
 
 def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
@@ -63,7 +132,8 @@ def fitting_size(cfg: Config, median_short_side: float) -> int | None:
 
 
 def _scaled(value: Any, factor: float) -> Any:
-    """Absolute sizes of one or several scales; relative sizes below 1 stay."""
+    """Lengths of one or several scales; relative sizes, which are floats or at most 1, and flags stay."""
     if isinstance(value, list | tuple):
         return type(value)(_scaled(one, factor) for one in value)
-    return round(value * factor) if value > 1 else value
+    is_length = isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1
+    return int(math.copysign(max(1, round(abs(value) * factor)), value)) if is_length else value

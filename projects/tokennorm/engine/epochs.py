@@ -1,0 +1,81 @@
+"""`--epochs`: the length of training, and whatever else counts epochs in a recipe."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import HOOKS
+
+from tokennorm.config.tree import walk
+from tokennorm.messages import UserError
+
+_PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
+_OTHER_NAMES = ('val_begin', 'save_begin')  # besides names with 'epoch'
+
+
+def set_epochs(cfg: Config, epochs: int) -> list[str]:
+    """Sets the length of training and scales every number of an epoch in the loop, in hooks and in the model.
+
+    A stage that began after the first epoch and before the end still does; in one epoch it begins at once. The schedule
+    is fitted later, to the iterations. Returns the changes, one line each.
+
+    Raises:
+        UserError: for a config that counts iterations, and where stages would begin in the same epoch.
+    """
+    loop = cfg.get('train_cfg') or {}
+    if 'max_iters' in loop:
+        raise UserError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
+    old = loop.get('max_epochs')
+    loop['max_epochs'] = epochs
+    if not isinstance(old, int) or old == epochs:
+        return []
+    if isinstance(loop.get('dynamic_intervals'), list | tuple):  # pairs of an epoch and the interval from it
+        loop['dynamic_intervals'] = [list(pair) for pair in loop['dynamic_intervals']]
+    changes, stages = [], list(_stages(cfg))
+    for kind in {kind for kind, *_ in stages}:
+        values = {value for one, _, _, _, value in stages if one == kind}
+        lengths = [n for n in range(1, old + 1) if len({scaled(value, old, n) for value in values}) == len(values)]
+        if epochs < lengths[0]:
+            raise UserError(
+                f'--epochs {epochs}: {kind} has {len(values)} stages, which need at least {lengths[0]} epochs'
+            )
+    for _, name, part, key, value in stages:
+        part[key] = scaled(value, old, epochs)
+        if part[key] != value:
+            changes.append(f'{name}={part[key]} (config: {value} of {old} epochs)')
+    return [f'--epochs {epochs}: {", ".join(changes)}'] if changes else []
+
+
+def scaled(epoch: int, old: int, new: int) -> int:
+    """Scales a number of epochs of a recipe with `old` epochs to `new` ones: 0 stays, and an inner one stays inside."""
+    if epoch <= 0:
+        return epoch
+    nearest = round(epoch * new / old)
+    return min(max(1, nearest), new - 1) if epoch < old else max(new, nearest)
+
+
+def _stages(cfg: Config) -> Iterator[tuple[str, str, Any, Any, int]]:
+    """Yields every number of epochs: the list that it is part of, its path, what holds it, its key and its value."""
+    loop = cfg.get('train_cfg') or {}
+    for i, pair in enumerate(loop.get('dynamic_intervals') or ()):
+        yield 'train_cfg.dynamic_intervals', f'train_cfg.dynamic_intervals[{i}]', pair, 0, pair[0]
+    for place in _PLACES:
+        for path, part in walk(cfg.get(place), place):
+            values = _defaults(part, cfg.get('default_scope')) if place == 'custom_hooks' else {}
+            for key, value in (values | dict(part)).items():
+                counts = 'epoch' in key or key in _OTHER_NAMES
+                whole = isinstance(value, int) and not isinstance(value, bool)
+                is_length = (path, key) == ('train_cfg', 'max_epochs')
+                if counts and whole and not is_length and part.get('by_epoch', True) is not False:
+                    above, _, _ = path.rpartition('[')  # of one list inside a hook; hooks are independent
+                    yield above if '.' in above else f'{path}.{key}', f'{path}.{key}', part, key, value
+
+
+def _defaults(part: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
+    """The default arguments of a hook."""
+    kind = part.get('type')
+    if isinstance(kind, str):
+        kind = HOOKS.get(kind if '.' in kind or not scope else f'{scope}.{kind}')
+    arguments = inspect.signature(kind).parameters if inspect.isclass(kind) else {}
+    return {key: one.default for key, one in arguments.items()}
