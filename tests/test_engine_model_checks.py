@@ -1,7 +1,10 @@
 """Parts that do not fit each other, or do not exist, are found before training."""
 
+import random
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.checks import check_feature_maps
+from tokennorm.engine.checks import check_feature_maps, check_training_samples
 from tokennorm.messages import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,3 +93,43 @@ def test_a_backbone_with_one_map_wants_a_pyramid():
             UserError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
         ):
             check_feature_maps(MODELS.build(cfg), cfg.neck)
+
+
+class Samples:
+    """A dataset of images with two objects each, of which its pipeline keeps some."""
+
+    pipeline = ()
+
+    def __init__(self, kept, objects=2):
+        self.kept, self.objects = kept, objects
+
+    def __len__(self):
+        return len(self.kept)
+
+    def get_data_info(self, index):
+        return dict(instances=[dict(ignore_flag=0)] * self.objects + [dict(ignore_flag=1)])
+
+    def __getitem__(self, index):
+        random.random()
+        return dict(data_samples=SimpleNamespace(gt_instances=[0] * self.kept[index]))
+
+
+@pytest.mark.parametrize(
+    ('kept', 'objects', 'fits'),
+    [
+        ([0] * 12, 2, False),
+        ([0] * 11 + [1], 2, True),
+        ([0] * 12, 0, True),  # nothing is annotated
+        ([0] * 40 + [1], 2, False),  # the first 16 show it
+    ],
+)
+@pytest.mark.parametrize('wrapped', [False, True])
+def test_a_pipeline_that_loses_all_objects_is_refused(kept, objects, fits, wrapped):
+    dataset = Samples(kept, objects)
+    if wrapped:
+        dataset.dataset = inner = Samples(kept, objects)
+        assert inner
+    state = random.getstate()
+    with nullcontext() if fits else pytest.raises(UserError, match=r'no object in \d+ samples'):
+        check_training_samples(dataset)
+    assert random.getstate() == state

@@ -3,6 +3,7 @@ detectors."""
 
 import inspect
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cached_property, partial
@@ -79,7 +80,7 @@ class TimmBackbone(Backbone):
     `Backbone` documents the arguments that are not listed here.
 
     Args:
-        model_name: The name in timm, e.g. 'pvt_v2_b0'.
+        model_name: The name in timm, e.g. 'pvt_v2_b0', or on the Hub, 'timm/pvt_v2_b0.in1k'.
         token_norm_cfg: The norms inside the blocks; None is the model's LayerNorm.
         stem_cfg: The first patch embedding; None is the model's own.
         out_indices: Stages of a pyramid, or blocks of a ViT, whose feature maps are returned. Negative indices count
@@ -118,6 +119,13 @@ class TimmBackbone(Backbone):
     ) -> None:
         import timm  # only this backbone needs it
 
+        if (timm_args or {}).get('pretrained'):
+            raise ValueError(
+                'TimmBackbone: timm_args.pretrained=True: nothing is downloaded; weights come from '
+                "init_cfg=dict(type='Pretrained', checkpoint=FILE), or from `tokennorm train --init FILE`"
+            )
+        if isinstance(model_name, str):  # the name on the Hub
+            model_name = re.sub(r'^(hf[-_]hub:)?timm/', '', model_name)
         if not isinstance(model_name, str) or not timm.is_model(model_name):
             models = timm.list_models()
             longer = [name for name in models if isinstance(model_name, str) and model_name and model_name in name]

@@ -48,7 +48,9 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
         said = said.strip().splitlines()[0]
-        if any(word in said for word in _DAMAGED):
+        if called := re.search(r'GLOBAL (\S+)', said):
+            said = f'reading it would call {called[1]}, which is code and not data; use a file from another source'
+        elif any(word in said for word in _DAMAGED):
             said = 'it is cut off, damaged, or not written by torch.save'
         raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
 
@@ -130,9 +132,9 @@ class Checkpoint:
 
     @property
     def is_detector(self) -> bool:
-        """Whether it has a neck or heads besides a backbone. A classifier has a linear `head` only."""
+        """Whether it has a neck or heads besides a backbone. The one `head` of a classifier has this name."""
         keys = {key.partition('.')[0] for key in self.state_dict}
-        return 'backbone' in keys and bool(keys - {'backbone', 'head', 'data_preprocessor'})
+        return {'backbone'} <= keys - {'data_preprocessor'} != {'backbone'} and 'head' not in keys
 
     @property
     def dataset_meta(self) -> Mapping[str, Any]:

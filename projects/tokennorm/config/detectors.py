@@ -34,8 +34,9 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
     if str(name) and path.is_dir():
         return str(config_of(path)), str(checkpoint or path)
     if checkpoint is None:
+        folders = [str(one) for one in Path(name).parent.glob('*') if one.is_dir()]
         raise UserError(
-            f'{name} is neither a work directory nor a published detector{did_you_mean(name, PUBLISHED)}. '
+            f'{name} is neither a work directory nor a published detector{did_you_mean(name, [*PUBLISHED, *folders])}. '
             'After a config, name a checkpoint; before a checkpoint, name its config or work directory'
         )
     return str(name), str(checkpoint)

@@ -8,6 +8,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from tokennorm.config.class_types import name_types
 from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
@@ -23,9 +24,12 @@ def read_config(name: str | Path) -> Config:
         raise UserError(str(error)) from None
     try:
         cfg = Config.fromfile(path)
+        is_whole = isinstance(cfg.get('model'), Mapping)
+        if is_whole:
+            name_types(cfg)
     except Exception as error:
         raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from None
-    if not isinstance(cfg.get('model'), Mapping):
+    if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
     return cfg
 

@@ -1,7 +1,8 @@
-"""Compares a config with its annotation files, and the parts of a detector with each other, before training begins."""
+"""Compares a config with its annotation files and the parts of a model with each other, and tries the first samples."""
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.config.tree import heads, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
+from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.messages import UserError, shorten
 from tokennorm.registry import type_name
 
@@ -135,3 +137,58 @@ def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[
             'change out_indices of the backbone, start_level and num_outs of the neck, or the anchors. A '
             'backbone with one feature map needs a patch size of 16 and the neck tokennorm.SimpleFeaturePyramid'
         )
+
+
+def check_classifier(model: nn.Module, cfg: Mapping[str, Any]) -> None:
+    """Checks that the head of a classifier has the channels of the backbone's last feature map, by `feature_info`."""
+    info, given = getattr(getattr(model, 'backbone', None), 'feature_info', None), (cfg.get('head') or {})
+    neck = cfg.get('neck')
+    pools = neck is None or (isinstance(neck, Mapping) and type_name(neck) == 'GlobalAveragePooling')
+    if info and pools and given.get('in_channels') not in (None, info[-1]['num_chs']):
+        raise UserError(
+            f'model.head: in_channels={given["in_channels"]}, but the last feature map of '
+            f'{type(model.backbone).__name__} has {info[-1]["num_chs"]} channels: set it to {info[-1]["num_chs"]}'
+        )
+
+
+MOST_TRIED = 16  # samples: a crop may lose the objects of one
+
+
+def check_training_samples(dataset: Any) -> None:
+    """Checks that the pipeline of a detector keeps objects: one of the first images with objects must have some left.
+
+    An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts, otherwise
+    trains without an object and without a word. The random generators stay as they are.
+    """
+    inner = next(innermost_datasets(dataset))
+    if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
+        return
+    infos = (inner.get_data_info(index) for index in range(min(len(inner), len(dataset), 1000)))
+    annotated = (
+        index
+        for index, info in enumerate(infos)
+        if any(not one.get('ignore_flag') for one in info.get('instances') or ())
+    )
+    tried = 0
+    with preserved_generators():
+        for index in islice(annotated, MOST_TRIED):
+            objects = getattr(dataset[index].get('data_samples'), 'gt_instances', None)
+            if objects is None or len(objects):
+                return
+            tried += 1
+    if tried:
+        raise UserError(
+            f'the training pipeline leaves no object in {tried} samples of images with objects, so that nothing would '
+            f'be learned: its sizes do not fit each other or the images ({_steps(dataset)}). '
+            'Set them with --cfg-options, or choose another --image-size'
+        )
+
+
+def _steps(dataset: Any) -> str:
+    """The transforms of all pipelines of nested datasets, by their class names."""
+    names = []
+    while dataset is not None:
+        steps = getattr(dataset, 'pipeline', ())
+        names += [type(step).__name__ for step in getattr(steps, 'transforms', steps)]
+        dataset = getattr(dataset, 'dataset', None)
+    return ', '.join(names)

@@ -2,16 +2,31 @@
 
 from datetime import timedelta
 
+import mmengine.device.utils as mmengine_device
+import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.model import is_model_wrapper
 from torch import distributed as torch_dist
 from torch import nn
 
+from tokennorm.messages import UserError
+
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Returns the model inside a wrapper such as DistributedDataParallel, or the model."""
     return model.module if is_model_wrapper(model) else model
+
+
+def use_device(name: str) -> None:
+    """Has mmengine train on 'cpu', 'cuda' or 'cuda:N' from now on, in this process."""
+    device = torch.device(name)
+    count = torch.cuda.device_count()
+    if device.type == 'cuda' and (device.index or 0) >= count:
+        raise UserError(f'--device {name}: this machine has {count or "no"} GPU{"s" if count > 1 else ""} for PyTorch')
+    if device.type == 'cuda':
+        torch.cuda.set_device(device.index or 0)
+    mmengine_device.DEVICE = device.type  # `get_device` of mmengine 0.10.12 returns it
 
 
 def start_cpu_processes(cfg: Config) -> None:

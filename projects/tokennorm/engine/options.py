@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,7 +14,15 @@ from typing import Any
 from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError, did_you_mean
 
-LEAST = dict(epochs=1, image_size=32, patience=1, workers=0)  # of options that are integers
+LIMITS = dict(  # of options that are integers: the least and the most
+    epochs=(1, 10**6),
+    image_size=(32, 2**14),
+    batch_size=(1, 2**16),
+    patience=(1, 10**6),
+    workers=(0, 1024),
+    freeze=(0, 1000),
+    seed=(0, 2**32 - 1),
+)
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
 LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs
 MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
@@ -80,6 +89,18 @@ class TrainOptions:
     workers: int | None = option(
         None, 'data loading processes; default: as in the config, with --data 1 to 4', 'data', type=int, metavar='N'
     )
+    batch_size: int | None = option(
+        None, 'images per batch and GPU in training; default: as in the config', 'schedule', type=int, metavar='N'
+    )
+    freeze: int | None = option(
+        None,
+        "do not train the backbone's stem and first N stages; default: as in the config",
+        'model',
+        type=int,
+        metavar='N',
+    )
+    seed: int | None = option(None, 'seed of all random numbers; default: random', 'schedule', type=int, metavar='N')
+    device: str | None = option(None, 'cpu, cuda or cuda:N; default: a GPU if there is one', 'hardware')
     ema: bool = option(False, 'validate and save a moving average of the weights', 'schedule', action='store_true')
     patience: int | None = option(
         None, 'stop after N validations without a better metric', 'schedule', type=int, metavar='N'
@@ -117,7 +138,7 @@ class TrainOptions:
     cfg_options: Mapping[str, Any] | None = None  # entries of the config by the paths of their keys, `a.b.0.c`
 
     def __post_init__(self) -> None:
-        for name in LEAST:
+        for name in LIMITS:
             check_integer(name, getattr(self, name))
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise UserError(f'--lr {self.lr} must be above 0 and finite')
@@ -131,6 +152,10 @@ class TrainOptions:
             value, known = getattr(self, name), self.__dataclass_fields__[name].metadata['choices']
             if value is not None and value not in known:
                 raise UserError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')
+        if self.device is not None and not re.fullmatch(r'cpu|cuda(:\d+)?', self.device):
+            raise UserError(f'--device {self.device}: expected cpu, cuda or cuda:N')
+        if self.device is not None and self.launcher != 'none':
+            raise UserError('--device: a launcher gives each process its GPU; leave out --device')
         if self.amp not in (False, True, 'bf16', 'fp16'):
             raise UserError(f'--amp {self.amp}: expected one of bf16, fp16')
         if self.config is not None and (self.model or self.norm or self.stem):
@@ -149,9 +174,11 @@ class TrainOptions:
 
 
 def check_integer(name: str, value: Any) -> None:
-    """Raises `UserError` for a value of an option that is not an integer of at least `LEAST[name]`; None passes."""
-    if value is not None and not (isinstance(value, int) and value >= LEAST[name]):
-        raise UserError(f'--{name.replace("_", "-")} {value} must be an integer of at least {LEAST[name]}')
+    """Raises `UserError` for a value of an option that is not an integer within `LIMITS[name]`; None passes."""
+    least, most = LIMITS[name]
+    if value is not None and not (isinstance(value, int) and value is not True and least <= value <= most):
+        bound = f'at least {least}' if not isinstance(value, int) or value < least else f'at most {most}'
+        raise UserError(f'--{name.replace("_", "-")} {value} must be an integer of {bound}')
 
 
 def check_config(name: str | Path) -> None:

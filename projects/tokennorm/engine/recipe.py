@@ -3,14 +3,17 @@
 The data is in `data.py`, the initial weights in `initial_weights.py`.
 """
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.registry import MODELS
 
 from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
+from tokennorm.config.detectors import config_of
 from tokennorm.config.image_size import set_image_size
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import check_options, merge_options, read_config
@@ -19,12 +22,13 @@ from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
+from tokennorm.engine.epochs import set_epochs
 from tokennorm.engine.hooks import every, use_training_hooks
 from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
-from tokennorm.messages import UserError
+from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 from tokennorm.registry import type_name
 
@@ -106,6 +110,11 @@ def use_coco_metric(cfg: Config) -> None:
 
 def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
     """Returns the directory of the run that is resumed, or None; an earlier run that is not raises `UserError`."""
+    if options.resume is True and options.launcher == 'none' and not Path(cfg.work_dir).is_dir():
+        meant = did_you_mean(cfg.work_dir, (str(one) for one in Path(cfg.work_dir).parent.glob('*') if one.is_dir()))
+        raise UserError(
+            f'--resume: the work directory {cfg.work_dir} does not exist{meant}; leave out --resume to start a new run'
+        )
     latest = newest_checkpoint(Path(cfg.work_dir))
     resumes = options.resume or (options.cfg_options or {}).get('resume', cfg.get('resume'))
     if latest is not None and not resumes:
@@ -127,19 +136,41 @@ def use_anchors_of(cfg: Config, folder: Path) -> None:
             cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
+def use_average_of(cfg: Config, folder: Path) -> list[str]:
+    """Adds the moving average of the run to resume, by the newest config in its directory, where this config has none.
+
+    Returns the change in one line.
+    """
+    found = any(folder.glob('*.py'))
+    hooks = (Config.fromfile(config_of(folder)).get('custom_hooks') or []) if found else []
+    average = [hook for hook in hooks if type_name(hook) == 'EMAHook']
+    if not average or any(type_name(hook) == 'EMAHook' for hook in cfg.get('custom_hooks') or ()):
+        return []
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), *average]
+    return ['--ema, as before: the run to resume averages its weights']
+
+
 def apply_options(cfg: Config, options: TrainOptions) -> None:
     """Changes a config by all options but those of data, weights and learning rate. `--cfg-options` come last."""
     own_data = options.data is not None
     if options.auto_scale_lr and not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
         raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
-    if options.epochs is not None:
-        set_epochs(cfg, options.epochs)
+    epochs = (options.cfg_options or {}).get('train_cfg.max_epochs', options.epochs)
+    check_integer('epochs', epochs)
+    if epochs is not None:
+        print_once(*set_epochs(cfg, epochs))
     if options.image_size is not None and not own_data:
         print_once(*set_image_size(cfg, options.image_size))
     if options.augment is not None:
         print_once(augment_strongly(cfg))
     if options.workers is not None or own_data:
         set_workers(cfg, options.workers)
+    if options.batch_size is not None:
+        cfg.train_dataloader.batch_size = options.batch_size
+    if options.seed is not None:
+        cfg.randomness = dict(cfg.get('randomness') or {}, seed=options.seed)
+    if options.freeze is not None:
+        freeze(cfg, options.freeze)
     log_to(cfg, options.log)
     if options.amp:
         use_mixed_precision(cfg, options.amp)
@@ -147,7 +178,6 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         cfg.auto_scale_lr.enable = True
     of_hooks = {key: value for key, value in (options.cfg_options or {}).items() if key.startswith(_HOOKS)}
     merge_options(cfg, {key: value for key, value in (options.cfg_options or {}).items() if key not in of_hooks})
-    check_integer('epochs', (cfg.get('train_cfg') or {}).get('max_epochs'))
     if own_data and not options.sets('train_cfg.val_interval'):
         print_once(*validate_often(cfg))
     use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
@@ -159,12 +189,13 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
 _HOOKS = ('custom_hooks', 'default_hooks')
 
 
-def set_epochs(cfg: Config, epochs: int) -> None:
-    """Sets the length of training."""
-    loop = cfg.get('train_cfg') or {}
-    if 'max_iters' in loop:
-        raise UserError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
-    loop['max_epochs'] = epochs
+def freeze(cfg: Config, stages: int) -> None:
+    """Freezes the first stages of the backbone, if its class can. 0 freezes what precedes the first stage."""
+    backbone = cfg.model.get('backbone') or {}
+    kind = MODELS.get(str(backbone.get('type')))
+    if kind is None or 'frozen_stages' not in inspect.signature(kind).parameters:
+        raise UserError(f'--freeze: the backbone {type_name(backbone)} of this config has no frozen_stages')
+    backbone['frozen_stages'] = stages
 
 
 def most_epochs_between(cfg: Config) -> int | None:

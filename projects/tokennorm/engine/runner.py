@@ -9,7 +9,7 @@ from typing import Any
 
 import mmengine.runner
 from mmengine.config import Config
-from mmengine.hooks import LoggerHook
+from mmengine.hooks import EMAHook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.registry import RUNNERS, init_default_scope
 
@@ -17,10 +17,11 @@ from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, conver
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
-from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps
+from tokennorm.engine.checks import check_classes, check_classifier, check_config_data, check_feature_maps
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks import DataErrorHook, SummaryHook
 from tokennorm.engine.options import TrainOptions
+from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.schedule import fit_lr, fit_schedule
 from tokennorm.environment import check_mmcv_ops
@@ -95,6 +96,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             runner.cfg.model.backbone.init_cfg = init_cfg
         runner.dump_config()
     check_feature_maps(unwrapped(runner.model), cfg.model.get('neck'))
+    check_classifier(unwrapped(runner.model), cfg.model)
     with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
         _ = (runner.train_loop, runner.val_loop) if training else runner.test_loop
     runner.register_hook(DataErrorHook())
@@ -138,6 +140,11 @@ def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint
         if classes and trained:
             check_classes(trained, classes, checkpoint.source)
     if cfg.get('resume'):
+        if 'ema_state_dict' in checkpoint.content and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+            raise UserError(
+                f'--resume: the weights in {checkpoint.source} are an average, and training would continue from it '
+                f'instead of the trained weights: add --ema, or start a new run with --init {checkpoint.source}'
+            )
         check_fit(model, state_dict, checkpoint.source)
     else:
         state_dict, report = convert_detector(model, state_dict, checkpoint.source, new_heads=training)
@@ -152,6 +159,9 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     """`Runner.load_checkpoint` of a checkpoint that has been read and fits. It is called once."""
     del runner.load_checkpoint
     runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
+    if runner._resume and (changed := use_settings_of_run(runner, checkpoint)):  # private in mmengine 0.10.12
+        names = ', '.join(changed)
+        runner.logger.info(f'Resumed with other settings than before: {names}. Those of this run replace the old ones')
     unwrapped(runner.model).load_state_dict(checkpoint['state_dict'], strict=False)  # heads may be new
     runner.logger.info(f'Load checkpoint from {filename}')
     return checkpoint
@@ -170,7 +180,7 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int) 
     is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins
     by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
     rate = fit_lr(runner, options.lr, base_batch if by_batch else 0)
-    runner.register_hook(SummaryHook(schedule, f'{rate}; before --auto-scale-lr' if rate and is_scaled else rate))
+    runner.register_hook(SummaryHook(schedule, rate))
 
 
 def log_often(runner: Runner) -> None:

@@ -67,6 +67,11 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
         cfg['lr'] = value
     runner.dump_config()
+    auto = runner.cfg.get('auto_scale_lr') or {}
+    if auto.get('enable'):  # mmengine does, when training begins; it leaves out accumulated batches
+        batch = runner.train_dataloader.batch_sampler.batch_size * get_world_size()
+        reason = f'{value:.4g} ({reason}), scaled from batches of {auto["base_batch_size"]} to {batch}: auto_scale_lr'
+        value *= batch / auto['base_batch_size']
     return f'{value:.4g}: {reason}'
 
 

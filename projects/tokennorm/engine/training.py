@@ -8,11 +8,20 @@ import torch
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
+from tokennorm.engine.checks import check_training_samples
 from tokennorm.engine.data import find_detection_data, use_data_folder
+from tokennorm.engine.distributed import use_device
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
 from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.recipe import apply_options, choose_config, find_resumed, open_config, use_anchors_of
+from tokennorm.engine.recipe import (
+    apply_options,
+    choose_config,
+    find_resumed,
+    open_config,
+    use_anchors_of,
+    use_average_of,
+)
 from tokennorm.engine.runner import build_runner, fit_schedule_and_lr, run
 from tokennorm.engine.schedule import batch_of_lr
 from tokennorm.ranks import print_once
@@ -57,6 +66,8 @@ def train(config: str | Path | None = None, data: str | Path | None = None, **op
 def train_with(options: TrainOptions) -> TrainingResult:
     """Trains with checked options."""
     # Config: the one that is named, or one that fits the data.
+    if options.device is not None:
+        use_device(options.device)
     config, splits = options.config, None
     if config is None:
         splits = find_detection_data(options.data)
@@ -78,6 +89,8 @@ def train_with(options: TrainOptions) -> TrainingResult:
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
     base_batch = batch_of_lr(cfg)
     apply_options(cfg, options)
+    if resumed is not None and not options.sets('custom_hooks'):
+        print_once(*use_average_of(cfg, resumed))
     if options.resume and resumed is None:
         print_once(f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning')
     if options.resume and resumed is not None:
@@ -87,6 +100,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
 
     with locked_work_dir(cfg.work_dir):
         runner = build_runner(cfg, SPLITS, weights.checkpoint)
+        check_training_samples(runner.train_dataloader.dataset)
         fit_schedule_and_lr(runner, options, base_batch)
         run(runner, how_to_continue='--resume continues from the latest.')
     return _result(runner, Path(cfg.work_dir))

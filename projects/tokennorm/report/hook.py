@@ -38,10 +38,12 @@ class ReportHook(Hook):
     @master_only
     def after_train(self, runner: Runner) -> None:
         """Writes the report; mmengine calls it when training ends."""
-        if runner.iter == self.begin:
-            return  # the run was complete before it was resumed: nothing was validated
         path = Path(runner.work_dir) / 'report.html'
+        if runner.iter == self.begin and path.is_file():
+            return  # the run was complete before it was resumed: nothing was validated
         try:
+            if runner.iter == self.begin and self.best is None:  # it was complete but for its report
+                runner.val_loop.run()
             end, detections = self.best or (f'end of training, iteration {runner.iter}', None)
             results = report_on(runner, 'val', path, checkpoint=end, detections=detections)['results']
             aps = ', '.join(

@@ -69,7 +69,7 @@ def use_training_hooks(
         hooks.append(dict(type='tokennorm.LambdaHook', interval=100))
 
     # Averaged weights, which validation and the saved `state_dict` use.
-    if ema:
+    if ema and 'EMAHook' not in present:
         average = dict(type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=EMA_MOMENTUM, update_buffers=True)
         hooks.append(average | dict(priority='ABOVE_NORMAL'))
 
@@ -77,6 +77,7 @@ def use_training_hooks(
         if metric is None:
             raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
         stop = dict(type='tokennorm.EarlyStoppingHook', monitor=metric, rule='greater', patience=patience)
+        hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
         hooks.append(stop | dict(min_delta=LEAST_GAIN))
     cfg.custom_hooks = hooks
 

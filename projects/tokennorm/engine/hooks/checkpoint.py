@@ -69,6 +69,7 @@ class CheckpointHook(UpstreamCheckpointHook):
         if on_disk and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=ATOMIC, outdated=[])
         super().before_train(runner)
+        self._find_best_of_renamed_directory(runner)
         if on_disk and is_main_process():
             for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
                 path.unlink(missing_ok=True)
@@ -80,6 +81,18 @@ class CheckpointHook(UpstreamCheckpointHook):
             self.last_ckpt = str(runner._load_from)
             runner.logger.info(f'The validation after iteration {runner.iter} is not in the checkpoint; it is repeated')
             runner.val_loop.run()
+
+    def _find_best_of_renamed_directory(self, runner: Runner) -> None:
+        """Has the best checkpoints of a directory that was renamed or copied replaced where they are now."""
+        info = runner.message_hub.runtime_info
+        for key in [key for key in info if key.startswith('best_ckpt') and info[key]]:
+            here = Path(self.out_dir) / Path(info[key]).name
+            if '://' not in str(self.out_dir) and here.is_file() and str(here) != info[key]:
+                runner.message_hub.update_info(key, str(here))
+                if key == 'best_ckpt':
+                    self.best_ckpt_path = str(here)
+                else:
+                    self.best_ckpt_path_dict[key.removeprefix('best_ckpt_')] = str(here)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Notes the first iteration of the epoch, unless a resumed run continues in the middle of it."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import RandomState, set_random_state
 from tokennorm.engine.resume.sampler import ResumableBatchSampler, seeded_samples
+from tokennorm.registry import type_name
 
 TrainingState = dict[str, Any]
 
@@ -34,10 +35,10 @@ def make_resumable(cfg: Config) -> None:
     loader = cfg.train_dataloader
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None
-    if batched and (inner is None or inner['type'] != 'tokennorm.ResumableBatchSampler'):
-        loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
+    if batched and (inner is None or type_name(inner) != 'ResumableBatchSampler'):
+        outer = loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
         if 'drop_last' in loader:
-            loader['batch_sampler']['drop_last'] = loader.pop('drop_last')
+            (outer if inner is None else outer['batch_sampler'])['drop_last'] = loader.pop('drop_last')
 
 
 def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: int, validated: bool) -> TrainingState:

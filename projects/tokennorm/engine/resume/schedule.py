@@ -1,0 +1,68 @@
+"""The learning rate and the schedule of a resumed run: those of its command, which its summary prints.
+
+mmengine takes both from the checkpoint, whatever the config says.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.optim import OptimWrapper
+from mmengine.runner import Runner
+
+_PLACE = {'last_step', '_global_step', '_last_value', 'base_values', 'verbose'}  # in a schedule, not its settings
+
+
+def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
+    """Replaces settings of optimizer and schedulers in a checkpoint to resume, where the run has others.
+
+    The new schedulers are stepped to the place of the checkpoint, so that training continues as if it had had them from
+    the beginning. Where nothing differs the checkpoint stays as it is. The runner's optimizer and schedulers must be
+    built and not have stepped. Returns the names of the settings that differ.
+    """
+    wrapper, schedulers = runner.optim_wrapper, runner.param_schedulers or []
+    saved = [*checkpoint['optimizer']['param_groups'], *_base(checkpoint['optimizer'])]
+    if not isinstance(wrapper, OptimWrapper) or not isinstance(schedulers, list):
+        return []
+    groups = wrapper.param_groups  # with the base settings, where there are several groups
+    if len(groups) != len(saved) or any(getattr(one, 'need_val_args', False) for one in schedulers):
+        return []
+    scheduled = {one.param_name for one in schedulers}
+    differing = {
+        key
+        for old, new in zip(saved, groups, strict=True)
+        for key in (old.keys() & new.keys()) - scheduled - {'params'}
+        if old[key] != new[key]
+    }
+    before = [_settings(state) for state in checkpoint.get('param_schedulers') or []]
+    if before != [_settings(one.state_dict()) for one in schedulers]:
+        differing.add('schedule')
+    if differing:
+        _step_to(schedulers, checkpoint['meta'], len(runner.train_dataloader))
+        for old, new in zip(saved, groups, strict=True):
+            old.update({key: value for key, value in new.items() if key != 'params'})
+        checkpoint['param_schedulers'] = [one.state_dict() for one in schedulers]
+    return sorted(key.removeprefix('initial_') for key in differing)
+
+
+def _base(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    base = optimizer.get('base_param_settings')
+    return [] if base is None else [base]
+
+
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key not in _PLACE}
+
+
+def _step_to(schedulers: list[Any], meta: Mapping[str, Any], epoch_length: int) -> None:
+    """Steps schedulers as mmengine's hook does, after each iteration and each epoch."""
+    epoch, iteration = meta['epoch'], meta['iter']
+    if not epoch * epoch_length <= iteration < (epoch + 1) * epoch_length:  # epochs had another length
+        epoch_length = max(1, iteration // max(1, epoch))
+    ends = {epoch_length * (i + 1) for i in range(epoch)}
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # no step of the optimizer precedes them
+        for done in range(1, iteration + 1):
+            for one in schedulers:
+                if not one.by_epoch or done in ends:
+                    one.step()

@@ -1,0 +1,114 @@
+"""A run that is resumed with other options has their learning rate and schedule from the first step to the last."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+from mmengine.optim.scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, ReduceOnPlateauParamScheduler
+
+from tokennorm.engine.resume.schedule import use_settings_of_run
+
+LENGTH = 5  # iterations per epoch
+
+
+def steps(milestones=(4,), gamma=0.1):
+    return lambda optimizer: [
+        LinearLR(optimizer, start_factor=0.1, by_epoch=False, begin=0, end=3),
+        MultiStepLR(optimizer, milestones=list(milestones), gamma=gamma, by_epoch=True, end=6),
+    ]
+
+
+def cosine(end=30):
+    return lambda optimizer: [CosineAnnealingLR(optimizer, T_max=end, end=end, by_epoch=False, eta_min=1e-4)]
+
+
+def none(optimizer):
+    return []
+
+
+class Run:
+    """An optimizer with two groups of parameters and its schedulers, stepped as mmengine does."""
+
+    def __init__(self, schedulers, lr=0.01, weight_decay=0.1, groups=True):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2))
+        keys = dict(paramwise_cfg=dict(custom_keys={'0': dict(lr_mult=0.5)})) if groups else {}
+        optimizer = dict(type='AdamW', lr=lr, weight_decay=weight_decay)
+        wrapper = build_optim_wrapper(model, dict(optimizer=optimizer, **keys))
+        self.runner = SimpleNamespace(
+            optim_wrapper=wrapper, param_schedulers=schedulers(wrapper), train_dataloader=range(LENGTH)
+        )
+        self.iter = 0
+
+    def train(self, iterations):
+        """Returns the rates of every group at each step."""
+        wrapper, rates = self.runner.optim_wrapper, []
+        for _ in range(iterations):
+            rates.append([group['lr'] for group in wrapper.param_groups])
+            for group in wrapper.optimizer.param_groups:
+                for one in group['params']:
+                    one.grad = torch.ones_like(one)
+            wrapper.optimizer.step()
+            self.iter += 1
+            for one in self.runner.param_schedulers:
+                if not one.by_epoch or self.iter % LENGTH == 0:
+                    one.step()
+        return rates
+
+    def checkpoint(self):
+        return copy.deepcopy(
+            dict(
+                optimizer=self.runner.optim_wrapper.state_dict(),
+                param_schedulers=[one.state_dict() for one in self.runner.param_schedulers],
+                meta=dict(iter=self.iter, epoch=self.iter // LENGTH),
+            )
+        )
+
+    def resume(self, checkpoint):
+        names = use_settings_of_run(self.runner, checkpoint)
+        self.runner.optim_wrapper.load_state_dict(checkpoint['optimizer'])
+        for one, state in zip(self.runner.param_schedulers, checkpoint['param_schedulers'], strict=True):
+            one.load_state_dict(state)
+        self.iter = checkpoint['meta']['iter']
+        return names
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'names'),
+    [
+        (dict(schedulers=steps()), dict(schedulers=steps()), []),
+        (dict(schedulers=cosine(), groups=False), dict(schedulers=cosine(), groups=False), []),
+        (dict(schedulers=steps()), dict(schedulers=steps(), lr=1e-5), ['lr']),
+        (dict(schedulers=cosine()), dict(schedulers=cosine(60)), ['schedule']),  # --epochs
+        (dict(schedulers=steps()), dict(schedulers=steps((2, 5))), ['schedule']),  # a milestone before the checkpoint
+        (dict(schedulers=steps()), dict(schedulers=steps(gamma=0.5)), ['schedule']),
+        (dict(schedulers=steps()), dict(schedulers=cosine()), ['schedule']),
+        (dict(schedulers=none), dict(schedulers=none, lr=0.5), ['lr']),
+        (dict(schedulers=none), dict(schedulers=cosine()), ['schedule']),
+        (dict(schedulers=cosine()), dict(schedulers=cosine(), weight_decay=0.0), ['weight_decay']),
+        (dict(schedulers=cosine(), lr=0.1), dict(schedulers=steps(), lr=0.2), ['lr', 'schedule']),
+    ],
+)
+@pytest.mark.parametrize('iterations', [7, 15, 20])
+def test_a_resumed_run_has_the_settings_of_its_command(before, after, names, iterations):
+    old = Run(**before)
+    old.train(iterations)
+    expected = Run(**after).train(30)[iterations:]
+    resumed = Run(**after)
+    checkpoint = old.checkpoint()
+    assert resumed.resume(checkpoint) == names
+    state, saved = resumed.runner.optim_wrapper.optimizer.state_dict()['state'], old.checkpoint()['optimizer']['state']
+    assert all(torch.equal(state[i]['exp_avg'], saved[i]['exp_avg']) for i in saved)
+    assert resumed.train(30 - iterations) == expected
+    decay = {group['weight_decay'] for group in resumed.runner.optim_wrapper.optimizer.param_groups}
+    assert decay == {after.get('weight_decay', 0.1)}
+
+
+def test_a_schedule_by_validations_stays_that_of_the_checkpoint():
+    def plateau(optimizer):
+        return [ReduceOnPlateauParamScheduler(optimizer, 'lr', monitor='loss')]
+
+    old, new = Run(plateau), Run(plateau, lr=1.0)
+    assert new.resume(old.checkpoint()) == []
+    assert new.runner.optim_wrapper.param_groups[-1]['lr'] == 0.01
