@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,24 @@ from tests.helpers.trained import without_report  # noqa: F401 - a fixture
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / 'tools'))  # which Python does for a program there
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
+
+
+@functools.cache
+def has_compiler():
+    """Returns whether a C++ compiler runs, which DTN's CPU kernel and torch's inductor need."""
+    from tokennorm.ops.cpu.build import find_compiler
+
+    try:
+        return subprocess.run([*find_compiler(), '--version'], capture_output=True).returncode == 0
+    except (RuntimeError, OSError):
+        return False
+
+
+@pytest.fixture(autouse=True)
+def skip_without_compiler(request):
+    """Skips tests with the mark `compiler` where there is none."""
+    if request.node.get_closest_marker('compiler') and not has_compiler():
+        pytest.skip('no C++ compiler')
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -17,6 +17,8 @@ from tokennorm.ops.cpu import build, kernel
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
+pytestmark = pytest.mark.compiler
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -78,6 +78,7 @@ def test_tiles_and_blocks_add_up(batch, height, width, channels, heads, pool, a1
     assert_equals_dense(args, pool=pool)
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize('valid', [None, [[150, 40], [17, 33]]])
 def test_the_number_of_threads_changes_no_bit(valid):
     args = arguments(2, 150, 40, 40, 2, -1)
@@ -95,6 +96,7 @@ def test_the_number_of_threads_changes_no_bit(valid):
         assert torch.equal(a, b), name
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize(('cases', 'seed', 'largest'), [(40, 0, 12), slow(200, 1000, 24)])
 def test_random_cases(cases, seed, largest):
     """Random shapes, dtypes, positions, lambdas and rectangles; `python -m tests.fuzz_dtn` runs more."""
@@ -170,6 +172,7 @@ def test_gradients_of_the_eager_form(pool, valid):
     assert torch.autograd.gradgradcheck(lambda *a: dtn(*a, pool=pool, valid=valid), args, atol=1e-4)
 
 
+@pytest.mark.compiler
 def test_the_kernel_refuses_a_second_derivative():
     args = [t.float().requires_grad_() for t in arguments(1, 3, 3, 4, 2)]
     with pytest.raises(RuntimeError, match='differentiable once'):
@@ -250,6 +253,7 @@ def test_gradient_of_a_p_that_is_one_neighbor():
     assert (actual - expected).abs().max() < 1e-5
 
 
+@pytest.mark.compiler
 def test_which_positions_the_kernel_takes():
     x = torch.randn(1, 224, 224, 4)
 

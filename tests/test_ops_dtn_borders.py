@@ -112,6 +112,7 @@ def test_parameters_on_another_device(name):
         norm(torch.randn(1, 4, 4, 8))
 
 
+@pytest.mark.compiler
 def test_long_sequence():
     """Products of columns and tiles exceed 32 bits."""
     torch.manual_seed(0)

@@ -7,6 +7,8 @@ from tokennorm.norms import DTN
 from tokennorm.ops.cpu import kernel, operator
 from tokennorm.ops.dtn_eager import eager_dtn
 
+pytestmark = pytest.mark.compiler
+
 VALID = torch.tensor([[9, 7], [4, 5]])
 
 

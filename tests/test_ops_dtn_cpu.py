@@ -14,6 +14,8 @@ from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn import dtn
 from tokennorm.ops.dtn_eager import eager_dtn
 
+pytestmark = pytest.mark.compiler
+
 NAMES = ('x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 VALID = torch.tensor([[5, 7], [3, 2]])
 
