@@ -112,7 +112,7 @@ def test_stages_of_a_recipe_follow_its_length(place, part, key, values):
             max_epochs=epochs,
             val_begin={30: 15, 2: 1, 1: 0}[epochs],
             val_interval=10,
-            dynamic_intervals=[[{30: 28, 2: 1, 1: 0}[epochs], 1]],
+            dynamic_intervals=[({30: 28, 2: 1, 1: 0}[epochs], 1)],
         )
         assert (f'.{key}={value} (config: ' in text) == (value not in (400, 100) and key != 'begin_epoch')
 

@@ -4,6 +4,7 @@ mmengine imports this module when a config of any scope names a type with the pr
 when it looks the type up. Configs need no `custom_imports`.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,22 @@ def type_name(cfg: Mapping[str, Any]) -> str:
     """Returns the name of a config's `type`, without its scope. Configs in pure Python have the class itself."""
     kind = cfg.get('type')
     return getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
+
+
+def arguments_of(cfg: Mapping[str, Any], scope: str | None, *registries: Any) -> dict[str, Any]:
+    """Returns the arguments of the class that a config's `type` names or is, with defaults or None; {} if unknown.
+
+    They are those of its parent classes, too, which classes with `**kwargs` pass on. A name without a scope is of
+    `scope`.
+    """
+    kind = cfg.get('type')
+    if isinstance(kind, str):
+        name = kind if '.' in kind or not scope else f'{scope}.{kind}'
+        kind = next((found for one in registries if (found := one.get(name)) is not None), None)
+    parents = reversed(kind.__mro__[:-1]) if inspect.isclass(kind) else ()
+    found = [inspect.signature(one.__init__).parameters for one in parents if '__init__' in vars(one)]
+    every = {key: one.default for parameters in found for key, one in parameters.items()}
+    return {key: None if value is inspect.Parameter.empty else value for key, value in every.items()}
 
 
 def _child(parent: Any, kind: str, *modules: str) -> Any:

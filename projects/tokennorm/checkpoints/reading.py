@@ -48,7 +48,7 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         said = str(error).partition('WeightsUnpickler error: ')[2] or f'{type(error).__name__} {error}'
         said = said.strip().splitlines()[0]
-        if called := re.search(r'GLOBAL (\S+)', said):
+        if called := re.search(r'GLOBAL (\S+)', str(error)):
             said = f'reading it would call {called[1]}, which is code and not data; use a file from another source'
         elif any(word in said for word in _DAMAGED):
             said = 'it is cut off, damaged, or not written by torch.save'

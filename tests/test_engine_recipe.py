@@ -1,0 +1,196 @@
+"""Options of `tokennorm train` reach the config, and values that cannot be right end in one line."""
+
+import math
+import pickle
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmdet.datasets import AspectRatioBatchSampler
+from mmdet.datasets.transforms import Mosaic, Resize
+from mmdet.models import ResNet, RetinaNet
+from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
+from torch import nn
+from torch.optim import SGD
+
+from tokennorm.backbones import PVT, TimmBackbone
+from tokennorm.checkpoints.finding import CheckpointError
+from tokennorm.checkpoints.reading import Checkpoint, read_checkpoint
+from tokennorm.config.class_types import name_types
+from tokennorm.engine.checks import check_classifier
+from tokennorm.engine.options import TrainOptions
+from tokennorm.engine.recipe import apply_options, find_resumed, open_config
+from tokennorm.engine.resume.sampler import ResumableBatchSampler
+from tokennorm.engine.resume.training_state import make_resumable
+from tokennorm.messages import UserError
+
+CONFIG = 'retinanet_pvt-mini-dtn_fpn'
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'path', 'entry'),
+    [
+        ('batch_size', 3, 'train_dataloader.batch_size', 3),
+        ('seed', 0, 'randomness.seed', 0),
+        ('freeze', 0, 'model.backbone.frozen_stages', 0),
+        ('freeze', 2, 'model.backbone.frozen_stages', 2),
+        ('workers', 0, 'test_dataloader.num_workers', 0),
+        ('epochs', 7, 'train_cfg.max_epochs', 7),
+    ],
+)
+def test_options_reach_the_config(name, value, path, entry):
+    cfg = open_config(CONFIG)
+    apply_options(cfg, TrainOptions(CONFIG, **{name: value}))
+    for key in path.split('.'):
+        cfg = cfg[key]
+    assert cfg == entry
+
+
+def test_cfg_options_take_precedence_over_new_options():
+    cfg = open_config(CONFIG)
+    sets = {'train_dataloader.batch_size': 5, 'randomness.seed': 9, 'train_cfg.max_epochs': 4}
+    apply_options(cfg, TrainOptions(CONFIG, batch_size=3, seed=1, epochs=20, cfg_options=sets))
+    assert (cfg.train_dataloader.batch_size, cfg.randomness.seed, cfg.train_cfg.max_epochs) == (5, 9, 4)
+
+
+@pytest.mark.parametrize('name', ['epochs', 'image_size', 'batch_size', 'patience', 'workers', 'freeze', 'seed', 'lr'])
+@pytest.mark.parametrize('value', [math.nan, math.inf, -1, 10**30, True, 1.5])
+def test_numbers_that_cannot_be_right_are_refused(name, value):
+    if name == 'lr' and value in (10**30, True, 1.5):
+        return
+    with pytest.raises(UserError, match=f'--{name.replace("_", "-")}'):
+        TrainOptions(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize('device', ['gpu', 'cuda:', 'cuda:x', 'mps:0', ''])
+def test_devices_that_do_not_exist_are_refused(device):
+    with pytest.raises(UserError, match='expected cpu, cuda or cuda:N'):
+        TrainOptions(CONFIG, device=device)
+
+
+def test_freezing_needs_a_backbone_with_stages():
+    cfg = open_config(CONFIG)
+    cfg.model.backbone = dict(type='mmdet.CSPNeXt')
+    apply_options(cfg, TrainOptions(CONFIG, freeze=1))
+    assert cfg.model.backbone.frozen_stages == 1
+    cfg.model.backbone = dict(type='mmdet.PyramidVisionTransformer')
+    with pytest.raises(UserError, match='PyramidVisionTransformer of this config has no frozen_stages'):
+        apply_options(cfg, TrainOptions(CONFIG, freeze=1))
+
+
+def test_resume_needs_a_work_directory(tmp_path):
+    (tmp_path / 'runs').mkdir()
+    cfg = open_config(CONFIG, tmp_path / 'rnus')
+    with pytest.raises(UserError, match=r'rnus does not exist \(did you mean .*/runs\?\)'):
+        find_resumed(cfg, TrainOptions(CONFIG, resume=True))
+    # A launcher that restarts its ranks always resumes.
+    assert find_resumed(cfg, TrainOptions(CONFIG, resume=True, launcher='pytorch')) is None
+
+
+class Landscape:
+    def get_data_info(self, index):
+        return dict(width=20, height=10)
+
+
+@pytest.mark.parametrize('inner', [None, dict(type='mmdet.AspectRatioBatchSampler')])
+@pytest.mark.parametrize(('drop_last', 'batches'), [(True, 3), (False, 4)])
+def test_drop_last_reaches_the_loader(inner, drop_last, batches):
+    loader = dict(batch_size=4, drop_last=drop_last, batch_sampler=inner)
+    cfg = Config(dict(train_dataloader=loader))
+    make_resumable(cfg)
+    assert 'drop_last' not in cfg.train_dataloader
+    sampler = torch.utils.data.SequentialSampler(range(13))
+    sampler.dataset = Landscape()
+    arguments = {key: value for key, value in cfg.train_dataloader.batch_sampler.items() if key != 'type'}
+    made = list(ResumableBatchSampler(sampler, 4, **arguments))
+    assert (len(made), len(made[-1])) == (batches, 4 if drop_last else 1)
+
+
+def own_function():
+    """Not in a registry."""
+
+
+def test_types_that_are_classes_are_named_and_read_again(tmp_path):
+    cfg = Config(
+        dict(
+            default_scope=None,
+            model=dict(type=RetinaNet, backbone=dict(type=PVT), other=dict(type=ResNet, ema_type=nn.Linear)),
+            train_dataloader=dict(
+                sampler=dict(type=DefaultSampler),
+                batch_sampler=dict(type=AspectRatioBatchSampler),
+                collate_fn=dict(type=own_function),
+                dataset=dict(pipeline=[dict(type=Mosaic), dict(type=Resize, scale=(2, 3)), dict(type='Pad')]),
+            ),
+            optim_wrapper=dict(optimizer=dict(type=SGD, lr=0.1)),
+        )
+    )
+    name_types(cfg)
+    cfg.dump(tmp_path / 'written.py')
+    read = Config.fromfile(tmp_path / 'written.py')
+    assert read.to_dict() == cfg.to_dict()
+    assert read.default_scope == 'mmdet'
+    loader, model = read.train_dataloader, read.model
+    assert [model.type, model.backbone.type, model.other.type] == ['RetinaNet', 'tokennorm.PVT', 'ResNet']
+    assert model.other.ema_type.rpartition('.')[2] == 'Linear'
+    assert [loader.sampler.type, loader.batch_sampler.type] == ['DefaultSampler', 'AspectRatioBatchSampler']
+    assert loader.collate_fn.type == f'{__name__}.own_function'
+    assert [step.type for step in loader.dataset.pipeline] == ['Mosaic', 'Resize', 'Pad']
+    assert read.optim_wrapper.optimizer.type == 'SGD'
+
+
+@pytest.mark.parametrize(
+    ('head', 'neck', 'fits'),
+    [
+        (dict(in_channels=24), None, True),
+        (dict(in_channels=512), None, False),
+        (dict(in_channels=512), dict(type='GlobalAveragePooling'), False),
+        (dict(in_channels=512), dict(type='Another'), True),
+        (dict(), None, True),
+    ],
+)
+def test_the_head_of_a_classifier_has_the_channels_of_its_backbone(head, neck, fits):
+    model = SimpleNamespace(backbone=SimpleNamespace(feature_info=[dict(num_chs=8), dict(num_chs=24)]))
+    if fits:
+        check_classifier(model, dict(head=head, neck=neck))
+        return
+    with pytest.raises(UserError, match=r'in_channels=512, .* has 24 channels: set it to 24'):
+        check_classifier(model, dict(head=head, neck=neck))
+
+
+@pytest.mark.parametrize(
+    ('keys', 'is_detector'),
+    [
+        (['backbone.a', 'head.fc.weight'], False),
+        (['backbone.a', 'neck.fc.weight', 'head.fc.weight', 'data_preprocessor.mean'], False),
+        (['backbone.a', 'data_preprocessor.mean'], False),
+        (['backbone.a', 'neck.a', 'bbox_head.a'], True),
+        (['backbone.a', 'rpn_head.a', 'roi_head.a'], True),
+        (['stages.0', 'head.weight'], False),
+    ],
+)
+def test_a_classifier_is_not_a_detector(keys, is_detector):
+    content = dict(state_dict={key: torch.zeros(1) for key in keys})
+    assert Checkpoint('x.pth', content).is_detector == is_detector
+
+
+class Harmful:
+    def __reduce__(self):
+        import os
+
+        return os.system, ('true',)
+
+
+def test_a_harmful_pickle_is_refused_with_what_it_would_call(tmp_path):
+    path = tmp_path / 'x.pth'
+    path.write_bytes(pickle.dumps(dict(state_dict=Harmful()), protocol=2))
+    with pytest.raises(CheckpointError, match=r'would call (posix|os|nt).system') as caught:
+        read_checkpoint(path)
+    assert 'weights_only' not in str(caught.value)
+
+
+def test_timm_models_have_their_names_on_the_hub_and_no_download():
+    backbone = TimmBackbone('timm/resnet18.a1_in1k')
+    assert [entry['num_chs'] for entry in backbone.feature_info] == [64, 128, 256, 512]
+    with pytest.raises(ValueError, match=r'timm_args.pretrained=True: nothing is downloaded; .*init_cfg'):
+        TimmBackbone('resnet18', timm_args=dict(pretrained=True))
