@@ -108,3 +108,10 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
     assert ('1706.02677' if power == 1 else '2205.10287') in reason
     assert scaled_lr(0.01, optimizer, 16, 16)[0] == 0.01
     assert math.isclose(scaled_lr(0.01, optimizer, 16, 64)[0], 0.01 * 4**power)
+
+
+def test_stages_of_no_length_are_left_out():
+    cosine = dict(type='CosineAnnealingLR', begin=5, end=285, T_max=285, by_epoch=True)
+    stages = [cosine, dict(type='ConstantLR', factor=1, begin=285, end=300, by_epoch=True)]
+    assert [one['type'] for one in fit_to(stages, 3, 3)] == ['CosineAnnealingLR']
+    assert [one['type'] for one in fit_to(stages, 90, 3)] == ['CosineAnnealingLR', 'ConstantLR']

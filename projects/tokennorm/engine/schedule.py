@@ -128,7 +128,8 @@ def fit_to(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_lengt
         deepcopy(dict(scheduler)) if is_warm_up(scheduler, schedulers) else _scaled(scheduler, ratio, epoch_length)
         for scheduler in schedulers
     ]
-    return _with_short_warm_up(fitted, iterations, epoch_length)
+    fitted = _with_short_warm_up(fitted, iterations, epoch_length)
+    return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]  # none of no length
 
 
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
