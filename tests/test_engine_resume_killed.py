@@ -30,6 +30,7 @@ def start(data, work_dir, *arguments, **changes):
         f'{split}_dataloader.dataset.data_root': data for split in ('train', 'val')
     }
     options |= {'val_evaluator.ann_file': f'{data}/annotations/val.json'}
+    work_dir.mkdir(exist_ok=True)  # --resume needs it
     command = [sys.executable, ROOT / 'tools' / 'train.py', CONFIG, '--work-dir', work_dir, '--resume', *arguments]
     env = os.environ | dict(PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1')
     with Path(f'{work_dir}.log').open('a') as log:

@@ -65,14 +65,15 @@ def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
         tmp_path / 'model.onnx', classes=CLASSES, category_ids=[1, 2, 3, 4], thresholds=[0.9] * 4, label=2
     )
     (result,) = compare(detector, path, split, 5e-4)
-    by_file = [dict(image_id=i, category_id=IDS['square'], bbox=HANDMADE, score=0.75) for i in (5, 6)]
+    ids = {category['name']: category['id'] for category in split.content['categories']}  # in the order of the labels
+    by_file = [dict(image_id=i, category_id=ids['square'], bbox=HANDMADE, score=0.75) for i in (5, 6)]
     by_torch = []
     for image in split.content['images']:
         found = detector(cv2.imread(str(split.image_dir / image['file_name'])), 0.0)
         assert len(found) == 5
         boxes = np.concatenate([found.boxes[:, :2], found.boxes[:, 2:] - found.boxes[:, :2]], axis=1).tolist()
         for box, score, name in zip(boxes, found.scores.tolist(), found.class_names, strict=True):
-            by_torch.append(dict(image_id=image['id'], category_id=IDS[name], bbox=box, score=score))
+            by_torch.append(dict(image_id=image['id'], category_id=ids[name], bbox=box, score=score))
     assert (result.kind, result.images, result.equal) == ('bbox', 2, False)
     for actual, results in ((result.exported, by_file), (result.pytorch, by_torch)):
         ap, ap50 = pycocotools_ap(split, results)

@@ -49,7 +49,7 @@ def compare(trained: TorchDetector, path: Path, split: CocoSplit, tolerance: flo
         raise UserError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
     images = split.content['images']
     if not images:
-        raise UserError(f'{split.ann_file} has no images')
+        raise UserError(f'{split.source} has no images')
     category_ids = [ids[name] for name in exported.classes]
     found: dict[object, list] = {exported: [], trained: []}
     for image in track_iter_progress(images):
