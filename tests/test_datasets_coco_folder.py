@@ -13,7 +13,7 @@ def write(root, ann_file, image_names, image_dir):
     images = [dict(id=i, file_name=name, width=8, height=8) for i, name in enumerate(image_names, 1)]
     content = dict(images=images, annotations=[], categories=[])
     (root / ann_file).parent.mkdir(parents=True, exist_ok=True)
-    (root / ann_file).write_text(json.dumps(content), encoding='utf-8-sig')  # with a byte order mark
+    (root / ann_file).write_text(json.dumps(content))
     for name in image_names:
         (root / image_dir / name).parent.mkdir(parents=True, exist_ok=True)
         (root / image_dir / name).touch()

@@ -53,7 +53,7 @@ def first(content):
 
 ENTRIES = {
     'missing bbox': (
-        lambda c: first(c).pop('bbox'),
+        lambda c: (first(c).pop('bbox'), first(c).pop('segmentation', None)),
         r'train: annotations without a valid bbox: id \d+ \(bbox=None\)',
     ),
     'NaN': (lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), r'annotations without a valid bbox: .*nan'),

@@ -2,12 +2,14 @@
 
 import json
 import os
+import unicodedata
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from PIL import Image
+from pycocotools import mask as run_lengths
 
 from tokennorm.cli.split import main as split
 from tokennorm.datasets.coco.inspection import inspect_splits
@@ -77,6 +79,23 @@ def polygons(content):
         del one['area']
 
 
+def run_length_masks(content):
+    """Packed, and of half of the objects as lists of counts."""
+    for one in content['annotations']:
+        x, y, w, h = one.pop('bbox')
+        del one['area']
+        mask = np.zeros((64, 96), np.uint8, order='F')
+        mask[y : y + h, x : x + w] = 1
+        one['segmentation'] = dict(size=[64, 96], counts=run_lengths.encode(mask)['counts'].decode())
+        if one['id'] % 2:
+            edges = np.flatnonzero(np.diff(mask.ravel('F')))
+            one['segmentation']['counts'] = np.diff(edges, prepend=-1, append=mask.size - 1).tolist()
+
+
+def nothing(content):
+    """What is written is right."""
+
+
 def repeat_images(content):
     """Every file twice, each with one of the objects."""
     for image in list(content['images']):
@@ -103,6 +122,10 @@ COCO = {  # a change of both splits, and the warning; what is read stays the sam
     'no area, no iscrowd': (drop('area', 'iscrowd'), None),
     'area 0': (lambda c: [one.update(area=0) for one in c['annotations']], None),
     'no bbox, stray piece': (polygons, 'pieces of polygons with fewer than 3 points, left out: 8'),
+    'no bbox, run lengths': (run_length_masks, 'boxes that were derived from the mask: 8'),
+    'large ids': (lambda c: shift_ids(c, lambda i: i + 2**60), None),
+    'UTF-8 with a mark': (nothing, None),
+    'UTF-16': (nothing, None),
     'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], 'images without a size, which'),
     'backslashes': (
         lambda c: [one.update(file_name=rf'C:\export\{one["file_name"]}') for one in c['images']],
@@ -126,11 +149,11 @@ COCO = {  # a change of both splits, and the warning; what is read stays the sam
 }
 
 
-def write(root, change=lambda content: None, val=None):
+def write(root, change=nothing, val=None, encoding='utf-8'):
     for name, first in (('train', 0), ('val', 4)):
         content = coco(first)
         (val if val and name == 'val' else change)(content)
-        (root / name / 'labels.json').write_text(json.dumps(content))
+        (root / name / 'labels.json').write_text(json.dumps(content), encoding=encoding)
     return root
 
 
@@ -140,7 +163,8 @@ def test_coco_of_other_programs_is_normalized(root, kind):
     expected = {name: objects(found) for name, found in find_splits(root).items()}
     assert expected['train']['0.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400), ('dog', 40, 20, 20, 20, 400))
     change, warning = COCO[kind]
-    before = {path: path.read_bytes() for path in write(root, change).rglob('*.json')}
+    encoding = {'UTF-8 with a mark': 'utf-8-sig', 'UTF-16': 'utf-16'}.get(kind, 'utf-8')
+    before = {path: path.read_bytes() for path in write(root, change, encoding=encoding).rglob('*.json')}
     for _ in range(2):  # the second time from the cache
         splits = find_splits(root)
         assert {name: objects(found) for name, found in splits.items()} == expected
@@ -170,7 +194,8 @@ def test_original_ids_are_kept(root):
     assert [original_id(one) for one in content['categories']] == [1, 2]
 
 
-def test_results_have_the_original_ids(root, tmp_path):
+@pytest.mark.parametrize('only_files', [False, True])
+def test_results_have_the_original_ids(root, tmp_path, only_files):
     def change(content):
         shift_ids(content, lambda i: f'image {i}')
         content['categories'] = [dict(id=7, name='cat'), dict(id=3, name='dog')]
@@ -178,13 +203,14 @@ def test_results_have_the_original_ids(root, tmp_path):
             one['category_id'] = {1: 7, 2: 3}[one['category_id']]
 
     found = find_splits(write(root, change))['val']
-    metric = CocoMetric(ann_file=str(found.ann_file), outfile_prefix=str(tmp_path / 'out'))
+    metric = CocoMetric(str(found.ann_file), outfile_prefix=str(tmp_path / 'out'), format_only=only_files)
     metric.dataset_meta = dict(classes=('cat', 'dog'))
     for image in found.content['images']:
         boxes = torch.tensor([[10.0, 10, 30, 30], [40, 20, 60, 40]])
         instances = dict(bboxes=boxes, scores=torch.ones(2), labels=torch.arange(2))
         metric.process({}, [dict(img_id=image['id'], ori_shape=(64, 96), pred_instances=instances)])
-    assert metric.evaluate(4)['coco/bbox_mAP'] == 1
+    assert only_files == (not (values := metric.evaluate(4)))
+    assert only_files or values['coco/bbox_mAP'] == 1
     results = json.loads((tmp_path / 'out.bbox.json').read_text())
     assert [(one['image_id'], one['category_id']) for one in results][:3] == [
         ('image 1', 7),
@@ -220,6 +246,42 @@ def test_categories_ascend_in_the_order_of_the_file(root):
     ]
 
 
+def test_a_mask_of_another_size_gives_no_box(root):
+    def turn(content):
+        run_length_masks(content)
+        for one in content['annotations']:
+            one['segmentation']['size'].reverse()
+
+    assert 'annotations without a valid bbox: 8' in inspect_splits(find_splits(write(root, turn))).errors[0]
+
+
+def test_crowds_as_text(root):
+    def crowds(content):
+        for one, value in zip(content['annotations'], ['1', '0', True, False, 'true', None, 1, 0], strict=True):
+            one['iscrowd'] = value
+
+    annotations = find_splits(write(root, crowds))['train'].content['annotations']
+    assert [int(one['iscrowd']) for one in annotations] == [1, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_accents_of_macos(root):
+    (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
+    splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))
+    assert inspect_splits(splits).errors == []
+
+
+def test_folders_with_the_same_names_are_named(root):
+    (root / 'train' / 'masks').mkdir()
+    (root / 'train' / 'images').mkdir()
+    for i in range(4):
+        os.link(root / 'train' / f'{i}.png', root / 'train' / 'masks' / f'{i}.png')
+        (root / 'train' / f'{i}.png').rename(root / 'train' / 'images' / f'{i}.png')
+    splits = find_splits(write(root))
+    assert splits['train'].image_dir == root / 'train' / 'images'
+    assert 'several folders have images of the listed names' in inspect_splits(splits).warnings[0]
+    assert splits['val'].notes == []
+
+
 def test_a_name_that_may_mean_several_files_stays_missing(root):
     for i in range(2):
         (root / f'copy{i}').mkdir()
@@ -230,14 +292,20 @@ def test_a_name_that_may_mean_several_files_stays_missing(root):
 
 # ---- YOLO ----
 
+CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
 BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
 YOLO = {  # content of data.yaml, a line, and the box or a part of the error
     'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20]),
+    'track': ({}, f'{BOX} 17', [10, 10, 20, 20]),
+    'angle': ({}, f'{BOX} 1.57', '1.57 after the box is not a score'),
+    'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', '0.5 after the box is not a score'),
     'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
     'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
-    'oriented box': ({}, '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125', [20, 10, 20, 20]),
+    'oriented box': ({}, CORNERS, [20, 10, 20, 20]),
     'names with keys as text': (dict(names={'0': 'cat', '1': 'dog'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
+    'names that YAML takes for others': (dict(names=['NO', '1.10']), BOX, [10, 10, 20, 20]),
+    'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
 }
 
@@ -261,6 +329,40 @@ def test_yolo_lines_are_read_by_their_meaning(root, kind):
     (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
     assert one['bbox'] == pytest.approx(expected, abs=0.01)
     assert inspect_splits(splits).warnings[0] == 'train: repeated objects, left out: 4'
+
+
+def test_oriented_boxes_have_no_masks(root):
+    write_labels(root, CORNERS)
+    content = dict(train='train', val='val', names=['cat'], task='obb')
+    (root / 'data.yaml').write_text(yaml.safe_dump(content), encoding='utf-16')
+    splits = find_splits(root)
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 20, 10, 20, 20, pytest.approx(400, abs=0.01)))
+    assert not any('segmentation' in one for one in splits['val'].content['annotations'])
+    assert 'train: oriented boxes (task: obb), read as the upright boxes around them' in str(inspect_splits(splits))
+
+
+def test_names_are_those_that_were_written(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: [NO, 1.10]\n')
+    assert [one['name'] for one in find_splits(root)['val'].content['categories']] == ['NO', '1.10']
+
+
+@pytest.mark.parametrize('names', [('images', 'labels'), ('Images', 'Labels'), ('Images', 'labels')])
+def test_labels_beside_images(root, names):
+    for name in ('train', 'val'):
+        (root / name).rename(root / 'x')
+        (root / name).mkdir()
+        (root / 'x').rename(root / name / names[0])
+        (root / name / names[1]).mkdir()
+        for path in (root / name / names[0]).iterdir():
+            (root / name / names[1] / f'{path.stem}.txt').write_text(BOX)
+    os.link(root / 'train' / names[0] / '0.png', root / 'train' / names[0] / '0.jpg')
+    content = dict(train=f'../train/{names[0]}', val=f'../val/{names[0]}', test='../test/images', names=['cat'])
+    (root / 'data.yaml').write_text(yaml.safe_dump(content))
+    (root / 'train' / 'metrics.json').write_text('{"mAP": 1}')  # not COCO's
+    splits = find_splits(root)
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
+    assert 'images that share a label file, all with its objects: 2 (' in inspect_splits(splits).warnings[0]
 
 
 @pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
@@ -328,6 +430,7 @@ OTHERS = {
     'labelme': ({'shapes': [], 'imagePath': '0.png'}, 'has the format of labelme'),
     'Label Studio': ([{'id': 1, 'annotations': [{'result': []}], 'data': {}}], 'has the format of Label Studio'),
     'VIA': ({'_via_settings': {}, '_via_img_metadata': {}}, 'has the format of VIA'),
+    'Datumaro': ({'info': {}, 'categories': {'label': {'labels': []}}, 'items': []}, 'has the format of Datumaro'),
     'CreateML': ([{'image': '0.png', 'annotations': []}], 'has the format of CreateML'),
 }
 

@@ -18,6 +18,7 @@ _JSON_FORMATS = (
     (r'"_via_img_metadata"|"file_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
     (r'"data_row"\s*:', 'Labelbox', 'labelformat convert --input-format labelbox --output-format coco'),
     (r'"imagefilename"\s*:|^\s*\[\s*\{\s*"image"\s*:', 'CreateML', 'export again as COCO'),
+    (r'"dm_format_version"\s*:|"categories"\s*:\s*\{\s*"label"\s*:', 'Datumaro', 'datum convert -i DIR -f coco'),
     (r'"classTitle"\s*:', 'Supervisely', 'export again as COCO'),
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
+from tokennorm.datasets.coco.folder import CocoSplit, NotCocoError, find_coco_splits
 from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.exports import OtherFormatError
 from tokennorm.datasets.voc import find_voc
@@ -18,11 +18,11 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     root = Path(root).expanduser()
     try:
         return find_coco_splits(root, needed)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
         if isinstance(error, OtherFormatError) and root.is_file():
             raise
         if (folder := find_yolo(root) or find_voc(root)) is None:
-            if isinstance(error, OtherFormatError):
+            if isinstance(error, OtherFormatError | NotCocoError):
                 raise
             raise FileNotFoundError(
                 f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '

@@ -59,6 +59,15 @@ def is_image(path: str | Path) -> bool:
     return Path(path).suffix.lower() in IMAGE_SUFFIXES
 
 
+def read_text(path: Path) -> str:
+    """Returns the text of a file in UTF-8, or in UTF-16 with its mark, as editors and shells on Windows write them."""
+    content = path.read_bytes()
+    try:
+        return content.decode('utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8') from None
+
+
 def list_images(folder: str | Path) -> list[Path]:
     """Returns the image files among `list_files`."""
     return [path for path in list_files(folder) if is_image(path)]

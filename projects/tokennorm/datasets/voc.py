@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, list_files
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, list_files, read_text
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 _VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
@@ -47,9 +47,12 @@ def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int])
     for node in tree.findall('object'):
         polygon = _polygon(node, entry.labels)
         box = node.find('bndbox')
-        if box is None:
+        if box is None and not polygon:
             raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
-        x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
+        if box is None:  # around the corners, as for pixels from 1 to the last one
+            x1, y1, x2, y2 = min(polygon[::2]) + 1, min(polygon[1::2]) + 1, max(polygon[::2]), max(polygon[1::2])
+        else:
+            x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
         if x2 < x1 or y2 < y1:
             raise ValueError(f'{entry.labels}: a bndbox ends before it begins: {x1:g}, {y1:g}, {x2:g}, {y2:g}')
         category = classes.index(_class_name(node)) + 1
@@ -66,7 +69,7 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
         split, folder = SPLIT_WORDS.get(file.stem.lower()), file.parents[2]
         if split is None or not is_data(file.name):
             continue
-        lines = [line.strip() for line in file.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+        lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
         ids = [_listed(line, folder / 'Annotations') for line in lines]
         labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
         missing = [str(path) for path in labels if not path.is_file()]

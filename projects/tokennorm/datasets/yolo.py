@@ -4,11 +4,12 @@ The file is Ultralytics' `data.yaml`, or `obj.data` with `obj.names` as darknet,
 (`classes.txt` only) write them. Each line of a label file is an object: its class, counted from 0, and numbers as
 fractions of the image's width and height. They are, by what the folder says and not by their count alone:
 
-- a box (center, width, height), with or without a score;
+- a box (center, width, height), with or without a score or a track's number;
 - with `kpt_shape` a box and keypoints, which are left out;
-- a polygon of three corners or more. An oriented box is one of four.
+- a polygon of three corners or more; with `task: obb` an oriented box, of which the upright box around it is read.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from tokennorm.datasets.coco.folder import SPLIT_NAMES
+from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import is_data, left_out, list_images
+from tokennorm.datasets.image_files import is_data, left_out, list_images, read_text
 from tokennorm.messages import shorten
 
 _NOT_LABELS = ('classes.txt', 'train.txt', 'val.txt', 'test.txt')
@@ -31,6 +32,7 @@ class _Rules(NamedTuple):
 
     num_classes: int
     keypoints: int = 0  # values of an object after its box
+    oriented: bool = False  # polygons are oriented boxes
 
 
 def find_yolo(root: Path) -> LabelFolder | None:
@@ -56,7 +58,9 @@ def find_yolo(root: Path) -> LabelFolder | None:
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
-            notes[split] = _unused(images, labels)
+            notes[split] = [*_unused(images, labels), *_shared(images, labels)]
+            if content.get('task') == 'obb':
+                notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
         elif split != 'test' and not images:
             raise ValueError(f'{file}: {split}={value!r} has no images')
         elif split != 'test':
@@ -65,7 +69,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
                 f'expected for {images[0]}'
             )
     root = file.parent if root.is_file() else root
-    rules = _Rules(len(names), _keypoint_values(content, file))
+    rules = _Rules(len(names), _keypoint_values(content, file), content.get('task') == 'obb')
     return LabelFolder('YOLO', root, names, splits, partial(_read_labels, rules), notes)
 
 
@@ -79,6 +83,15 @@ def _unused(images: list[Path], labels: list[Path | None]) -> list[str]:
     others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
     why = f'; images of formats that are not read: {others}' if others else ''
     return [f'label files that no image uses: {len(unused)} ({shorten(list(map(str, unused)), 3)}){why}']
+
+
+def _shared(images: list[Path], labels: list[Path | None]) -> list[str]:
+    """Images of one name and several suffixes, such as p1.jpg and p1.png, which share their label file."""
+    counts = Counter(path for path in labels if path)
+    names = [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]
+    return (
+        [f'images that share a label file, all with its objects: {len(names)} ({shorten(names, 4)})'] if names else []
+    )
 
 
 def _is_label_file(path: Path) -> bool:
@@ -106,7 +119,7 @@ def _read_darknet(root: Path) -> dict[str, Any] | None:
     """The content of a `data.yaml` from `obj.data` and `obj.names`, or from `classes.txt` beside `images`."""
     data, names = root / 'obj.data', root / 'obj.names'
     if data.is_file():
-        pairs = (line.partition('=')[::2] for line in data.read_text(encoding='utf-8-sig').splitlines())
+        pairs = (line.partition('=')[::2] for line in read_text(data).splitlines())
         content: dict[str, Any] = {key.strip(): value.strip() for key, value in pairs if value.strip()}
         names = next((path for path in (root / content.get('names', ''), names) if path.is_file()), names)
         return content | dict(file=data.name, names=_lines(names), nc=int(content.get('classes', 0)) or None)
@@ -118,15 +131,15 @@ def _read_darknet(root: Path) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text(encoding='utf-8-sig').splitlines() if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
 def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
     if entry.labels is None:
         return []
     try:
-        lines = entry.labels.read_text(encoding='utf-8-sig').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(entry.labels).splitlines()
+    except OSError as error:
         raise ValueError(f'{entry.labels} cannot be read: {error}') from error
     objects = []
     for number, line in enumerate(lines, 1):
@@ -148,12 +161,14 @@ def _find_yaml(root: Path) -> Path | None:
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text(encoding='utf-8-sig'))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        text = read_text(file)
+        content = yaml.safe_load(text)
+        as_written = yaml.load(text, yaml.BaseLoader)  # no, NO and 1.10 are names, too
+    except (OSError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f'{file} cannot be read as YAML: {" ".join(str(error).split())}') from error
     if not isinstance(content, dict):
         raise ValueError(f'{file} is not a YOLO dataset: it needs names, train and val')
-    return content
+    return content | ({'names': as_written['names']} if content.get('names') else {})
 
 
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
@@ -173,13 +188,18 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
 
 
 def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
-    """The images of a folder, or of a text file with a path per line."""
+    """The images of a folder, or of a text file with a path per line; none of a test folder that does not exist."""
     # Roboflow writes ../train/images for the folder next to the file.
     text = str(value)
     tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
-    if file.name == 'obj.data':  # CVAT writes data/train.txt for the file next to it
-        tried.append(file.parent / text.partition('/')[2])
-    found = next((path for path in tried if path.exists()), None)
+    # CVAT writes data/train.txt for the file next to it, notebooks /content/NAME/train/images.
+    parts = text.replace('\\', '/').split('/')
+    # One folder alone, such as `images`, may be that of several splits.
+    least = 1 if file.name == 'obj.data' or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
+    tails = [file.parent.joinpath(*parts[i:]) for i in range(1, len(parts) - least + 1)]
+    found = next((path for path in [*tried, *tails] if path.exists()), None)
+    if found is None and split == 'test':  # exporting programs write it, with or without images for it
+        return []
     if found is None:
         looked = ' and '.join(dict.fromkeys(map(str, tried)))
         raise ValueError(f'{file}: {split}={value!r} not found; looked for {looked}')
@@ -200,15 +220,20 @@ def _listed(line: str, folder: Path, base: Path) -> Path:
 
 
 def _label_path(image: Path) -> Path:
-    """YOLO's rule: the last folder `images` becomes `labels`; without one the label file is next to the image."""
+    """YOLO's rule: the last folder `images` becomes `labels`, in any case; without one they are next to the image."""
     parts = list(image.parts)
-    if 'images' in parts[:-1]:
-        parts[len(parts) - 2 - parts[-2::-1].index('images')] = 'labels'
-    return Path(*parts).with_suffix('.txt')
+    places = [i for i, part in enumerate(parts[:-1]) if part.lower() == 'images']
+    if not places:
+        return image.with_suffix('.txt')
+    tried = []
+    for name in ('labels', 'Labels', 'LABELS'):
+        parts[places[-1]] = name
+        tried.append(Path(*parts).with_suffix('.txt'))
+    return next((path for path in tried if path.is_file()), tried[0])
 
 
 def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[str, Any]:
-    """One line of a label file as a COCO annotation. A sixth value of a box, its score, is ignored."""
+    """One line of a label file as a COCO annotation. A sixth value of a box, its score or track, is ignored."""
     try:
         values = [float(word) for word in words]
     except ValueError:
@@ -222,6 +247,10 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
         raise ValueError(
             f'{len(values)} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)'
         )
+    if not rules.keypoints and len(values) == 6 and (rules.oriented or not _is_score_or_track(values[5])):
+        raise ValueError(
+            f'{words[5]} after the box is not a score from 0 to 1. Angles are not read: write four corners instead'
+        )
     label, coordinates = values[0], values[1:5] if is_box else values[1:]
     if label not in range(rules.num_classes):
         raise ValueError(f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0')
@@ -233,4 +262,8 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
         center, sides = corners
         return coco_object(int(label) + 1, [*(center - sides / 2).tolist(), *sides.tolist()])
     box = [*corners.min(0).tolist(), *np.ptp(corners, 0).tolist()]
-    return coco_object(int(label) + 1, box, corners.flatten().tolist())
+    return coco_object(int(label) + 1, box, () if rules.oriented else corners.flatten().tolist())
+
+
+def _is_score_or_track(value: float) -> bool:
+    return 0 <= value <= 1 or (value > 0 and value.is_integer())

@@ -80,7 +80,7 @@ class CocoMetric(MMDetCocoMetric):
         self.detections = {}
         other = [metric for metric in self.metrics if metric not in ('bbox', 'segm')]
         if self._coco_api is None or self.format_only or other:
-            return super().compute_metrics(results)
+            return self._by_mmdet(results)
         predictions = [prediction for _, prediction in results]
         self.cat_ids = self.category_ids
         if self.img_ids is None:  # as mmdet: a caller may restrict the evaluation to some images
@@ -91,7 +91,7 @@ class CocoMetric(MMDetCocoMetric):
             masks = iou_type == 'segm'
             self.detections[iou_type] = CocoResults.from_predictions(predictions, self.cat_ids, masks)
         if find_spec('hotcoco') is None:
-            return super().compute_metrics(results)
+            return self._by_mmdet(results)
         if self.outfile_prefix is not None:
             self._restore_ids(self.results2json(predictions, self.outfile_prefix))
         logger = MMLogger.get_current_instance()
@@ -100,6 +100,13 @@ class CocoMetric(MMDetCocoMetric):
             if not len(detections):
                 logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
             values.update(self._evaluate(iou_type, detections))
+        return values
+
+    def _by_mmdet(self, results: list) -> dict[str, float]:
+        values = super().compute_metrics(results)
+        if self._coco_api is not None and self.outfile_prefix is not None:
+            kinds = ('bbox', 'segm') if 'masks' in results[0][1] else ('bbox',)
+            self._restore_ids({kind: f'{self.outfile_prefix}.{kind}.json' for kind in kinds})
         return values
 
     def _restore_ids(self, files: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def resolve_file_names(
     for path in files:
         if not is_image(path) or is_other(path):
             continue
-        for key in {path.name.lower(), path.stem.lower()}:
+        for key in {_folded(path.name), _folded(path.stem)}:
             index[key].append(path)
     meant: dict[Path, set[str]] = defaultdict(set)
     for i in set(range(len(paths))) - set(missing):
@@ -55,7 +56,12 @@ def _find(name: str, index: dict[str, list[Path]]) -> Path | None:
 
 
 def _parts(name: str) -> list[str]:
-    return [part for part in re.split(r'[\\/]+', name.lower()) if part not in ('', '.', '..')]
+    return [part for part in re.split(r'[\\/]+', _folded(name)) if part not in ('', '.', '..')]
+
+
+def _folded(name: str) -> str:
+    """Without case, and with accents as one character: macOS separates them."""
+    return unicodedata.normalize('NFC', name).lower()
 
 
 def _shared(first: list[str], second: list[str]) -> int:

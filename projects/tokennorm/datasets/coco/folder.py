@@ -26,6 +26,10 @@ SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in w
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
+class NotCocoError(ValueError):
+    """A JSON file that is not COCO's."""
+
+
 @dataclass(frozen=True)
 class CocoSplit:
     """One split of a dataset, in canonical COCO form."""
@@ -121,8 +125,11 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
 
     if path.suffix.lower() == '.json':
         content = read_coco_file(path, with_annotations=split != 'test')
-        folder = _image_dir(content, path, split, root, _folders(root, files))
+        folder, others = _image_dir(content, path, split, root, _folders(root, files))
         images, notes = resolve_file_names(content['images'], folder, files, is_other)
+        if others:
+            also = shorten(list(map(str, others)), 3)
+            notes.append(f'several folders have images of the listed names: those of {folder} are used, not of {also}')
     else:
         content, folder, notes = read_export(path), root, []
         images, _ = resolve_file_names(content['images'], folder, files, is_other)
@@ -158,7 +165,7 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
     try:
         with _no_garbage_collection():
-            content = json.loads(path.read_text(encoding='utf-8-sig'))  # Windows editors write a byte-order mark
+            content = json.loads(path.read_bytes())  # UTF-8 or UTF-16, with or without a mark
     except OSError as error:
         raise ValueError(f'{path} cannot be read: {error.strerror}') from error
     except (ValueError, RecursionError) as error:
@@ -170,7 +177,10 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
         entries = content.get(key) if isinstance(content, dict) else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             check_known(path)
-            raise ValueError(f'{path} is not a COCO annotation file: it has no list of objects named {key!r}')
+            raise NotCocoError(f'{path} is not a COCO annotation file: it has no list of objects named {key!r}')
+    with path.open('rb') as file:
+        if file.read(1) in b'\xef\xfe\xff':  # a mark of its encoding, which mmdet cannot read
+            content.setdefault('tokennorm', {})
     return content
 
 
@@ -204,8 +214,10 @@ def _named_splits(folder: Path, root: Path) -> set[str]:
     return {SPLIT_WORDS[part] for part in parts if part in SPLIT_WORDS}
 
 
-def _image_dir(content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path]) -> Path:
-    """The folder that has most of the first 50 images.
+def _image_dir(
+    content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path]
+) -> tuple[Path, list[Path]]:
+    """The folder that has most of the first 50 images, and others that have as many and could be meant.
 
     Ties are resolved in this order: a folder that is not named after another split, nor inside such a folder; a folder
     named after this split; the folder nearest to the annotation file; the shortest path.
@@ -220,4 +232,6 @@ def _image_dir(content: Mapping[str, Any], ann_file: Path, split: str, root: Pat
 
     # If there is no image at all, later checks name the missing files.
     best = max([ann_file.parent, *folders], key=rank)
-    return best if rank(best)[0] else root
+    if not rank(best)[0]:
+        return root, []
+    return best, [one for one in folders if one not in (best, ann_file.parent) and rank(one)[:3] == rank(best)[:3]]

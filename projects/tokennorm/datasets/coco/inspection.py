@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +10,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from pycocotools import mask as run_lengths
-
 from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.normalizing import is_box, is_number, is_size, original_id
+from tokennorm.datasets.coco.normalizing import covers, is_box, is_number, is_size, original_id
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.messages import shorten
 
@@ -26,9 +23,6 @@ _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
 _SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
-# Packed run lengths: digits of 5 bits, as characters from '0'; from 'P' on, another one follows. pycocotools reads
-# beyond the end of other strings.
-_PACKED = re.compile('([P-o]{0,6}[0-O])+')
 
 
 @dataclass
@@ -225,21 +219,8 @@ def mask_problem(mask: Any, size: list[int]) -> str:
         return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
     if not isinstance(mask, dict):
         return 'segmentations that are neither lists nor run lengths'
-    fits = mask.get('size') == size and _covers(mask.get('counts'), size[0] * size[1])
+    fits = mask.get('size') == size and covers(mask.get('counts'), size[0] * size[1])
     return '' if fits else 'run-length masks whose size or counts are not those of their image'
-
-
-def _covers(counts: Any, pixels: int) -> bool:
-    """Returns whether run lengths, packed or not, cover a number of pixels. Packed ones may also cover fewer."""
-    if isinstance(counts, list):
-        return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == pixels
-    if not isinstance(counts, str) or not _PACKED.fullmatch(counts):
-        return False
-    try:
-        run_lengths.decode(dict(size=[1, pixels], counts=counts))
-    except ValueError:
-        return False
-    return True
 
 
 def _polygon_problem(polygon: Any, size: list[int]) -> str:

@@ -9,6 +9,7 @@
 What can be misunderstood is left as it is, for `inspection.py` to name.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,6 +24,9 @@ from tokennorm.messages import shorten
 
 NARROWEST = 100  # long side over short side; the shortest side of the smallest training size is then 1 pixel
 _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
+# Packed run lengths: digits of 5 bits, as characters from '0'; from 'P' on, another one follows. pycocotools reads
+# beyond the end of other strings.
+_PACKED = re.compile('([P-o]{0,6}[0-O])+')
 
 Entry = dict[str, Any]
 
@@ -86,7 +90,8 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
     notes: list[str] = []
     categories, category_ids = _categories(content['categories'], order, groups, notes)
     images, image_ids = _images(content['images'], folder, notes)
-    annotations = _annotations(content.get('annotations', []), image_ids, category_ids, notes)
+    sizes = {_key(one.get('id')): [one.get('height'), one.get('width')] for one in images}
+    annotations = _annotations(content.get('annotations', []), image_ids, category_ids, sizes, notes)
     new = dict(categories=categories, images=images, annotations=annotations)
     same = all(
         len(new[key]) == len(content.get(key, ())) and all(a is b for a, b in zip(new[key], content[key], strict=True))
@@ -172,7 +177,11 @@ def _is_narrow(image: Entry) -> bool:
 
 
 def _annotations(
-    entries: list[Entry], image_ids: Mapping[str, Any], category_ids: Mapping[str, Any], notes: list[str]
+    entries: list[Entry],
+    image_ids: Mapping[str, Any],
+    category_ids: Mapping[str, Any],
+    sizes: Mapping[str, list[Any]],
+    notes: list[str],
 ) -> list[Entry]:
     ids = [one.get('id') for one in entries]
     fine = all(type(one) is int and 0 < one < 2**53 for one in ids) and len(set(ids)) == len(ids)
@@ -188,7 +197,7 @@ def _annotations(
                 change[key] = new
         if change.get('image_id', 0) is None:
             continue
-        change |= _derived(one, counts)
+        change |= _derived(one, sizes.get(_key(change.get('image_id', one.get('image_id')))), counts)
         one = {**one, **change} if change else one
         box = one.get('bbox')
         if is_box(box):
@@ -202,8 +211,8 @@ def _annotations(
     return kept
 
 
-def _derived(one: Entry, counts: Counter[str]) -> Entry:
-    """The keys of an annotation that follow from its others."""
+def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
+    """The keys of an annotation of an image of `size` (height, width) that follow from its others."""
     new: Entry = {}
     mask = one.get('segmentation')
     if isinstance(mask, list) and mask:
@@ -214,14 +223,14 @@ def _derived(one: Entry, counts: Counter[str]) -> Entry:
                 counts['pieces of polygons with fewer than 3 points, left out'] += len(pieces) - len(good)
             mask = new['segmentation'] = good
     if one.get('iscrowd') not in (0, 1):
-        new['iscrowd'] = 0
+        new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
     box = one.get('bbox')
-    if box in (None, []) and (box := _mask_box(mask)):
+    if box in (None, []) and (box := _mask_box(mask, size)):
         new['bbox'] = box
         counts['boxes that were derived from the mask'] += 1
     area = one.get('area')
     if (area is None or (is_number(area) and area <= 0)) and is_box(box) and min(box[2:]) > 0:
-        new['area'] = _mask_area(mask) or box[2] * box[3]
+        new['area'] = _mask_area(mask, size) or box[2] * box[3]
     return new
 
 
@@ -233,27 +242,39 @@ def _are_polygons(mask: Any) -> bool:
     return isinstance(mask, list) and bool(mask) and all(isinstance(p, list) and all(map(is_number, p)) for p in mask)
 
 
-def _mask_box(mask: Any) -> list[float]:
+def _mask_box(mask: Any, size: Any) -> list[float]:
     if _are_polygons(mask):
         x, y = np.concatenate([np.reshape(piece, (-1, 2)) for piece in mask]).T
         return [float(x.min()), float(y.min()), float(np.ptp(x)), float(np.ptp(y))]
-    if encoded := _encoded(mask):
+    if encoded := _encoded(mask, size):
         return run_lengths.toBbox(encoded).tolist()
     return []
 
 
-def _mask_area(mask: Any) -> float:
+def _mask_area(mask: Any, size: Any) -> float:
     if _are_polygons(mask):
         corners = [np.reshape(piece, (-1, 2)).T for piece in mask]
         return sum(abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in corners)
-    return float(run_lengths.area(encoded)) if (encoded := _encoded(mask)) else 0.0
+    return float(run_lengths.area(encoded)) if (encoded := _encoded(mask, size)) else 0.0
 
 
-def _encoded(mask: Any) -> Entry | None:
-    """Run lengths that are a list of counts, packed; packed ones of others may be broken, and are not decoded."""
-    if isinstance(mask, dict) and isinstance(mask.get('counts'), list):
-        try:
-            return run_lengths.frPyObjects(mask, *mask['size'])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return None
-    return None
+def _encoded(mask: Any, size: Any) -> Entry | None:
+    """Run lengths that cover an image of `size` (height, width), packed; None for others."""
+    if not (isinstance(mask, dict) and size and mask.get('size') == size and all(map(is_size, size))):
+        return None
+    if not covers(mask.get('counts'), size[0] * size[1]):
+        return None
+    return run_lengths.frPyObjects(mask, *size) if isinstance(mask['counts'], list) else mask
+
+
+def covers(counts: Any, pixels: int) -> bool:
+    """Returns whether run lengths, packed or not, cover a number of pixels. Packed ones may also cover fewer."""
+    if isinstance(counts, list):
+        return all(type(count) is int and count >= 0 for count in counts) and sum(counts) == pixels
+    if not isinstance(counts, str) or not _PACKED.fullmatch(counts):
+        return False
+    try:
+        run_lengths.decode(dict(size=[1, pixels], counts=counts))
+    except ValueError:
+        return False
+    return True
