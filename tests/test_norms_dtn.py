@@ -234,3 +234,12 @@ def test_autocast_on_cuda_gives_the_dtype_of_layer_norm(dtype):
         actual, layer_norm = norm(x), nn.LayerNorm(12).cuda()(x)
     assert actual.dtype == layer_norm.dtype == torch.float32
     assert_near('y', actual, reference_of(norm.cpu().double(), x.cpu().double(), (7, 9)).cuda())
+
+
+def test_exported_graph_takes_any_batch_of_padded_images():
+    norm = DTN(8, num_heads=2)
+    batch = torch.export.Dim('batch', max=64)
+    example = (torch.randn(2, 4, 5, 8), torch.tensor([[4, 5], [3, 2]]))
+    program = torch.export.export(norm, example, dynamic_shapes=({0: batch}, {0: batch})).module()
+    x, valid = torch.randn(3, 4, 5, 8), torch.tensor([[4, 5], [1, 5], [3, 3]])
+    torch.testing.assert_close(program(x, valid), norm(x, valid), rtol=1e-5, atol=1e-5)

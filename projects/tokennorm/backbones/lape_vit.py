@@ -51,7 +51,7 @@ class LaPEViT(ViT):
         x = self.patch_embed(x)
         positions = self.resized_pos_embed(*x.shape[1:3])
         if self.out_type == 'cls_token':
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x.flatten(1, 2)], dim=1)[:, None]
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)[:, None]
             positions, valid = torch.cat([self.pos_embed[:, :1], positions.flatten(1, 2)], dim=1)[:, None], None
         outs = []
         for i, block in enumerate(self.blocks):

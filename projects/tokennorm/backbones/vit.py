@@ -218,7 +218,7 @@ class ViT(Backbone):
     def prepend_class_token(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position embedding only if it joins before the first block."""
         cls_token = self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
-        return torch.cat([cls_token.expand(len(x), -1, -1), x.flatten(1, 2)], dim=1)[:, None]
+        return torch.cat([cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)[:, None]
 
     def _layer_depth(self, name: str) -> int | None:
         """The class token has the depth of the block after which it joins."""
