@@ -53,13 +53,13 @@ def test_resume_continues_where_training_stopped(data, trained, tmp_path, withou
     work_dir = shutil.copytree(trained, tmp_path / 'work')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
     more = options(data, **{'train_cfg.max_epochs': 2})
-    words = [CONFIG, '--work-dir', str(work_dir), '--resume', '--auto-scale-lr', '--lr', '7']
+    words = [CONFIG, '--work-dir', str(work_dir), '--resume', '--lr', '0.004']
     tool('train')([*words, '--cfg-options', *more])
     steps = [entry['step'] for entry in scalars(work_dir) if 'loss' in entry]
     assert steps == [1, 2, 3, 4]
-    rate = torch.load(trained / 'epoch_1.pth', weights_only=False)['optimizer']['param_groups'][0]['lr']
-    assert f'learning rate  {rate:.4g}, from the checkpoint' in capsys.readouterr().out  # --lr changes nothing
-    assert max(entry['lr'] for entry in scalars(work_dir) if 'lr' in entry) < 0.01
+    rates = [entry['lr'] for entry in scalars(work_dir) if 'lr' in entry]
+    assert rates[2] == pytest.approx(2 * rates[1], rel=0.01), 'the schedule of --lr 0.004, of which half is over'
+    assert f'learning rate  {rates[2]:.4g} now, where the schedule' in capsys.readouterr().out
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 

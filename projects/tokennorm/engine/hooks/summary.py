@@ -40,9 +40,12 @@ class SummaryHook(Hook):
         for line in self.schedule:
             yield 'schedule', line
         optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
-        if runner.iter and optimizer is not None:  # its state and that of the schedule are in the checkpoint
+        if runner.iter and optimizer is not None:
             rate = max(group['lr'] for group in optimizer.param_groups)
-            yield 'learning rate', f'{rate:.4g}, from the checkpoint; the schedule of the resumed run continues'
+            yield (
+                'learning rate',
+                f'{rate:.4g} now, where the schedule of this command is after {runner.iter} iterations',
+            )
         else:
             yield 'learning rate', self.lr
         if runner.iter >= loop.max_iters:
