@@ -18,7 +18,7 @@ spec.loader.exec_module(build_kernel)
 
 
 class BuildKernel(build_py):
-    """Copies the package, and compiles the kernel beside the copy of its sources."""
+    """Copies the package, and compiles the kernel next to the copy of its sources."""
 
     def run(self) -> None:
         super().run()

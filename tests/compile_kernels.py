@@ -24,7 +24,7 @@ ARCHITECTURES = (80, 86, 89, 90, 120)
 CASES = [
     (2, 200, 334, 64, 1, 1, torch.bfloat16, False),  # the stride-4 stage of 800 x 1333
     (2, 100, 167, 128, 2, 1, torch.float32, True),
-    (2, 14, 14, 432, 9, 1, torch.bfloat16, False),  # 48 channels a head, one block of positions
+    (2, 14, 14, 432, 9, 1, torch.bfloat16, False),  # 48 channels per head, one block of positions
     (1, 1, 70, 4, 4, 2, torch.float32, False),  # one channel a head
     (1, 30, 5, 1000, 1, 1, torch.float32, True),  # a head in chunks
 ]
