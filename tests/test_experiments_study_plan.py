@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from experiments.study.patch_statistics import PatchEmbedWithStatistics
 from experiments.study.plan import Run, load_study
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
@@ -53,3 +55,14 @@ def test_detector_runs_use_their_own_pretraining():
     assert cfg.model.backbone.init_cfg.checkpoint == 'work_dirs/study-cpu/pretrain/dtn-dpn/seed2/weights.pth'
     assert cfg.randomness == dict(seed=2)
     assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
+
+
+@pytest.mark.parametrize(
+    ('part', 'trained'), [('mean', [True] * 3 + [False]), ('deviation', [False] * 3 + [True])]
+)
+def test_a_stem_with_one_part_of_the_statistics_sees_and_learns_that_part_alone(part, trained):
+    stem = PatchEmbedWithStatistics(embed_dims=8, patch_size=4, part=part)
+    assert (stem.statistics.weight != 0).all(0).tolist() == trained
+    (stem(torch.randn(2, 3, 8, 8)) * torch.randn(8)).sum().backward()
+    gradient = stem.statistics.parametrizations.weight.original.grad
+    assert (gradient.abs().sum(0) > 0).tolist() == trained

@@ -28,7 +28,7 @@ from tokennorm.messages import UserError, user_errors
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[2] / 'docs' / 'study'
-PLANS = ('cpu', 'real', 'evidence', 'norms', 'start', 'longer')
+PLANS = ('cpu', 'real', 'evidence', 'norms', 'start', 'longer', 'stems')
 MAIN_PAGE = 'study.md'  # filled last, as it has the number of intervals of all pages
 
 

@@ -66,4 +66,4 @@ stages = dict(
     tuning_1e3=dict(title='PVT-mini, held-out images, 1e-3', options=epochs(2, 1e-3), **tuning),
     tuning_2e3=dict(title='PVT-mini, held-out images, 2e-3', options=epochs(2, 2e-3), **tuning),
 )
-# The stages of 16 epochs, and of the detectors, follow when the rates and the initial values are fixed.
+# The stages of 16 epochs, and of the detectors, follow when the rates are fixed.
