@@ -57,9 +57,7 @@ def test_detector_runs_use_their_own_pretraining():
     assert study.run_config(Run('pretrain', 'LN', 0)).model.backbone.init_cfg is None
 
 
-@pytest.mark.parametrize(
-    ('part', 'trained'), [('mean', [True] * 3 + [False]), ('deviation', [False] * 3 + [True])]
-)
+@pytest.mark.parametrize(('part', 'trained'), [('mean', [True] * 3 + [False]), ('deviation', [False] * 3 + [True])])
 def test_a_stem_with_one_part_of_the_statistics_sees_and_learns_that_part_alone(part, trained):
     stem = PatchEmbedWithStatistics(embed_dims=8, patch_size=4, part=part)
     assert (stem.statistics.weight != 0).all(0).tolist() == trained
