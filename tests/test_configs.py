@@ -10,6 +10,7 @@ from mmengine import DefaultScope
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
+from experiments.study.plan import Run, load_study
 from tests.helpers.configs import ROOT, build_model, resolve
 from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
 from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
@@ -17,7 +18,7 @@ from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 TESTED_ELSEWHERE = ('segmentation', 'timm')
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path.parent.name != 'trial']
-DETECTORS = [path for path in CONFIGS if path.parent.name != 'imagenet']
+DETECTORS = [path for path in CONFIGS if path.parent.name not in ('imagenet', 'pretrain')]
 NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
 COCO = [path for path in DETECTORS if path.parent.name not in ('demo', 'trial')]
 ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
@@ -157,21 +158,45 @@ def test_initial_weights_fit_the_detector(path):
         assert backbone.get(key) == pretraining.model.backbone.get(key), key
 
 
+def layers_of(path):
+    """The layers of a config's backbone by name, each with its arguments."""
+    cfg = resolve(path)
+    with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
+        modules = MODELS.build(dict(cfg.model.backbone, init_cfg=None)).named_modules()
+    return {name: f'{type(m).__name__}({m.extra_repr()})' for name, m in modules if not list(m.children())}
+
+
 @pytest.mark.parametrize('path', [path for path in COCO if path in VARIANTS], ids=name_of)
 def test_a_detector_computes_what_its_pretraining_computed(path):
     """Every layer that both have is built with the same arguments: eps, heads, pools, kernels, channels."""
-    layers = []
-    for cfg in (resolve(path), resolve(pretraining_of(path))):
-        with torch.device('meta'), DefaultScope.overwrite_default_scope(cfg.default_scope):
-            backbone = MODELS.build(dict(cfg.model.backbone, init_cfg=None))
-        modules = backbone.named_modules()
-        layers.append({name: f'{type(m).__name__}({m.extra_repr()})' for name, m in modules if not list(m.children())})
-    detector, pretraining = layers
+    detector, pretraining = layers_of(path), layers_of(pretraining_of(path))
     common = {name for name in detector.keys() & pretraining.keys() if not name.endswith('drop_path')}
     if 'swin' in path.name:  # its classifier has no norm after the first stages
         common -= {f'stages.{stage}.norm' for stage in range(3)}
     assert len(common) > 50
     assert {name: detector[name] for name in common} == {name: pretraining[name] for name in common}
+
+
+@pytest.mark.parametrize('norm', ['', '-dtn', '-local'])
+def test_trial_detectors_compute_what_pvt_mini_computed(norm):
+    pretraining = layers_of(ROOT / f'pretrain/pvt-mini{norm}_1xb128_tiny-imagenet.py')
+    for detector in ('retinanet', 'mask-rcnn'):
+        layers = layers_of(ROOT / f'trial/{detector}_pvt-mini{norm}_fpn.py')
+        common = layers.keys() & pretraining.keys()
+        assert len(common) > 50
+        assert {name: layers[name] for name in common} == {name: pretraining[name] for name in common}
+
+
+@pytest.mark.parametrize(('norm', 'arm'), [('', 'LN'), ('-dtn', 'DTN'), ('-local', 'local')])
+def test_pvt_mini_is_pretrained_as_in_the_study(norm, arm):
+    """All but the pipelines, which resize images of other sizes here."""
+    study = load_study(ROOT.parent / 'projects/experiments/study/configs/evidence.py')
+    theirs = flatten(study.run_config(Run('pvt_mini', arm, 10)).to_dict())
+    ours = flatten(resolve(ROOT / f'pretrain/pvt-mini{norm}_1xb128_tiny-imagenet.py').to_dict())
+    different = {key for key in ours | theirs if str(ours.get(key)) != str(theirs.get(key))}
+    of_a_run = {'work_dir', 'max_epochs', 'model.backbone.init_cfg', 'custom_imports'}
+    of_a_run |= {key for key in different if key.startswith(('default_hooks.checkpoint.', 'randomness.'))}
+    assert {key for key in different - of_a_run if not key.endswith('pipeline')} == set()
 
 
 @pytest.mark.parametrize(

@@ -2,4 +2,9 @@
 
 _base_ = './retinanet_pvt-mini_fpn.py'
 
-model = dict(backbone=dict(token_norm_cfg=dict(type='DTN'), init_cfg=dict(checkpoint='tokennorm:pvt-mini-dtn')))
+model = dict(
+    backbone=dict(
+        token_norm_cfg=dict(_delete_=True, type='DTN'),  # with its eps, as in the pretraining
+        init_cfg=dict(checkpoint='tokennorm:pvt-mini-dtn'),
+    )
+)
