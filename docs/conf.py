@@ -28,6 +28,7 @@ html_theme = 'furo'
 html_math_renderer = 'mathml'
 html_title = f'TokenNorm {version}'
 html_static_path = ['_static']
+html_search_scorer = str(ROOT / 'docs' / '_ext' / 'search_scorer.js')
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath']
 myst_heading_anchors = 3
 nb_execution_mode = 'off'  # the notebook is executed by its test, and committed with its outputs
@@ -52,10 +53,8 @@ nitpick_ignore_regex = [
         r'(torch|mmengine|mmdet|mmcv|numpy|np|PIL|supervision|nn|Tensor|collections|Path|pathlib|argparse|os)(\..*)?',
     ),
     ('py:exc', 'UserError'),  # tokennorm.messages.UserError
-    (
-        'py:class',
-        r'tokennorm\.checkpoints\.layouts\.Converted',  # an alias of a type
-    ),
+    ('py:class', r'tokennorm\.checkpoints\.layouts\.(Converted|Layout)'),
+    ('py:class', r'tokennorm\.inference\.detector\.TorchDetector'),  # it is tokennorm.Detector on the site
 ]
 copybutton_prompt_text = r'\$ |>>> '
 copybutton_prompt_is_regexp = True
