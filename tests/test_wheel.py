@@ -3,6 +3,7 @@
 import configparser
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,9 @@ def test_package_data_matches_the_files_of_the_repository():
     patterns = setup['options.package_data']['tokennorm'].split()
     found = {path.resolve() for pattern in patterns for path in package.glob(pattern) if path.is_file()}
     wanted = {path for path in (ROOT / 'configs').rglob('*') if path.suffix in ('.py', '.yml')}
-    wanted |= {path for path in (ROOT / 'tools').iterdir() if path.suffix in ('.py', '.sh')}
+    tools = ('train.py', 'test.py', 'analysis.py', 'flops.py', 'dist_train.sh', 'dist_test.sh', 'slurm.sh')
+    wanted |= {ROOT / 'tools' / name for name in tools}
+    assert {path for path in found if path.parent.name == 'tools'} == {ROOT / 'tools' / name for name in tools}
     wanted |= {path for path in package.rglob('*') if path.suffix in ('.cpp', '.h', '.html', '.css', '.js')}
     assert {str(path) for path in wanted - found if '.mim' not in str(path)} == set()
 
@@ -76,7 +79,8 @@ def test_the_wheel_alone(tmp_path):
     _, names = build_wheel(tmp_path, CXX='false')
     assert 'tokennorm/.mim/model-index.yml' in names
     assert 'tokennorm/.mim/configs/_base_/models/retinanet_fpn.py' in names
-    assert 'tokennorm/.mim/tools/train.py' in names
+    tools = sorted(name for name in names if re.fullmatch(r'tokennorm/\.mim/tools/.*\.py', name))
+    assert len(tools) == 4
     (tmp_path / 'empty').mkdir()
 
     def run(*arguments):
@@ -90,6 +94,8 @@ def test_the_wheel_alone(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    for tool in tools:
+        run(str(tmp_path / 'unpacked' / tool), '--help')
     assert 'pvt/retinanet_pvt-t_fpn_1x_coco' in run('-m', 'tokennorm', 'configs', 'pvt-t')
     code = """
 from mmengine.config import Config
