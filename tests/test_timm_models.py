@@ -42,6 +42,20 @@ def test_every_model_is_listed_and_dtn_has_its_heads():
         timm.create_model('pvt_tiny_dtn', pretrained=True)
 
 
+def test_the_arguments_of_timm_s_training_script():
+    """Its train.py passes all of these, most of them None; timm drops those."""
+    nones = dict.fromkeys(['drop_path_rate', 'drop_block_rate', 'global_pool', 'bn_momentum', 'bn_eps'])
+    others = dict(pretrained=False, scriptable=False, checkpoint_path='', in_chans=1, num_classes=4, img_size=64)
+    model = timm.create_model('pvt_mini_dtn', drop_rate=0.9, **nones, **others)
+    assert model.get_classifier().out_features == 4
+    image = torch.randn(1, 1, 64, 64)
+    assert model.head_drop.p == 0.9
+    assert not torch.equal(model(image), model(image))
+    assert torch.equal(model.eval()(image), model(image))
+    with pytest.raises(ValueError, match="pvt_mini_dtn: PVT has no argument 'features_only'"):
+        timm.create_model('pvt_mini_dtn', features_only=True)
+
+
 def test_timm_s_optimizer_decays_no_positions():
     model = timm.create_model('pvt_mini_dtn')
     optimizer = create_optimizer_v2(model, opt='adamw', lr=1e-3, weight_decay=0.05)

@@ -12,6 +12,7 @@ import timm
 from torch import Tensor, nn
 
 from tokennorm import backbones
+from tokennorm.builder import check_arguments
 
 _PVT = {'cls': backbones.PVT, 'out_type': 'cls_token'}
 _PVT_V2 = {'cls': backbones.PVTv2, 'out_type': 'avg_featmap'}
@@ -35,11 +36,14 @@ _UNDECAYED = ('pos_embed', 'cls_token', 'relative_position_bias_table', 'positio
 class Classifier(nn.Module):
     """A backbone and a linear head, with the attributes that timm's training and validation scripts read."""
 
-    def __init__(self, backbone: nn.Module, num_classes: int, in_chans: int, img_size: int | tuple[int, int]) -> None:
+    def __init__(
+        self, backbone: nn.Module, num_classes: int, in_chans: int, img_size: int | tuple[int, int], drop_rate: float
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_classes = num_classes
         self.num_features = backbone.feature_info[-1]['num_chs']
+        self.head_drop = nn.Dropout(drop_rate)
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         sides = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
         mean, std = timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD
@@ -47,7 +51,11 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_chans, H, W) -> logits (B, num_classes)."""
-        return self.head(self.backbone(x)[-1])
+        return self.head(self.head_drop(self.backbone(x)[-1]))
+
+    def get_classifier(self) -> nn.Module:
+        """The linear head."""
+        return self.head
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay, besides those of one dimension."""
@@ -56,7 +64,12 @@ class Classifier(nn.Module):
 
 def _entry_point(name: str, family: dict[str, Any], variant: dict[str, Any]) -> Callable[..., nn.Module]:
     def create(
-        pretrained: bool = False, num_classes: int = 1000, in_chans: int = 3, img_size: Any = 224, **kwargs: Any
+        pretrained: bool = False,
+        num_classes: int = 1000,
+        in_chans: int = 3,
+        img_size: Any = 224,
+        drop_rate: float = 0.0,
+        **kwargs: Any,
     ) -> nn.Module:
         if pretrained:
             raise ValueError(f'{name}: pretrained=True must be False: no weights of this model are published')
@@ -67,7 +80,8 @@ def _entry_point(name: str, family: dict[str, Any], variant: dict[str, Any]) -> 
             options['arch'] += '-dtn'  # the heads of the DTN authors' code
         if cls in (backbones.PVT, backbones.ViT):
             options.setdefault('pretrain_img_size', img_size)
-        return Classifier(cls(in_channels=in_chans, **options), num_classes, in_chans, img_size)
+        check_arguments(cls, options, name)
+        return Classifier(cls(in_channels=in_chans, **options), num_classes, in_chans, img_size, drop_rate)
 
     create.__name__ = create.__qualname__ = name
     return timm.models.register_model(create)
