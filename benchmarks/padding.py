@@ -18,7 +18,8 @@ from pathlib import Path
 import cv2
 from measuring import print_table
 
-from tokennorm.datasets.coco.folder import CocoSplit, find_coco_splits
+from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.splits import CocoSplit
 
 TEST = Path(__file__).resolve().parents[1] / 'tools' / 'test.py'
 SHARES = (0.4, 0.6, 0.8, 1.0)

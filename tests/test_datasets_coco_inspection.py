@@ -206,12 +206,21 @@ def encoded(image, kind, **more):
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
-@pytest.mark.parametrize('orientation', [1, 6])
+@pytest.mark.parametrize('orientation', [1, 3, 6])
 def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
-    assert open_image(tmp_path, 'a') == ('', (40, 24) if orientation < 5 else (24, 40))
+    assert open_image(tmp_path, 'a') == ('', (40, 24) if orientation < 5 else (24, 40), orientation > 1)
+
+
+def test_images_that_exif_turns_are_counted(data):
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for path in sorted((data / 'images' / 'train').iterdir())[:3]:
+        path.write_bytes(encoded(Image.open(path), 'JPEG', exif=exif))
+    (warning,) = inspect(data).warnings
+    assert warning.startswith('train: images that their EXIF turns: 3 of 8. They are turned upright, and the boxes')
 
 
 def test_categories_that_do_not_match_between_splits(data):

@@ -183,20 +183,11 @@ def test_faults_of_data_yaml_are_named(coco, tmp_path, fault):
         find_splits(write_yolo(coco, tmp_path / 'yolo', **change))
 
 
-LINES = {
-    'outside': ('0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
-    'class': ('4 0.5 0.5 0.1 0.1', 'class 4 is not one of the 4 of data.yaml'),
-    'four': ('0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
-}
-
-
-@pytest.mark.parametrize('fault', LINES)
-def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path, fault):
-    line, message = LINES[fault]
+def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path):
     root = write_yolo(coco, tmp_path / 'yolo')
     label = sorted((root / 'labels' / 'val').iterdir())[0]
-    label.write_text(f'0 0.5 0.5 0.1 0.1\n\n{line}\n')
-    with pytest.raises(ValueError, match=rf'val: labels .*: 1: {re.escape(str(label))}, line 3: .*{message}'):
+    label.write_text('0 0.5 0.5 0.1 0.1\n\n4 0.5 0.5 0.1 0.1\n')
+    with pytest.raises(ValueError, match=rf'val: labels .*: 1: {re.escape(str(label))}, line 3: class 4 is not'):
         find_splits(root)
 
 

@@ -27,6 +27,7 @@ def make_folder(root, classes=('ant', 'bee', 'cat'), splits=('train', 'val'), im
 def test_a_config_takes_the_data_and_its_classes(tmp_path):
     root = make_folder(tmp_path / 'pets')
     (root / 'train' / 'ant' / 'notes.txt').write_text('no image')
+    (root / 'train' / 'ant' / '._0.jpg').write_text('hidden')
     splits = find_image_folder(root)
     assert list(splits) == ['train', 'val']
     assert all(split.counts == dict(ant=2, bee=2, cat=2) for split in splits.values())
@@ -77,4 +78,7 @@ def test_classes_must_be_those_of_every_split_and_have_images(tmp_path):
     make_folder(root, classes=('emu',), splits=('val',), images=1)
     (root / 'val' / 'emu' / '0.jpg').rename(root / 'val' / 'emu' / '0.txt')
     with pytest.raises(ValueError, match=r'a/val has 1 folders without images \(emu\)'):
+        find_image_folder(root)
+    (root / 'train' / 'ant' / '.ipynb_checkpoints').mkdir()
+    with pytest.raises(ValueError, match=r'a/train/ant/.ipynb_checkpoints is not a class; remove it'):
         find_image_folder(root)

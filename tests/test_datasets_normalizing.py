@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import unicodedata
 
 import numpy as np
@@ -246,6 +247,36 @@ def test_categories_ascend_in_the_order_of_the_file(root):
     ]
 
 
+@pytest.mark.parametrize('shift', [-1, 1])
+def test_category_ids_of_another_origin_are_refused(root, shift):
+    def change(content):
+        for one in content['annotations']:
+            one['category_id'] += shift
+
+    with pytest.raises(ValueError, match=rf'train/labels.json: category_id .* are 1 to 2: .* Add {-shift} to each'):
+        find_splits(write(root, change))
+
+
+def test_ids_that_are_not_listed_stay_so_when_others_are_renumbered(root):
+    def change(content):
+        shift_ids(content, lambda i: i - 1)
+        content['annotations'][0]['image_id'] = 4  # ids are 0 to 3, and become 1 to 4
+        for one in content['categories']:
+            one['id'] -= 1
+        for one in content['annotations'][1:]:
+            one['category_id'] -= 1
+        content['annotations'][0]['category_id'] = 2
+
+    splits = find_splits(write(root, change))
+    assert len(objects(splits['train'])['3.png']) == 4
+    assert 'annotations of an image that is not listed, ignored: annotation 1' in str(inspect_splits(splits).warnings)
+
+
+def test_files_of_formats_that_are_not_read_are_counted(root):
+    (root / 'train' / 'x.heic').touch()
+    assert f'not read in {root}/train: 1 .heic' in inspect_splits(find_splits(write(root))).warnings[0]
+
+
 def test_a_mask_of_another_size_gives_no_box(root):
     def turn(content):
         run_length_masks(content)
@@ -294,20 +325,31 @@ def test_a_name_that_may_mean_several_files_stays_missing(root):
 
 CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
 BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
-YOLO = {  # content of data.yaml, a line, and the box or a part of the error
-    'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20]),
-    'track': ({}, f'{BOX} 17', [10, 10, 20, 20]),
+SIXTH = 'boxes with a sixth number, taken for a score or a track, and not for an angle: 8'
+FOUR = 'polygons of four corners, all 8: if they are oriented boxes, write task: obb in data.yaml'
+YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a warning
+    'box': ({}, BOX, [10, 10, 20, 20]),
+    'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20], SIXTH),
+    'track': ({}, f'{BOX} 17', [10, 10, 20, 20], SIXTH),
     'angle': ({}, f'{BOX} 1.57', '1.57 after the box is not a score'),
     'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', '0.5 after the box is not a score'),
     'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
     'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
-    'oriented box': ({}, CORNERS, [20, 10, 20, 20]),
+    'four corners': ({}, CORNERS, [20, 10, 20, 20], FOUR),
+    'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
     'names with keys as text': (dict(names={'0': 'cat', '1': 'dog'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
     'names that YAML takes for others': (dict(names=['NO', '1.10']), BOX, [10, 10, 20, 20]),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
+    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no images; tests use val'),
+    'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
+    'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
+    'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
 }
+
+
+REPEATED = 'repeated objects, left out: 4'
 
 
 def write_labels(root, line):
@@ -317,7 +359,7 @@ def write_labels(root, line):
 
 @pytest.mark.parametrize('kind', YOLO)
 def test_yolo_lines_are_read_by_their_meaning(root, kind):
-    more, line, expected = YOLO[kind]
+    more, line, expected, *warning = YOLO[kind]
     write_labels(root, line)
     (root / 'names.txt').write_text('cat\ndog\n')
     (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat', 'dog']) | more))
@@ -328,7 +370,8 @@ def test_yolo_lines_are_read_by_their_meaning(root, kind):
     splits = find_splits(root)
     (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
     assert one['bbox'] == pytest.approx(expected, abs=0.01)
-    assert inspect_splits(splits).warnings[0] == 'train: repeated objects, left out: 4'
+    said = [line for line in inspect_splits(splits).warnings if line.startswith('train: ')]
+    assert re.fullmatch(''.join(f'train: {line}\n' for line in [*warning, REPEATED]), '\n'.join([*said[:-1], '']))
 
 
 def test_oriented_boxes_have_no_masks(root):
@@ -403,6 +446,24 @@ def test_labels_without_an_image_are_named(root):
 CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
 {}</annotations>"""
 OPEN_IMAGES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf'
+
+
+@pytest.mark.parametrize('first', [0, 1])
+def test_voc_counts_from_0_if_a_box_begins_there(root, first):
+    box = (
+        '<object><name>cat</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>30</xmax><ymax>30</ymax></bndbox></object>'
+    )
+    for path in list_images(root):
+        corner = (first, first) if path.stem == '5' else (10 + first, 10 + first)
+        path.with_suffix('.xml').write_text(f'<annotation>{box.format(*corner)}</annotation>')
+    splits = find_splits(root)
+    assert objects(splits['train'])['0.png'][2] == ('cat', 10, 10, 20, 20, 400)
+    assert objects(splits['val'])['5.png'][2] == ('cat', 0, 0, 30, 30, 900)
+    said = 'train: pixels are counted from 0, not from 1 as VOC does: 1 boxes of all splits begin at 0'
+    assert (said in inspect_splits(splits).warnings) == (first == 0)
+    (root / 'train' / '0.png').rename(root / 'train' / '0.HEIC')
+    with pytest.raises(ValueError, match=r'1 of 4 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):
+        find_splits(root)
 
 
 @pytest.mark.parametrize('layout', ['CVAT', 'Open Images', 'DOTA'])

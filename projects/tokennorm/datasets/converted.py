@@ -1,17 +1,14 @@
-"""Datasets in other formats as COCO json: converted once, into the cache directory of `tokennorm.files`."""
+"""Datasets with one label file per image, YOLO's and Pascal VOC's, as COCO content."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokennorm.datasets.cache import cached_file, fingerprint, write_cached
-from tokennorm.datasets.coco.folder import CocoSplit
-from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.image_files import map_files, open_image
+from tokennorm.datasets.splits import CocoSplit, normalized_splits
 from tokennorm.messages import shorten
 
 
@@ -22,16 +19,19 @@ class LabeledImage(NamedTuple):
     labels: Path | None
 
 
-class LabelFolder(NamedTuple):
+@dataclass
+class LabelFolder:
     """A dataset folder that `convert_splits` converts."""
 
     format: str  # its name, for messages
     root: Path  # the folder
     classes: Sequence[str]  # names of the classes
     splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
+    rules: Any  # the first argument of `read_labels`; it decides with the files on what is read
     # the objects of an image of a size (width, height), as COCO annotations without ids of their own
-    read_labels: Callable[[LabeledImage, tuple[int, int]], list[dict[str, Any]]]
-    notes: Mapping[str, Sequence[str]] = MappingProxyType({})  # what was left out of each split, one line each
+    read_labels: Callable[[Any, LabeledImage, tuple[int, int]], list[dict[str, Any]]]
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what was left out of each split, one line each
+    doubts: Callable[[Sequence[dict[str, Any]]], Iterable[str]] = lambda _: ()  # of annotations, one line each
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
@@ -39,28 +39,27 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
 
     File names are relative to the folder, and those of images elsewhere absolute.
     """
-    splits = {}
-    for name, entries in folder.splits.items():
-        facts = str(folder.root.resolve()), folder.format, list(folder.classes), folder.notes.get(name)
-        key = fingerprint(facts, (path for entry in entries for path in entry if path is not None))
-        target = cached_file(folder.root, name, key)
-        if not target.is_file():
-            write_cached(target, _convert(folder, name, entries))
-        splits[name] = CocoSplit(name, target, folder.root, json.loads(target.read_bytes()))
-    return splits
+    source = f'{folder.format} labels of {folder.root}'
+    return normalized_splits(
+        folder.root,
+        folder.splits,
+        lambda: {name: (_convert(folder, name), folder.root, source) for name in folder.splits},
+        (folder.format, list(folder.classes), folder.rules, folder.notes),
+        (path for entries in folder.splits.values() for entry in entries for path in entry if path is not None),
+    )
 
 
-def _open(entry: LabeledImage) -> tuple[str, tuple[int, int]]:
+def _open(entry: LabeledImage) -> tuple[str, tuple[int, int], bool]:
     return open_image(entry.image.parent, entry.image.name)
 
 
-def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage]) -> dict[str, Any]:
+def _convert(folder: LabelFolder, name: str) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     unreadable: list[str] = []
     wrong: list[str] = []
-    opened = map_files(_open, entries, f'Images of {name}')
-    for entry, (problem, size) in zip(entries, opened, strict=True):
+    entries = folder.splits[name]
+    for entry, (problem, size, _) in zip(entries, map_files(_open, entries, f'Images of {name}'), strict=True):
         if problem:
             unreadable.append(f'{entry.image} {problem}')
             continue
@@ -69,7 +68,7 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage]) ->
             path = entry.image.relative_to(folder.root)
         images.append(dict(id=image_id, file_name=str(path), width=size[0], height=size[1]))
         try:
-            for one in folder.read_labels(entry, size):
+            for one in folder.read_labels(folder.rules, entry, size):
                 annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
         except ValueError as error:
             wrong.append(str(error))
@@ -77,11 +76,8 @@ def _convert(folder: LabelFolder, name: str, entries: Sequence[LabeledImage]) ->
         if problems:
             raise ValueError(f'{name}: {what} that cannot be used: {len(problems)}: {shorten(problems, 3)}')
     categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
-    content = dict(images=images, annotations=annotations, categories=categories)
-    content['tokennorm'] = dict(
-        notes=list(folder.notes.get(name, ())), source=f'{folder.format} labels of {folder.root}'
-    )
-    return normalize({name: content}, {name: folder.root})[name]
+    notes = [*folder.notes.get(name, ()), *folder.doubts(annotations)]
+    return dict(images=images, annotations=annotations, categories=categories, tokennorm=dict(notes=notes))
 
 
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:

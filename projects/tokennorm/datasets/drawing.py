@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.inspection import mask_problem
 from tokennorm.datasets.image_files import read_image
+from tokennorm.datasets.splits import CocoSplit
 
 Color = tuple[int, int, int]
 _LONG_SIDE = 480  # pixels of a drawn image

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokennorm.datasets.coco.folder import CocoSplit, NotCocoError, find_coco_splits
+from tokennorm.datasets.coco.folder import NotCocoError, find_coco_splits
 from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.exports import OtherFormatError
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 

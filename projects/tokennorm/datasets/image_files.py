@@ -23,7 +23,7 @@ _OTHER_SUFFIXES = ('.heic', '.heif', '.jxl', '.dng', '.cr2', '.nef', '.arw', '.r
 MANY = 5000  # files, from which on processes open them
 _NOT_DATA = ('__macosx', '@eadir', '$recycle.bin', '#recycle')  # folders of operating systems and network drives
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
-_ORIENTATION, _ROTATED_BY_EXIF = 0x0112, range(5, 9)  # orientations that swap height and width
+_ORIENTATION = 0x0112  # EXIF: 2 to 8 turn or mirror the image, from 5 on with height and width exchanged
 
 
 def is_data(name: str) -> bool:
@@ -102,26 +102,33 @@ def read_image(path: str | Path) -> np.ndarray | None:
         return None
 
 
-def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int]]:
-    """Returns why training could not read an image file, or '', and its width and height as training reads it.
+def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
+    """Opens an image file as training reads it.
 
     It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
     bytes in its middle is not detected.
+
+    Returns:
+        Why it could not be read, or ''; its width and height; whether its EXIF turns it.
     """
     from PIL import Image  # detection with an exported file does not need it
 
-    path = os.path.join(folder, name)
+    path, turn = os.path.join(folder, name), 1
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
-        return 'missing', (0, 0)
+        return 'missing', (0, 0), False
     with suppress(Exception), open(path, 'rb') as file:  # each format's reader raises its own
         with Image.open(file) as image:
             size, mark = image.size, _END_MARKS.get(image.format or '')
-            if 'exif' in image.info and image.getexif().get(_ORIENTATION) in _ROTATED_BY_EXIF:
+            if 'exif' in image.info or image.format == 'TIFF':
+                turn = image.getexif().get(_ORIENTATION, 1)
+            if turn in range(5, 9):
                 size = size[::-1]
             if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
                 image.verify()
         file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
         if mark is not None and mark in file.read():
-            return '', size
+            return '', size, turn in range(2, 9)
     image = read_image(path)  # refuses a file that ends early
-    return ('that cannot be decoded', (0, 0)) if image is None else ('', image.shape[1::-1])
+    if image is None:
+        return 'that cannot be decoded', (0, 0), False
+    return '', image.shape[1::-1], turn in range(2, 9)

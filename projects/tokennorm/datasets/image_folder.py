@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tokennorm.datasets.coco.folder import SPLIT_NAMES
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, is_image
+from tokennorm.datasets.splits import SPLIT_NAMES
 from tokennorm.messages import shorten
 
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
@@ -65,10 +65,12 @@ def _count_images(folder: Path, names: list[str]) -> dict[str, int]:
         raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
         raise ValueError(f'--data: {folder} has only one class folder, {names[0]}; a classifier needs two or more')
-    counts = {
-        name: sum(file.lower().endswith(IMAGE_SUFFIXES) for _, _, files in os.walk(folder / name) for file in files)
-        for name in names
-    }
+    counts = dict.fromkeys(names, 0)
+    for place, folders, files in os.walk(folder):
+        if others := [name for name in folders if not is_data(name)]:  # mmpretrain would read images in them
+            raise ValueError(f'--data: {place}/{others[0]} is not a class; remove it')
+        if place != str(folder):
+            counts[Path(place).relative_to(folder).parts[0]] += sum(is_data(f) and is_image(f) for f in files)
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(

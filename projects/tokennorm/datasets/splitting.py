@@ -5,11 +5,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.folder import CocoSplit, read_annotations
+from tokennorm.datasets.coco.folder import read_annotations
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.exports import check_known
 from tokennorm.datasets.image_files import list_files
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 

@@ -1,17 +1,25 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
 import re
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, list_files, read_text
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, left_out, list_files, read_text
+from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
+_CORNER = 'xmin', 'ymin'
+_ZERO = re.compile(r'\s*-?0+(\.0*)?\s*')
 _VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
+
+
+class _Rules(NamedTuple):
+    """What the numbers of the XML files mean."""
+
+    classes: list[str]
+    first: int  # number of the first pixel
 
 
 def find_voc(root: Path) -> LabelFolder | None:
@@ -25,19 +33,22 @@ def find_voc(root: Path) -> LabelFolder | None:
     if not splits:
         return None
     trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
-    classes = {_class_name(node) for tree in trees for node in tree.findall('object')}
-    if not classes:
+    objects = [node for tree in trees for node in tree.findall('object')]
+    if not objects:
         raise ValueError(f'{root}: no object in any of its XML files')
-    names = sorted(classes)
-    return LabelFolder('Pascal VOC', root, names, splits, partial(_read_labels, names))
+    classes = sorted({_class_name(node) for node in objects})
+    at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
+    note = f'pixels are counted from 0, not from 1 as VOC does: {at_zero} boxes of all splits begin at 0'
+    notes = {name: [note] for name in splits if at_zero}
+    return LabelFolder('Pascal VOC', root, classes, splits, _Rules(classes, int(not at_zero)), _read_labels, notes)
 
 
-def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """The objects of an image. VOC's corners count pixels from 1 and include the last one.
+def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """The objects of an image. VOC's corners count pixels from 1 and include the last one; from 0, they do not.
 
     Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
     """
-    tree = _read_xml(entry.labels)
+    tree, first = _read_xml(entry.labels), rules.first
     size_keys = [key for key in ('size/width', 'size/height') if tree.findtext(key)]
     stated = tuple(_number(tree, key, entry.labels) for key in size_keys)
     if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
@@ -45,19 +56,22 @@ def _read_labels(classes: list[str], entry: LabeledImage, size: tuple[int, int])
         raise ValueError(f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image} is {size[0]}x{size[1]}')
     objects = []
     for node in tree.findall('object'):
-        polygon = _polygon(node, entry.labels)
+        polygon = [value - first for value in _polygon(node, entry.labels)]
         box = node.find('bndbox')
         if box is None and not polygon:
             raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
-        if box is None:  # around the corners, as for pixels from 1 to the last one
-            x1, y1, x2, y2 = min(polygon[::2]) + 1, min(polygon[1::2]) + 1, max(polygon[::2]), max(polygon[1::2])
+        if box is None:  # around the corners
+            left, top, right, bottom = min(polygon[::2]), min(polygon[1::2]), max(polygon[::2]), max(polygon[1::2])
         else:
-            x1, y1, x2, y2 = (_number(box, key, entry.labels) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
-        if x2 < x1 or y2 < y1:
-            raise ValueError(f'{entry.labels}: a bndbox ends before it begins: {x1:g}, {y1:g}, {x2:g}, {y2:g}')
-        category = classes.index(_class_name(node)) + 1
+            left, top, right, bottom = (_number(box, key, entry.labels) for key in (*_CORNER, 'xmax', 'ymax'))
+            if right < left or bottom < top:
+                raise ValueError(
+                    f'{entry.labels}: a bndbox ends before it begins: {left:g}, {top:g}, {right:g}, {bottom:g}'
+                )
+            left, top = left - first, top - first
+        category = rules.classes.index(_class_name(node)) + 1
         crowd = (node.findtext('difficult') or '0').strip() == '1'
-        objects.append(coco_object(category, (x1 - 1, y1 - 1, x2 - x1 + 1, y2 - y1 + 1), polygon, crowd))
+        objects.append(coco_object(category, (left, top, right - left, bottom - top), polygon, crowd))
     return objects
 
 
@@ -107,7 +121,9 @@ def _entries(labels: list[Path]) -> list[LabeledImage]:
     images = {path: _find_image(path) for path in labels}
     missing = [path for path, image in images.items() if image is None]
     if missing:
-        raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}')
+        others = left_out(path for folder in {path.parent for path in missing} for path in list_files(folder))
+        why = f'; images of formats that are not read: {others}' if others else ''
+        raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}{why}')
     return [LabeledImage(image, path) for path, image in images.items() if image]
 
 
@@ -146,8 +162,8 @@ def _number(node: ElementTree.Element, key: str, labels: Path | None) -> float:
 
 
 def _polygon(node: ElementTree.Element, labels: Path | None) -> list[float]:
-    """The corners x1, y1, x2, y2, ... of an object's polygon, counted from 0; [] without one."""
+    """The corners x1, y1, x2, y2, ... of an object's polygon; [] without one."""
     polygon = node.find('polygon')
     if polygon is None or polygon.find('x3') is None:
         return []
-    return [_number(polygon, f'{axis}{i}', labels) - 1 for i in range(1, len(polygon) // 2 + 1) for axis in 'xy']
+    return [_number(polygon, f'{axis}{i}', labels) for i in range(1, len(polygon) // 2 + 1) for axis in 'xy']

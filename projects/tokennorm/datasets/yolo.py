@@ -9,21 +9,21 @@ fractions of the image's width and height. They are, by what the folder says and
 - a polygon of three corners or more; with `task: obb` an oriented box, of which the upright box around it is read.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
-from tokennorm.datasets.coco.folder import SPLIT_NAMES, SPLIT_WORDS
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import is_data, left_out, list_images, read_text
+from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS
 from tokennorm.messages import shorten
 
-_NOT_LABELS = ('classes.txt', 'train.txt', 'val.txt', 'test.txt')
+_LABELS = re.compile(rb'\s*\d+(\.0*)?(\s+[-+.\de]+){4}')  # the first line of a label file
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
 
 
@@ -48,13 +48,15 @@ def find_yolo(root: Path) -> LabelFolder | None:
     base = file.parent / Path(str(content.get('path') or '')).expanduser()
     if not base.is_dir():  # of another machine
         base = file.parent
-    splits, notes = {}, {}
+    splits, notes, absent = {}, {}, []
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is None:
             continue
         places = value if isinstance(value, list) else [value]
         images = [path for place in places for path in _images(place, base, file, split)]
+        if split == 'test' and not images:
+            absent = [f'test={value!r} of {file} has no images; tests use val']
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
@@ -68,16 +70,27 @@ def find_yolo(root: Path) -> LabelFolder | None:
                 f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} was '
                 f'expected for {images[0]}'
             )
+    for first in list(notes)[:1]:
+        notes[first] += absent
     root = file.parent if root.is_file() else root
     rules = _Rules(len(names), _keypoint_values(content, file), content.get('task') == 'obb')
-    return LabelFolder('YOLO', root, names, splits, partial(_read_labels, rules), notes)
+    return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, _doubts)
+
+
+def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the labels may mean otherwise."""
+    corners = [len(one['segmentation'][0]) // 2 for one in annotations if 'segmentation' in one]
+    if set(corners) == {4}:
+        yield f'polygons of four corners, all {len(corners)}: if they are oriented boxes, write task: obb in data.yaml'
+    if more := sum('more' in one for one in annotations):
+        yield f'boxes with a sixth number, taken for a score or a track, and not for an angle: {more}'
 
 
 def _unused(images: list[Path], labels: list[Path | None]) -> list[str]:
     """Label files next to those of the images that no image uses, and images of formats that are not read."""
     used = {path for path in labels if path}
     every = {path for folder in {path.parent for path in used} for path in folder.glob('*.txt') if is_data(path.name)}
-    unused = sorted(path for path in every - used if path.name not in _NOT_LABELS and _is_label_file(path))
+    unused = sorted(path for path in every - used if _LABELS.match(path.read_bytes()[:1000]))
     if not unused:
         return []
     others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
@@ -92,18 +105,6 @@ def _shared(images: list[Path], labels: list[Path | None]) -> list[str]:
     return (
         [f'images that share a label file, all with its objects: {len(names)} ({shorten(names, 4)})'] if names else []
     )
-
-
-def _is_label_file(path: Path) -> bool:
-    words = path.read_bytes()[:1000].split()
-    return len(words) >= 5 and all(_is_number(word) for word in words[:5])
-
-
-def _is_number(word: bytes) -> bool:
-    try:
-        return float(word) == float(word)
-    except ValueError:
-        return False
 
 
 def _keypoint_values(content: Mapping[str, Any], file: Path) -> int:
@@ -238,19 +239,18 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
         values = [float(word) for word in words]
     except ValueError:
         raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers') from None
-    is_box = len(values) in ((5 + rules.keypoints, 5) if rules.keypoints else (5, 6))
+    count, more = len(values), {}
+    is_box = count in (5, 5 + rules.keypoints)
     if rules.keypoints and not is_box:
-        raise ValueError(
-            f'{len(values)} numbers are not a class, a box and the keypoints of kpt_shape ({5 + rules.keypoints})'
-        )
-    if not is_box and (len(values) < 7 or len(values) % 2 == 0):
-        raise ValueError(
-            f'{len(values)} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)'
-        )
-    if not rules.keypoints and len(values) == 6 and (rules.oriented or not _is_score_or_track(values[5])):
-        raise ValueError(
-            f'{words[5]} after the box is not a score from 0 to 1. Angles are not read: write four corners instead'
-        )
+        raise ValueError(f'{count} numbers are not a class, a box and the keypoints of kpt_shape ({rules.keypoints})')
+    if count == 6 and not is_box:
+        is_box, more = True, dict(more=values[5])
+        if rules.oriented or not (0 <= values[5] <= 1 or (values[5] > 0 and values[5].is_integer())):
+            raise ValueError(
+                f'{words[5]} after the box is not a score from 0 to 1. Angles are not read: write four corners instead'
+            )
+    if not is_box and (count < 7 or count % 2 == 0):
+        raise ValueError(f'{count} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)')
     label, coordinates = values[0], values[1:5] if is_box else values[1:]
     if label not in range(rules.num_classes):
         raise ValueError(f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0')
@@ -260,10 +260,6 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
     corners = np.reshape(coordinates, (-1, 2)) * size
     if is_box:
         center, sides = corners
-        return coco_object(int(label) + 1, [*(center - sides / 2).tolist(), *sides.tolist()])
+        return coco_object(int(label) + 1, [*(center - sides / 2).tolist(), *sides.tolist()]) | more
     box = [*corners.min(0).tolist(), *np.ptp(corners, 0).tolist()]
     return coco_object(int(label) + 1, box, () if rules.oriented else corners.flatten().tolist())
-
-
-def _is_score_or_track(value: float) -> bool:
-    return 0 <= value <= 1 or (value > 0 and value.is_integer())

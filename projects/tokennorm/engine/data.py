@@ -11,13 +11,13 @@ from mmengine.config import Config
 from tokennorm.config.image_size import IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
-from tokennorm.datasets.coco.folder import SPLITS, CocoSplit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
 from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
+from tokennorm.datasets.splits import SPLITS, CocoSplit
 from tokennorm.messages import UserError, user_errors
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name

@@ -17,8 +17,8 @@ from tokennorm.config.image_size import set_image_size
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import check_options, merge_options, read_config
 from tokennorm.config.tree import evaluators, is_classifier
-from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.inspection import all_have_masks
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.engine.epochs import set_epochs

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mmengine.utils import track_iter_progress
 
-from tokennorm.datasets.coco.folder import CocoSplit
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.inference.detector import TorchDetector

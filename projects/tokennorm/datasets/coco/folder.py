@@ -1,61 +1,30 @@
 """Finds the annotation files and image folders of a dataset in COCO format, in any common layout."""
 
-import gc
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.cache import cached_file, fingerprint, write_cached
 from tokennorm.datasets.coco.file_names import resolve_file_names
-from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.exports import annotation_files, check_known, read_export
-from tokennorm.datasets.image_files import list_files
+from tokennorm.datasets.image_files import left_out, list_files
+from tokennorm.datasets.splits import (
+    SPLIT_NAMES,
+    SPLIT_WORDS,
+    SPLITS,
+    CocoSplit,
+    no_garbage_collection,
+    normalized_splits,
+)
 from tokennorm.messages import shorten
 
-SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
-    train=('train', 'training'), val=('val', 'valid', 'validation', 'dev'), test=('test', 'testing')
-)
-SPLITS = tuple(SPLIT_NAMES)
-SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in words}
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
 class NotCocoError(ValueError):
     """A JSON file that is not COCO's."""
-
-
-@dataclass(frozen=True)
-class CocoSplit:
-    """One split of a dataset, in canonical COCO form."""
-
-    name: str  # 'train', 'val' or 'test'
-    ann_file: Path  # the annotation file of the user if it is canonical, else the normalized one in the cache
-    image_dir: Path  # the folder of the images; file names are relative to it
-    content: Mapping[str, Any]  # the parsed annotation file
-
-    @property
-    def source(self) -> str:
-        """The annotations of the user, for messages."""
-        return self.content.get('tokennorm', {}).get('source', str(self.ann_file))
-
-    @property
-    def notes(self) -> list[str]:
-        """What was changed to bring the annotations into canonical form, one line each."""
-        return self.content.get('tokennorm', {}).get('notes', [])
-
-    def objects_by_class(self) -> Counter[str]:
-        """Returns the number of objects of each class, in the order of the file's categories, without crowds."""
-        names = {category['id']: category['name'] for category in self.content['categories']}
-        counts = Counter({name: 0 for name in names.values()})
-        objects = (one for one in self.content['annotations'] if not one.get('iscrowd'))
-        counts.update(names[one['category_id']] for one in objects if one['category_id'] in names)
-        return counts
 
 
 def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
@@ -76,8 +45,13 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     for name in SPLITS:
         if path := _plainest([(words, path) for path, (split, words) in candidates.items() if split == name], name):
             chosen[name] = path
-    with _no_garbage_collection():
-        splits = _read_splits(root, files, chosen)
+
+    def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
+        found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
+        return {name: entry for name, entry in found.items() if 'annotations' in entry[0]}
+
+    contents = (path for path in chosen.values() if path.is_file())
+    splits = normalized_splits(root, chosen, read, chosen, files, contents)
     for name in needed or (() if splits else SPLITS):
         if name not in splits:
             for path in candidates:
@@ -91,81 +65,60 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     return splits
 
 
-def _read_splits(root: Path, files: list[Path], chosen: Mapping[str, Path]) -> dict[str, CocoSplit]:
-    """The splits from the cache directory; otherwise normalized, and written there where that changes something."""
-    key = fingerprint((str(root.resolve()), chosen), files, (path for path in chosen.values() if path.is_file()))
-    targets = {name: cached_file(root, name, key) for name in chosen}
-    if chosen and all(path.is_file() for path in targets.values()):
-        read = {name: json.loads(path.read_bytes()) for name, path in targets.items()}
-        return {n: CocoSplit(n, targets[n], Path(one['tokennorm']['images']), one) for n, one in read.items()}
-    contents, folders = {}, {}
-    for name, path in chosen.items():
-        content, folder = read_annotations(path, root, files, name)
-        if 'annotations' in content:
-            contents[name], folders[name] = content, folder
-    splits = {}
-    for name, content in (normalize(contents, folders) if contents else {}).items():
-        ann_file = chosen[name]
-        if 'tokennorm' in content:
-            content['tokennorm'] |= dict(source=str(ann_file), images=str(folders[name]))
-            ann_file = targets[name]
-            write_cached(ann_file, content)
-        splits[name] = CocoSplit(name, ann_file, folders[name], content)
-    return splits
-
-
 def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> tuple[dict[str, Any], Path]:
     """Reads an annotation file of any format for many images; returns its content and the folder of its images.
 
     The names of the images are those of files, relative to that folder, where these are found.
     """
 
-    def is_other(image: Path) -> bool:
-        return bool(_named_splits(image.parent, root) - {split})
+    def resolve(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+        other = SPLIT_NAMES.keys() - {split}
+        return resolve_file_names(
+            content['images'], folder, files, lambda image: bool(_splits_in(image.parent.relative_to(root)) & other)
+        )
 
     if path.suffix.lower() == '.json':
         content = read_coco_file(path, with_annotations=split != 'test')
-        folder, others = _image_dir(content, path, split, root, _folders(root, files))
-        images, notes = resolve_file_names(content['images'], folder, files, is_other)
-        if others:
-            also = shorten(list(map(str, others)), 3)
-            notes.append(f'several folders have images of the listed names: those of {folder} are used, not of {also}')
+        _check_category_ids(content, path)
+        folder, also = _image_dir(content, path, split, root, files)
+        images, notes = resolve(folder)
+        if also:
+            others = shorten(list(map(str, also)), 3)
+            notes.append(
+                f'several folders have images of the listed names: those of {folder} are used, not of {others}'
+            )
     else:
         content, folder, notes = read_export(path), root, []
-        images, _ = resolve_file_names(content['images'], folder, files, is_other)
+        images, _ = resolve(root)
         if path.suffix.lower() == '.csv' and images:  # its boxes are fractions of images in one folder
             content = read_export(path, root / Path(images[0]['file_name']).parent)
-            images, _ = resolve_file_names(content['images'], folder, files, is_other)
-    if notes or any(one is not other for one, other in zip(images, content['images'], strict=True)):
+            images, _ = resolve(root)
+    if others := left_out(file for file in files if str(file).startswith(f'{folder}{os.sep}')):
+        notes.append(f'files of formats that are not read in {folder}: {others}')
+    if notes or images is not content['images']:
         old = content.get('tokennorm', {}).get('notes', [])
         content = {**content, 'images': images, 'tokennorm': dict(notes=[*old, *notes])}
     return content, folder
 
 
-def _folders(root: Path, files: list[Path]) -> list[Path]:
-    """The folders down to the second level that have files in them or below."""
-    depth = len(root.parts)
-    parents = {Path(*parent.parts[: depth + 2]) for parent in {path.parent for path in files}}
-    return sorted({root, *parents, *(parent.parent for parent in parents if parent != root)})
+def _check_category_ids(content: Mapping[str, Any], path: Path) -> None:
+    """Raises for annotations whose categories count from 0, and `categories` from 1, or the reverse."""
+    used = {one.get('category_id') for one in content.get('annotations', ()) if type(one.get('category_id')) is int}
+    listed = {one.get('id') for one in content['categories'] if type(one.get('id')) is int}
+    for shift in (1, -1) if used - listed else ():
+        if {one + shift for one in used} <= listed:
+            raise ValueError(
+                f'{path}: category_id of the annotations is {min(used)} to {max(used)}, but the ids of the categories '
+                f'are {min(listed)} to {max(listed)}: every object would have a wrong class. Add {shift} to each '
+                'category_id, or export again'
+            )
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """It would search the growing content again and again."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
+@no_garbage_collection()
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
     try:
-        with _no_garbage_collection():
-            content = json.loads(path.read_bytes())  # UTF-8 or UTF-16, with or without a mark
+        content = json.loads(path.read_bytes())  # UTF-8 or UTF-16, with or without a mark
     except OSError as error:
         raise ValueError(f'{path} cannot be read: {error.strerror}') from error
     except (ValueError, RecursionError) as error:
@@ -184,15 +137,21 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     return content
 
 
+def _words(name: str) -> list[str]:
+    return re.findall('[a-z]+', name.lower())
+
+
+def _splits_in(path: Path) -> set[str]:
+    """The splits that the parts of a relative path are named after."""
+    return {SPLIT_WORDS[word] for word in _words(str(path)) if word in SPLIT_WORDS}
+
+
 def _split_of(path: Path) -> tuple[str | None, int]:
     """The split that a relative path names, or None, and the number of other words in the file name."""
-    words = [word for word in re.split(r'[^a-z]+', path.stem.lower()) if word]
-    named = [SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS]
-    extra = sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
-    if named:
-        return (named[0], extra) if len(set(named)) == 1 else (None, extra)
-    parents = [re.sub(r'[^a-z]+', '', part.lower()) for part in path.parts[:-1]]
-    return next((SPLIT_WORDS[part] for part in reversed(parents) if part in SPLIT_WORDS), None), extra
+    extra = sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in _words(path.stem))
+    parts = (_splits_in(Path(part)) for part in (path.stem, *reversed(path.parts[:-1])))
+    named = next(filter(None, parts), set())
+    return named.pop() if len(named) == 1 else None, extra
 
 
 def _plainest(candidates: list[tuple[int, Path]], name: str) -> Path | None:
@@ -208,24 +167,20 @@ def _plainest(candidates: list[tuple[int, Path]], name: str) -> Path | None:
     return best[0] if best else None
 
 
-def _named_splits(folder: Path, root: Path) -> set[str]:
-    """The splits that the folders from the root to `folder` are named after."""
-    parts = (re.sub(r'[^a-z]+', '', part.lower()) for part in folder.relative_to(root).parts)
-    return {SPLIT_WORDS[part] for part in parts if part in SPLIT_WORDS}
-
-
 def _image_dir(
-    content: Mapping[str, Any], ann_file: Path, split: str, root: Path, folders: list[Path]
+    content: Mapping[str, Any], ann_file: Path, split: str, root: Path, files: list[Path]
 ) -> tuple[Path, list[Path]]:
-    """The folder that has most of the first 50 images, and others that have as many and could be meant.
+    """The folder, down to the second level, that has most of the first 50 images, and others that could be meant.
 
     Ties are resolved in this order: a folder that is not named after another split, nor inside such a folder; a folder
     named after this split; the folder nearest to the annotation file; the shortest path.
     """
     names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:50]
+    near = {Path(*folder.parts[: len(root.parts) + 2]) for folder in {path.parent for path in files}}
+    folders = sorted({root, *near, *(folder.parent for folder in near if folder != root)})
 
     def rank(folder: Path) -> tuple[int, bool, bool, int, int]:
-        named = _named_splits(folder, root)
+        named = _splits_in(folder.relative_to(root))
         shared = len(Path(os.path.commonpath([folder, ann_file])).parts)
         found = sum(os.path.isfile(folder / name) for name in names)
         return found, named <= {split}, split in named, shared, -len(folder.parts)

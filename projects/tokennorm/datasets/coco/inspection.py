@@ -10,9 +10,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.folder import CocoSplit
 from tokennorm.datasets.coco.normalizing import covers, is_box, is_number, is_size, original_id
 from tokennorm.datasets.image_files import map_files, open_image
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.messages import shorten
 
 _OTHER_SIZE = (
@@ -238,16 +238,18 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 # ---- image files ----
 
 
-def open_images_of(split: CocoSplit) -> Iterator[tuple[str, tuple[int, int]]]:
+def open_images_of(split: CocoSplit) -> Iterator[tuple[str, tuple[int, int], bool]]:
     """Begins to open every image file of a split, and returns the results of `open_image`."""
     names = [image['file_name'] for image in split.content['images']]
     return map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
 
 
-def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]]], found: Inspection) -> None:
+def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int], bool]], found: Inspection) -> None:
     """Adds what is wrong with the image files, of which `open_images_of` returned the results."""
     problems: dict[str, list[str]] = defaultdict(list, {_OTHER_SIZE: []})
-    for image, (problem, size) in zip(split.content['images'], opened, strict=True):
+    turned = 0
+    for image, (problem, size, is_turned) in zip(split.content['images'], opened, strict=True):
+        turned += is_turned
         label = f'{image["file_name"]} (id {original_id(image)})'
         if problem:
             problems[f'image files {problem} in {split.image_dir}'].append(label)
@@ -255,6 +257,11 @@ def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]
             listed = f'{image["width"]}x{image["height"]}'
             problems[_OTHER_SIZE].append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
     found.errors += grouped(split, problems)
+    if turned:
+        found.warnings.append(
+            f'{split.name}: images that their EXIF turns: {turned} of {len(split.content["images"])}. They are turned '
+            'upright, and the boxes are read as those of the upright image; compare the drawings'
+        )
 
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:

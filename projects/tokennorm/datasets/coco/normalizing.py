@@ -139,7 +139,7 @@ def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[
     ]
     sized, read = list(entries), 0
     names = [entries[i]['file_name'] for i in unknown]
-    for i, (problem, (width, height)) in zip(
+    for i, (problem, (width, height), _) in zip(
         unknown, map_files(partial(open_image, folder), names, 'Sizes of images'), strict=True
     ):
         if not problem:
@@ -192,7 +192,7 @@ def _annotations(
         change = {} if fine else {'original_id': one.get('id'), 'id': i}
         for key, table in (('image_id', image_ids), ('category_id', category_ids)):
             value = one.get(key)
-            new = table.get(_key(value), value)
+            new = table.get(_key(value), 0)  # not listed: an id that no entry has
             if new is not value and (new != value or type(new) is not type(value)):
                 change[key] = new
         if change.get('image_id', 0) is None:
