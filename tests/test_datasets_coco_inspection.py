@@ -229,6 +229,11 @@ def test_categories_that_do_not_match_between_splits(data):
     assert inspect(data).errors == [
         'val: the classes are not those of train: without disk, but with moon. Use one list of names for both'
     ]
+    for split in ('train', 'val'):
+        edit(data, split, lambda c: c['categories'][0].update(name='Square '))
+    (warning,) = inspect(data).warnings
+    assert warning == "train: classes whose names differ only in case or spaces: 'Square ' and 'square'"
+    edit(data, 'train', lambda c: c['categories'][0].update(name='disk'))
     edit(data, 'val', lambda c: c.update(copy.deepcopy(whole)) or c['categories'].append(dict(id=9, name='moon')))
     found = inspect(data)
     assert found.errors == []

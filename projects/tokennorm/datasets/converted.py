@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.datasets.splits import CocoSplit, normalized_splits
 from tokennorm.messages import shorten
@@ -81,16 +79,10 @@ def _convert(folder: LabelFolder, name: str) -> dict[str, Any]:
 
 
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:
-    """A COCO annotation of one object, in pixels, rounded to a thousandth.
+    """A COCO annotation of one object, in pixels, rounded to a thousandth, without the area.
 
-    The box is x, y, width, height. A polygon, x and y of each corner in turn, decides on the area. A crowd is neither
-    trained on nor counted as missed.
+    The box is x, y, width, height. A polygon is x and y of each corner in turn. A crowd is neither trained on nor
+    counted as missed.
     """
-    area = box[2] * box[3]
-    more = {}
-    if polygon:
-        x, y = np.reshape(polygon, (-1, 2)).T
-        area = abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
-        more['segmentation'] = [[round(value, 3) for value in polygon]]
-    box = [round(value, 3) for value in box]
-    return dict(category_id=category, bbox=box, area=round(area, 3), iscrowd=int(crowd)) | more
+    mask = dict(segmentation=[[round(value, 3) for value in polygon]]) if polygon else {}
+    return dict(category_id=category, bbox=[round(value, 3) for value in box], iscrowd=int(crowd)) | mask

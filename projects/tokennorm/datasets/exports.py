@@ -10,6 +10,7 @@ from typing import Any
 
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
+_TURNED = re.compile(rb'<box [^>]*rotation="0*\.?0*[1-9]')
 _DOTA = re.compile(r'^(-?[\d.]+\s+){8}[^\s\d]\S*(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
@@ -67,6 +68,8 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
     for one in content['annotations']:
         one['iscrowd'] = int(bool(one.get('iscrowd') or one.get('is_group_of')))
     notes = [str(warning.message).removeprefix('hotcoco: ') for warning in said]
+    if path.suffix.lower() == '.xml' and (turned := len(_TURNED.findall(path.read_bytes()))):
+        notes.append(f'boxes with a rotation, read without it: {turned}')
     return content | dict(tokennorm=dict(notes=notes))
 
 

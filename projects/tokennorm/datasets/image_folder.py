@@ -20,9 +20,11 @@ class ImageSplit(NamedTuple):
 
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""
-        least, most = min(self.counts.values()), max(self.counts.values())
-        total, classes = sum(self.counts.values()), len(self.counts)
-        return f'{name} is {self.folder}: {total} images of {classes} classes, {least} to {most} per class'
+        counts = self.counts.values()
+        return (
+            f'{name} is {self.folder}: {sum(counts)} images of {len(counts)} classes, {min(counts)} to {max(counts)} '
+            'per class'
+        )
 
 
 def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val')) -> dict[str, ImageSplit]:

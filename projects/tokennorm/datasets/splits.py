@@ -72,16 +72,10 @@ def normalized_splits(
     files: Iterable[Path],
     contents: Iterable[Path] = (),
 ) -> dict[str, CocoSplit]:
-    """Returns the splits of a dataset from the cache; otherwise normalized, and written there if that changes them.
+    """Returns those of the splits `names` that a dataset has, in canonical form, and keeps them in the cache.
 
-    Args:
-        root: Folder of the dataset.
-        names: Splits that it may have.
-        read: Returns the COCO content, the image folder and the source, for messages, of each split that it has.
-        facts: What else the splits depend on. With a change of these, of a size or time of `files`, or of the bytes of
-            `contents`, they are read again.
-        files: Files of the dataset.
-        contents: Annotation files.
+    `read` returns the COCO content, the image folder and the source, for messages, of each split. It is called if the
+    `facts`, a size or time of `files` or the bytes of `contents` have changed.
     """
     key = _fingerprint((str(root.resolve()), facts), files, contents)
     targets = {name: cache_directory() / 'datasets' / root.resolve().name / f'{name}-{key}.json' for name in names}

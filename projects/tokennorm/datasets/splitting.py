@@ -1,9 +1,9 @@
 """Divides the images of a COCO annotation file, or of a YOLO or Pascal VOC folder without val, into train and val."""
 
 import json
+import os
 import random
 from pathlib import Path
-from typing import Any
 
 from tokennorm.datasets.coco.folder import read_annotations
 from tokennorm.datasets.coco.normalizing import normalize
@@ -26,8 +26,10 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         check_known(path)
         root = path.parent
         content, folder = read_annotations(path, root, list_files(root), path.stem)
-        content = normalize(dict(all=_relative(content, folder, root)), dict(all=root))['all']
-        return dict(train=CocoSplit(path.name, path, root, content))
+        for one in content['images']:
+            if isinstance(one.get('file_name'), str):
+                one['file_name'] = os.path.relpath(folder / one['file_name'], root)
+        return dict(train=CocoSplit(path.name, path, root, normalize(dict(all=content), dict(all=root))['all']))
     folder = find_yolo(path) or find_voc(path)
     if folder is None or 'train' not in folder.splits:
         raise FileNotFoundError(
@@ -53,23 +55,10 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
         ids = {image['id'] for image in part}
         annotations = [one for one in whole.content['annotations'] if one['image_id'] in ids]
         contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
-    for name, content in contents.items():
-        contents[name] = {key: value for key, value in content.items() if key != 'tokennorm'}
     files = {name: whole.image_dir / f'{name}.json' for name in contents}
     for path in files.values():
         if path.exists():
             raise FileExistsError(f'{path} already exists; rename it, for example to all.json, or remove it')
     for name, path in files.items():
-        path.write_text(json.dumps(contents[name]))
+        path.write_text(json.dumps({key: value for key, value in contents[name].items() if key != 'tokennorm'}))
     return files
-
-
-def _relative(content: dict[str, Any], folder: Path, root: Path) -> dict[str, Any]:
-    """The content with file names relative to `root`, where the files are found below it."""
-    if folder == root:
-        return content
-    images = [
-        {**one, 'file_name': str((folder / one['file_name']).relative_to(root))} if 'file_name' in one else one
-        for one in content['images']
-    ]
-    return {**content, 'images': images}

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
@@ -13,13 +13,6 @@ _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 _CORNER = 'xmin', 'ymin'
 _ZERO = re.compile(r'\s*-?0+(\.0*)?\s*')
 _VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
-
-
-class _Rules(NamedTuple):
-    """What the numbers of the XML files mean."""
-
-    classes: list[str]
-    first: int  # number of the first pixel
 
 
 def find_voc(root: Path) -> LabelFolder | None:
@@ -40,15 +33,16 @@ def find_voc(root: Path) -> LabelFolder | None:
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
     note = f'pixels are counted from 0, not from 1 as VOC does: {at_zero} boxes of all splits begin at 0'
     notes = {name: [note] for name in splits if at_zero}
-    return LabelFolder('Pascal VOC', root, classes, splits, _Rules(classes, int(not at_zero)), _read_labels, notes)
+    return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not at_zero)), _read_labels, notes)
 
 
-def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """The objects of an image. VOC's corners count pixels from 1 and include the last one; from 0, they do not.
+def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """The objects of an image, by the classes and the number of the first pixel.
 
-    Objects marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
+    VOC's corners count pixels from 1 and include the last one. If they count from 0, they do not include it. Objects
+    marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
     """
-    tree, first = _read_xml(entry.labels), rules.first
+    (classes, first), tree = rules, _read_xml(entry.labels)
     size_keys = [key for key in ('size/width', 'size/height') if tree.findtext(key)]
     stated = tuple(_number(tree, key, entry.labels) for key in size_keys)
     if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
@@ -69,7 +63,7 @@ def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> l
                     f'{entry.labels}: a bndbox ends before it begins: {left:g}, {top:g}, {right:g}, {bottom:g}'
                 )
             left, top = left - first, top - first
-        category = rules.classes.index(_class_name(node)) + 1
+        category = classes.index(_class_name(node)) + 1
         crowd = (node.findtext('difficult') or '0').strip() == '1'
         objects.append(coco_object(category, (left, top, right - left, bottom - top), polygon, crowd))
     return objects
@@ -84,22 +78,19 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
         if split is None or not is_data(file.name):
             continue
         lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-        ids = [_listed(line, folder / 'Annotations') for line in lines]
-        labels = [folder / 'Annotations' / f'{one}.xml' for one in ids]
+        labels = [folder / 'Annotations' / f'{_name(line, folder)}.xml' for line in lines]
         missing = [str(path) for path in labels if not path.is_file()]
         if missing and split != 'test':
-            raise ValueError(f'{file}: {len(missing)} of {len(ids)} annotations not found, such as {missing[0]}')
+            raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
         if not missing and labels:
             splits.setdefault(split, []).extend(_entries(labels))
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _listed(line: str, folder: Path) -> str:
-    """The image name of a line: all of it, the part in quotes, or the first word, before VOC's 1 or -1."""
-    quoted = re.match(r'"(.*)"', line)
-    whole = quoted[1] if quoted else line
-    known = (folder / f'{whole}.xml').is_file()
-    return whole if quoted or known else re.sub(r'\s+-?[01]$', '', line) if ' ' in line else line
+def _name(line: str, folder: Path) -> str:
+    """The image name of a line: all of it, or what is before VOC's 1 or -1, with or without quotes."""
+    names = [name.strip('"') for name in (line, re.sub(r'\s+-?[01]$', '', line))]
+    return next((name for name in names if (folder / 'Annotations' / f'{name}.xml').is_file()), names[-1])
 
 
 def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:
@@ -121,7 +112,7 @@ def _entries(labels: list[Path]) -> list[LabeledImage]:
     images = {path: _find_image(path) for path in labels}
     missing = [path for path, image in images.items() if image is None]
     if missing:
-        others = left_out(path for folder in {path.parent for path in missing} for path in list_files(folder))
+        others = left_out(path for folder in {path.parents[1] for path in missing} for path in list_files(folder))
         why = f'; images of formats that are not read: {others}' if others else ''
         raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}{why}')
     return [LabeledImage(image, path) for path, image in images.items() if image]

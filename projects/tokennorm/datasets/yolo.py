@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from tokennorm.datasets.coco.file_names import resolve_file_names
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
-from tokennorm.datasets.image_files import is_data, left_out, list_images, read_text
+from tokennorm.datasets.image_files import is_data, left_out, list_files, list_images, read_text
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS
 from tokennorm.messages import shorten
 
@@ -60,20 +61,23 @@ def find_yolo(root: Path) -> LabelFolder | None:
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
-            notes[split] = [*_unused(images, labels), *_shared(images, labels)]
+            notes[split] = _notes(images, labels)
             if content.get('task') == 'obb':
                 notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
-        elif split != 'test' and not images:
-            raise ValueError(f'{file}: {split}={value!r} has no images')
         elif split != 'test':
             raise ValueError(
                 f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} was '
                 f'expected for {images[0]}'
+                if images
+                else f'{file}: {split}={value!r} has no images'
             )
     for first in list(notes)[:1]:
         notes[first] += absent
     root = file.parent if root.is_file() else root
-    rules = _Rules(len(names), _keypoint_values(content, file), content.get('task') == 'obb')
+    shape = content.get('kpt_shape', [0, 0])
+    if not (isinstance(shape, list) and len(shape) == 2 and all(type(value) is int for value in shape)):
+        raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
+    rules = _Rules(len(names), shape[0] * shape[1], content.get('task') == 'obb')
     return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, _doubts)
 
 
@@ -86,34 +90,20 @@ def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f'boxes with a sixth number, taken for a score or a track, and not for an angle: {more}'
 
 
-def _unused(images: list[Path], labels: list[Path | None]) -> list[str]:
-    """Label files next to those of the images that no image uses, and images of formats that are not read."""
-    used = {path for path in labels if path}
-    every = {path for folder in {path.parent for path in used} for path in folder.glob('*.txt') if is_data(path.name)}
-    unused = sorted(path for path in every - used if _LABELS.match(path.read_bytes()[:1000]))
-    if not unused:
-        return []
-    others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
-    why = f'; images of formats that are not read: {others}' if others else ''
-    return [f'label files that no image uses: {len(unused)} ({shorten(list(map(str, unused)), 3)}){why}']
-
-
-def _shared(images: list[Path], labels: list[Path | None]) -> list[str]:
-    """Images of one name and several suffixes, such as p1.jpg and p1.png, which share their label file."""
+def _notes(images: list[Path], labels: list[Path | None]) -> list[str]:
+    """Label files next to those of the images that no image uses, and images that share their label file."""
     counts = Counter(path for path in labels if path)
-    names = [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]
-    return (
-        [f'images that share a label file, all with its objects: {len(names)} ({shorten(names, 4)})'] if names else []
-    )
-
-
-def _keypoint_values(content: Mapping[str, Any], file: Path) -> int:
-    shape = content.get('kpt_shape')
-    if shape is None:
-        return 0
-    if not (isinstance(shape, list | tuple) and len(shape) == 2 and all(type(value) is int for value in shape)):
-        raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
-    return shape[0] * shape[1]
+    every = {path for folder in {path.parent for path in counts} for path in folder.iterdir() if is_data(path.name)}
+    texts = sorted(path for path in every - counts.keys() if path.suffix.lower() == '.txt')
+    notes = []
+    if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
+        others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
+        why = f'; images of formats that are not read: {others}' if others else ''
+        notes.append(f'label files that no image uses: {len(unused)} ({shorten(unused, 3)}){why}')
+    # such as p1.jpg and p1.png
+    if shared := [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]:
+        notes.append(f'images that share a label file, all with its objects: {len(shared)} ({shorten(shared, 4)})')
+    return notes
 
 
 def _read_darknet(root: Path) -> dict[str, Any] | None:
@@ -138,12 +128,8 @@ def _lines(path: Path) -> list[str]:
 def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
     if entry.labels is None:
         return []
-    try:
-        lines = read_text(entry.labels).splitlines()
-    except OSError as error:
-        raise ValueError(f'{entry.labels} cannot be read: {error}') from error
     objects = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(entry.labels).splitlines(), 1):
         if line.strip():
             try:
                 objects.append(_read_line(line.split(), size, rules))
@@ -206,18 +192,12 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
         raise ValueError(f'{file}: {split}={value!r} not found; looked for {looked}')
     if found.is_dir():
         return list_images(found)
-    images = [_listed(line, found.parent, base) for line in _lines(found)]
-    missing = [str(path) for path in images if not path.is_file()]
-    if missing:
-        raise ValueError(f'{found}: {len(missing)} of {len(images)} images not found, such as {missing[0]}')
-    return images
-
-
-def _listed(line: str, folder: Path, base: Path) -> Path:
-    """The image of a line of a list. CVAT writes data/images/... or obj_train_data/... for files next to the list."""
-    line = line.replace('\\', '/')
-    tried = [folder / line if line.startswith('./') else base / line, base / line.partition('/')[2]]
-    return next((path for path in tried if path.is_file()), tried[0])
+    lines = [dict(file_name=line if line.startswith('./') else str(base / line)) for line in _lines(found)]
+    images, _ = resolve_file_names(lines, found.parent, list_files(file.parent), lambda _: False)
+    paths = [found.parent / image['file_name'] for image in images]
+    if missing := [line for line, path in zip(_lines(found), paths, strict=True) if not path.is_file()]:
+        raise ValueError(f'{found}: {len(missing)} of {len(paths)} images not found, such as {missing[0]}')
+    return paths
 
 
 def _label_path(image: Path) -> Path:

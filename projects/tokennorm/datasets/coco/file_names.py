@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -49,22 +50,19 @@ def resolve_file_names(
 
 def _find(name: str, index: dict[str, list[Path]]) -> Path | None:
     parts = _parts(unquote(name.rpartition('?d=')[2]))
-    candidates = index.get(parts[-1], []) if parts else []
-    shared = {path: _shared(parts, _parts(str(path))) for path in candidates}
+    shared = {}
+    for path in index.get(parts[0], ()) if parts else ():
+        folders = zip(parts[1:], _parts(str(path))[1:], strict=False)  # the names are equal, but for their suffixes
+        shared[path] = len(list(takewhile(lambda pair: pair[0] == pair[1], folders)))
     best = [path for path, count in shared.items() if count == max(shared.values())]
     return best[0] if len(best) == 1 else None
 
 
 def _parts(name: str) -> list[str]:
-    return [part for part in re.split(r'[\\/]+', _folded(name)) if part not in ('', '.', '..')]
+    """The parts of a path, from its end."""
+    return [part for part in re.split(r'[\\/]+', _folded(name)) if part not in ('', '.', '..')][::-1]
 
 
 def _folded(name: str) -> str:
     """Without case, and with accents as one character: macOS separates them."""
     return unicodedata.normalize('NFC', name).lower()
-
-
-def _shared(first: list[str], second: list[str]) -> int:
-    """The number of equal parts at the end; the last ones, with or without a suffix, are equal already."""
-    pairs = zip(first[-2::-1], second[-2::-1], strict=False)
-    return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)) - 1)

@@ -80,6 +80,10 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
     if path.suffix.lower() == '.json':
         content = read_coco_file(path, with_annotations=split != 'test')
         _check_category_ids(content, path)
+        content['images'] = [
+            {**one, 'file_name': one['coco_url']} if 'coco_url' in one and 'file_name' not in one else one  # of LVIS
+            for one in content['images']
+        ]
         folder, also = _image_dir(content, path, split, root, files)
         images, notes = resolve(folder)
         if also:

@@ -79,53 +79,42 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
     return some
 
 
-# ---- entries: their keys, the types of these, and unique ids ----
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53  # evaluations hold it as float
-
-
-def _is_id(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, str)
+# ---- entries ----
 
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-_KEYS = dict(
-    images=dict(id=_is_id, file_name=_is_name, width=is_size, height=is_size),
-    categories=dict(id=_is_id, name=_is_name),
-    annotations=dict(
-        id=_is_integer,
-        image_id=_is_id,
-        category_id=_is_id,
-        bbox=is_box,
-        area=is_number,
-        iscrowd=(0, 1).__contains__,
-    ),
+_CHECKS = (
+    ('images', 'file_name', _is_name),
+    ('images', 'width', is_size),
+    ('images', 'height', is_size),
+    ('categories', 'name', _is_name),
+    ('annotations', 'bbox', is_box),
+    ('annotations', 'area', is_number),
 )
 
 
 def inspect_entries(split: CocoSplit, found: Inspection) -> None:
-    """Adds errors for keys that are missing or of a wrong type, and for ids that are not unique."""
-    for kind, checks in _KEYS.items():
-        entries = split.content[kind]
-        for key, is_valid in checks.items():
-            wrong = [
-                f'{_label(entry, i)} ({key}={entry.get(key)!r:.40})'
-                for i, entry in enumerate(entries)
-                if not is_valid(entry.get(key))
-            ]
-            if not (key == 'iscrowd' and split.name == 'train'):  # only the evaluation reads iscrowd
-                found.errors += named(split, f'{kind} without a valid {key}', wrong)
-        for key in ('id',) if kind != 'categories' else ('id', 'name'):
-            counts = Counter(repr(entry.get(key)) for entry in entries)
-            twice = [value for value, count in counts.items() if count > 1]
-            found.errors += named(split, f'{kind} with the same {key}', twice)
+    """Adds errors for keys that are missing or of a wrong type, and for ids and names that are not unique."""
+    for kind, key, is_valid in _CHECKS:
+        wrong = [
+            f'{_label(entry)} ({key}={entry.get(key)!r:.40})'
+            for entry in split.content[kind]
+            if not is_valid(entry.get(key))
+        ]
+        found.errors += named(split, f'{kind} without a valid {key}', wrong)
+    for kind, key in (('images', 'id'), ('categories', 'id'), ('categories', 'name')):
+        counts = Counter(repr(entry.get(key)) for entry in split.content[kind])
+        twice = [value for value, count in counts.items() if count > 1]
+        found.errors += named(split, f'{kind} with the same {key}', twice)
     if not split.content['categories'] or not split.content['images']:
-        found.errors.append(f'{split.name}: {split.ann_file} has no images or no categories')
+        found.errors.append(f'{split.name}: {split.source} has no images or no categories')
+
+
+def _label(entry: Mapping[str, Any]) -> str:
+    return f'{entry.get("file_name") or entry.get("name") or f"id {original_id(entry)}"!s:.200}'
 
 
 # ---- boxes and masks ----
@@ -145,19 +134,17 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     masks: dict[str, list[str]] = defaultdict(list)
     objects: Counter[Any] = Counter()
     for annotation in annotations:
-        label = f'annotation {original_id(annotation)}'
         image = images.get(annotation['image_id'])
         if image is None:
-            boxes['annotations of an image that is not listed, ignored'].append(label)
+            boxes['annotations of an image that is not listed, ignored'].append(f'annotation {original_id(annotation)}')
             continue
-        label += f' of {image["file_name"]}'
         problem = _box_problem(annotation, image, categories, fate)
-        if problem:
-            boxes[problem].append(label)
         if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
             objects[image['id']] += 1
-        if problem := mask_problem(annotation.get('segmentation'), [image['height'], image['width']]):
-            masks[problem].append(label)
+        of_mask = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+        for which, kind in ((boxes, problem), (masks, of_mask)):
+            if kind:
+                which[kind].append(f'annotation {original_id(annotation)} of {image["file_name"]}')
     if split.name == 'train' and _SHORT_MASK in masks:
         boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
     found.warnings += grouped(split, boxes)
@@ -166,7 +153,11 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     else:
         found.mask_errors += grouped(split, masks)
     beyond = len(boxes[_PARTLY_OUTSIDE])
-    if beyond > len(annotations) / 4 and all(_fits_as_corners(annotation, images) for annotation in annotations):
+    if beyond > len(annotations) / 4 and all(
+        x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
+        for (x1, y1, x2, y2), image in ((a['bbox'], images.get(a['image_id'])) for a in annotations)
+        if image is not None
+    ):
         found.errors.append(
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
             'COCO has [x, y, width, height]'
@@ -202,13 +193,6 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
     if x < -1 or y < -1 or x + w > width + 1 or y + h > height + 1:
         return _PARTLY_OUTSIDE
     return ''
-
-
-def _fits_as_corners(annotation: Mapping[str, Any], images: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """Returns whether a box could be two corners inside its image."""
-    x1, y1, x2, y2 = annotation['bbox']
-    image = images.get(annotation['image_id'])
-    return image is not None and x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
 
 
 def mask_problem(mask: Any, size: list[int]) -> str:
@@ -291,9 +275,14 @@ def _digest(path: Path) -> bytes:
 
 
 def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
-    """Adds classes that only one of two splits has; their order is that of the first split already."""
+    """Adds classes that only one of two splits has, and names that a slip of the keyboard may have made two of."""
     first, *others = splits.values()
     names = [category['name'] for category in first.content['categories']]
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        alike[' '.join(name.casefold().split())].append(repr(name))
+    same = [' and '.join(group) for group in alike.values() if len(group) > 1]
+    found.warnings += named(first, 'classes whose names differ only in case or spaces', same)
     for split in others:
         theirs = [category['name'] for category in split.content['categories']]
         if missing := [name for name in names if name not in theirs]:
@@ -343,10 +332,3 @@ def grouped(split: CocoSplit, problems: Mapping[str, list[str]]) -> list[str]:
 def list_items(items: list[str]) -> str:
     """The count if there are several, with the first few and how many more in parentheses."""
     return f'{len(items)} ({shorten(items, 5)})' if len(items) > 1 else shorten(items)
-
-
-def _label(entry: Mapping[str, Any], index: int) -> str:
-    """Returns an entry's file name or name, or else its id."""
-    number = original_id(entry) if 'id' in entry else f'missing, entry {index}'
-    name = entry.get('file_name') or entry.get('name') or f'id {number}'
-    return f'{name!s:.200}'

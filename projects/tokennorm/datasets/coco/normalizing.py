@@ -97,7 +97,7 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
         len(new[key]) == len(content.get(key, ())) and all(a is b for a, b in zip(new[key], content[key], strict=True))
         for key in new
     )
-    if same:
+    if same and not notes:
         return content
     facts = content.get('tokennorm', {})
     return {**content, **new, 'tokennorm': {**facts, 'notes': [*facts.get('notes', ()), *notes]}}
@@ -147,33 +147,26 @@ def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[
     if read:
         notes.append(f'images without a size, which was read from the file: {read}')
     first: dict[Any, int] = {}
-    repeated = [i for i, one in enumerate(sized) if first.setdefault(_file(one, i), i) != i]
-    narrow = {i for i, one in enumerate(sized) if _is_narrow(one)}
+    files = [one['file_name'] if isinstance(one.get('file_name'), str) else i for i, one in enumerate(sized)]
+    repeated = [i for i, file in enumerate(files) if first.setdefault(file, i) != i]
+    sides = [(one.get('width'), one.get('height')) for one in sized]
+    narrow = {i for i, two in enumerate(sides) if all(map(is_size, two)) and max(two) > NARROWEST * min(two)}
     for what, chosen in (
         ('files that are listed more than once, whose objects were merged', repeated),
         (f'images more than {NARROWEST} times as long as wide, which cannot be resized, left out', sorted(narrow)),
     ):
         if chosen:
-            files = list(dict.fromkeys(str(sized[i]['file_name']) for i in chosen))
-            notes.append(f'{what}: {len(files)} ({shorten(files, 5)})')
+            names = list(dict.fromkeys(str(files[i]) for i in chosen))
+            notes.append(f'{what}: {len(names)} ({shorten(names, 5)})')
     dropped = narrow | set(repeated)
     kept = [one for i, one in enumerate(sized) if i not in dropped] if dropped else sized
     new = _with_ids(kept)
     ids = {_key(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
     for i in repeated:
-        ids.setdefault(_key(sized[i].get('id')), ids.get(_key(sized[first[_file(sized[i], i)]].get('id'))))
+        ids.setdefault(_key(sized[i].get('id')), ids.get(_key(sized[first[files[i]]].get('id'))))
     for i in narrow:
         ids.setdefault(_key(sized[i].get('id')), None)  # its objects are left out, too
     return new, ids
-
-
-def _file(image: Entry, index: int) -> Any:
-    return image['file_name'] if isinstance(image.get('file_name'), str) else index
-
-
-def _is_narrow(image: Entry) -> bool:
-    sides = image.get('width'), image.get('height')
-    return all(map(is_size, sides)) and max(sides) > NARROWEST * min(sides)
 
 
 def _annotations(
@@ -217,6 +210,8 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     mask = one.get('segmentation')
     if isinstance(mask, list) and mask:
         pieces = [mask] if all(map(is_number, mask)) else mask
+        if isinstance(pieces[0], list) and pieces[0] and isinstance(pieces[0][0], list):
+            pieces = [[value for point in piece for value in point] for piece in pieces]  # of [x, y] for each point
         good = [piece for piece in pieces if not _is_short(piece)]
         if len(good) < len(mask) or pieces is not mask:
             if len(good) < len(pieces):
@@ -224,13 +219,19 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
             mask = new['segmentation'] = good
     if one.get('iscrowd') not in (0, 1):
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
-    box = one.get('bbox')
-    if box in (None, []) and (box := _mask_box(mask, size)):
-        new['bbox'] = box
+    turned = one.get('attributes')
+    if isinstance(turned, dict) and turned.get('rotation'):
+        counts['boxes with attributes.rotation (CVAT), read without their rotation'] += 1
+    box, area = one.get('bbox'), one.get('area')
+    needs_box, needs_area = box in (None, []), area is None or (is_number(area) and area <= 0)
+    if not (needs_box or needs_area):
+        return new
+    measured = _box_and_area(mask, size)
+    if needs_box and measured:
+        box = new['bbox'] = measured[0]
         counts['boxes that were derived from the mask'] += 1
-    area = one.get('area')
-    if (area is None or (is_number(area) and area <= 0)) and is_box(box) and min(box[2:]) > 0:
-        new['area'] = _mask_area(mask, size) or box[2] * box[3]
+    if needs_area and is_box(box) and min(box[2:]) > 0:
+        new['area'] = (measured and measured[1]) or box[2] * box[3]
     return new
 
 
@@ -238,24 +239,16 @@ def _is_short(piece: Any) -> bool:
     return isinstance(piece, list) and (len(piece) < 6 or len(piece) % 2 == 1)
 
 
-def _are_polygons(mask: Any) -> bool:
-    return isinstance(mask, list) and bool(mask) and all(isinstance(p, list) and all(map(is_number, p)) for p in mask)
-
-
-def _mask_box(mask: Any, size: Any) -> list[float]:
-    if _are_polygons(mask):
-        x, y = np.concatenate([np.reshape(piece, (-1, 2)) for piece in mask]).T
-        return [float(x.min()), float(y.min()), float(np.ptp(x)), float(np.ptp(y))]
+def _box_and_area(mask: Any, size: Any) -> tuple[list[float], float] | None:
+    """The box and the area of a mask of an image of `size` (height, width); None for a mask that cannot be used."""
+    if isinstance(mask, list) and mask and all(isinstance(p, list) and all(map(is_number, p)) for p in mask):
+        corners = [np.reshape(piece, (-1, 2)).astype(float) for piece in mask]
+        low, high = np.concatenate(corners).min(0), np.concatenate(corners).max(0)
+        areas = (abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in (one.T for one in corners))
+        return [*low.tolist(), *(high - low).tolist()], sum(areas)
     if encoded := _encoded(mask, size):
-        return run_lengths.toBbox(encoded).tolist()
-    return []
-
-
-def _mask_area(mask: Any, size: Any) -> float:
-    if _are_polygons(mask):
-        corners = [np.reshape(piece, (-1, 2)).T for piece in mask]
-        return sum(abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in corners)
-    return float(run_lengths.area(encoded)) if (encoded := _encoded(mask, size)) else 0.0
+        return run_lengths.toBbox(encoded).tolist(), float(run_lengths.area(encoded))
+    return None
 
 
 def _encoded(mask: Any, size: Any) -> Entry | None:
