@@ -33,7 +33,9 @@ def test_dtn():
     assert flops(norm, height, width, dims) == expected
 
 
-@pytest.mark.parametrize('name', [name for name in NORMS if name not in ('DTN', 'SyncBN', 'BN', 'PRepBN', 'SeeDNorm')])
+@pytest.mark.parametrize(
+    'name', [name for name in NORMS if name not in ('DTN', 'SyncBN', 'BN', 'PRepBN', 'SeeDNorm', 'TaperNorm')]
+)
 def test_other_normalizers_count_as_layer_norm(name):
     of_convolution = 9 if name == 'LocalLayerNorm' else 0
     assert flops(build_norm(cfg_of(name), 16).eval(), 6, 8, 16) == (5 + of_convolution) * 6 * 8 * 16

@@ -20,6 +20,7 @@ NORMS = {
     'Derf': norms.Derf,
     'PRepBN': norms.PRepBN,
     'SeeDNorm': norms.SeeDNorm,
+    'TaperNorm': norms.TaperNorm,
 }
 
 OWN_ARGUMENTS = {'GN': dict(num_groups=4), 'SeeDNorm': dict(parts=4)}

@@ -1,4 +1,4 @@
-"""Merges PRepBN layers into the linear layers after them, for inference and export."""
+"""Merges PRepBN and TaperNorm layers into the linear layers after them, for inference and export."""
 
 import copy
 from typing import TypeVar
@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from tokennorm.layers.block import Block, NoNorm
-from tokennorm.norms.prepbn import PRepBN
+from tokennorm.norms import PRepBN, TaperNorm
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 Model = TypeVar('Model', bound=nn.Module)
+MERGED = (PRepBN, TaperNorm)
 
 
 class ChannelAffine(nn.Module):
@@ -29,34 +30,34 @@ class ChannelAffine(nn.Module):
 
 
 def fold_norms(model: Model) -> Model:
-    """Returns a copy of a model in eval mode, without `PRepBN`, that gives the same outputs.
+    """Returns a copy of a model in eval mode, without `PRepBN` and `TaperNorm`, that gives the same outputs.
 
     In TokenNorm's blocks these layers are merged into the next linear layer: the MLP's first one, and queries, keys and
     values if nothing is between. Where zeros are padded to windows, or a convolution reduces keys and values, one scale
-    and shift per channel stays; so it does for every other `PRepBN`. Those that `replace_norms` put into a third-party
-    model are not changed.
+    and shift per channel stays; so it does for the others. Those that `replace_norms` put into a third-party model
+    are not changed.
     """
     model = copy.deepcopy(model).eval()
     for block in [module for module in model.modules() if isinstance(module, Block)]:
-        if isinstance(block.norm2, PRepBN) and isinstance(getattr(block.mlp, 'fc1', None), nn.Linear):
+        if isinstance(block.norm2, MERGED) and isinstance(getattr(block.mlp, 'fc1', None), nn.Linear):
             _merge(block.norm2, block.mlp.fc1)
             block.norm2 = NoNorm()
         reads_more = hasattr(block.attn, 'window') or hasattr(block.attn, 'sr')  # zeros, or a convolution reads it too
         layers = [getattr(block.attn, name, None) for name in ('qkv', 'q', 'kv')]
         linears = [layer for layer in layers if isinstance(layer, nn.Linear) and not reads_more]
-        if isinstance(block.norm1, PRepBN) and linears:
+        if isinstance(block.norm1, MERGED) and linears:
             for linear in linears:
                 _merge(block.norm1, linear)
             block.norm1 = NoNorm()
     adapted = [module.norm for module in model.modules() if isinstance(module, GridNormAdapter)]
     for name, module in list(model.named_modules()):
-        if isinstance(module, PRepBN) and module not in adapted:  # prefix tokens need its LayerNorm
+        if isinstance(module, MERGED) and module not in adapted:  # prefix tokens need its LayerNorm
             model.set_submodule(name, ChannelAffine(*module.scale_and_shift()))
     return model
 
 
 @torch.no_grad()
-def _merge(norm: PRepBN, linear: nn.Linear) -> None:
+def _merge(norm: PRepBN | TaperNorm, linear: nn.Linear) -> None:
     """linear(scale * x + shift) as one linear layer, computed in float64."""
     scale, shift = (value.double() for value in norm.scale_and_shift())
     weight = linear.weight.double()

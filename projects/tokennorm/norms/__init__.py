@@ -19,6 +19,7 @@ from tokennorm.norms.rms_norm import RMSNorm
 from tokennorm.norms.scale_norm import ScaleNorm
 from tokennorm.norms.seed_norm import SeeDNorm
 from tokennorm.norms.switchable_norm import SwitchableNorm
+from tokennorm.norms.taper_norm import TaperNorm
 
 NORMS: dict[str, type] = {
     'BN': BatchNorm,
@@ -43,6 +44,7 @@ NORMS: dict[str, type] = {
     'SeeDNorm': SeeDNorm,
     'SyncBN': SyncBatchNorm,
     'SyncBatchNorm': SyncBatchNorm,
+    'TaperNorm': TaperNorm,
 }
 
 __all__ = [
@@ -62,4 +64,5 @@ __all__ = [
     'SeeDNorm',
     'SwitchableNorm',
     'SyncBatchNorm',
+    'TaperNorm',
 ]
