@@ -127,6 +127,7 @@ FOOTER = """
 
 | config | use it for | result |
 |---|---|---|
+| `pretrain/pvt-mini*` | [pretraining](guides/pretrain.md) on a CPU | [study](study/pretrain_and_detect.md) |
 | `trial/*` | your own photographs, on a CPU | [hardware and time](get_started/train.md#hardware-and-time) |
 | `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 47.1 |
 | `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | [appendix](study/appendix.md) |
