@@ -20,7 +20,8 @@ from tokennorm.cli.main import COMMANDS
 from tokennorm.published import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ['README.md', 'CONTRIBUTING.md', *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob('docs/**/*.md'))]
+PAGES = ['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'llms.txt']
+PAGES += sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob('docs/**/*.md'))
 BLOCK = re.compile(r'(<!-- not executed[^>]*-->\n)?```(\w+)\n(.*?)```', re.DOTALL)
 UPSTREAM = {  # messages on the troubleshooting page that other programs print
     'tokennorm: command not found',
