@@ -46,11 +46,11 @@ def test_a_config_takes_the_data_and_its_classes(tmp_path):
 
 
 def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path):
-    root = make_folder(tmp_path, 'abcde', ('train', 'valid', 'test'))
+    root = make_folder(tmp_path, 'abcde', ('Train', 'Valid', 'test'))
     cfg = Config.fromfile(IMAGENET)
     assert use_image_folder(cfg, find_image_folder(root)) == []
     assert cfg.val_evaluator.topk == (1, 5)
-    assert cfg.val_dataloader.dataset.data_prefix == str(root / 'valid')
+    assert cfg.val_dataloader.dataset.data_prefix == str(root / 'Valid')
     assert cfg.test_dataloader.dataset.data_prefix == str(root / 'test')
 
 

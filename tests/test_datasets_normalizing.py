@@ -129,10 +129,6 @@ COCO = {  # a change of both splits, and the warning; what is read stays the sam
     'area 0': (lambda c: [one.update(area=0) for one in c['annotations']], None),
     'no bbox, stray piece': (polygons, 'pieces of polygons with fewer than 3 points, left out: 8'),
     'no bbox, points': (pairs, 'boxes that were derived from the mask: 8'),
-    'rotation of CVAT': (
-        lambda c: [one.update(attributes=dict(rotation=30.0)) for one in c['annotations']],
-        'boxes with attributes.rotation (CVAT), read without their rotation: 8',
-    ),
     'no bbox, run lengths': (run_length_masks, 'boxes that were derived from the mask: 8'),
     'large ids': (lambda c: shift_ids(c, lambda i: i + 2**60), None),
     'UTF-8 with a mark': (nothing, None),
@@ -282,6 +278,22 @@ def test_a_mask_of_another_size_gives_no_box(root):
     assert 'annotations without a valid bbox: 8' in inspect_splits(find_splits(write(root, turn))).errors[0]
 
 
+def test_rotated_boxes_of_cvat_become_upright(root):
+    def turn(content):
+        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(occluded=False, rotation=330.0))
+        content['annotations'][1] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=90.0))
+        content['annotations'][2] |= dict(attributes=dict(rotation=0.0))
+
+    splits = find_splits(write(root, turn))
+    boxes = [one['bbox'] for one in splits['train'].content['annotations'][:3]]
+    wide, high = 40 * 0.75**0.5 + 10, 20 * 0.75**0.5 + 20
+    np.testing.assert_allclose(
+        boxes, [[30 - wide / 2, 20 - high / 2, wide, high], [20, 0, 20, 40], [10, 10, 20, 20]], atol=1e-9
+    )
+    assert splits['train'].content['annotations'][0]['attributes'] == dict(occluded=False, rotation=0)
+    assert 'read as the upright boxes around them: 2' in inspect_splits(splits).warnings[0]
+
+
 def test_crowds_as_text(root):
     def crowds(content):
         for one, value in zip(content['annotations'], ['1', '0', True, False, 'true', None, 1, 0], strict=True):
@@ -337,7 +349,7 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
-    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no images; tests use val'),
+    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no labeled images: testing uses val'),
     'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
     'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
     'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),

@@ -111,20 +111,11 @@ def test_a_folder_with_val_is_not_split(coco, tmp_path, write):
         split(write(coco, tmp_path / 'labels'))
 
 
-FAULTS = {
-    'id twice': (lambda c: c['images'][1].update(id=1), 'images with the same id: 1'),
-    'no box': (lambda c: c['annotations'][0].pop('bbox'), 'annotations without a valid bbox: id 1'),
-    'no name': (lambda c: c['images'][1].pop('file_name'), 'images without a valid file_name'),
-}
-
-
-@pytest.mark.parametrize('fault', FAULTS)
-def test_annotations_that_cannot_be_used_are_not_split(whole, fault):
-    change, message = FAULTS[fault]
+def test_annotations_that_cannot_be_used_are_not_split(whole):
     content = json.loads(whole.read_text())
-    change(content)
+    content['images'][1]['id'] = 1
     whole.write_text(json.dumps(content))
-    with pytest.raises(SystemExit, match=f'error: instances_default.json: .*{message}'):
+    with pytest.raises(SystemExit, match=r'error: instances_default.json: images with the same id: 1'):
         split(whole)
     assert not whole.with_name('val.json').exists()
 
@@ -135,5 +126,6 @@ def test_nothing_is_overwritten(whole, tmp_path):
         split(whole)
     with pytest.raises(SystemExit, match=r'train.json already exists; rename it'):
         split(whole.with_name('train.json'))
-    with pytest.raises(SystemExit, match=r'is not a YOLO or Pascal VOC folder'):
+    (tmp_path / 'val.json').unlink()
+    with pytest.raises(SystemExit, match=r'is a COCO dataset; name the file to divide, .*/train.json'):
         split(tmp_path)

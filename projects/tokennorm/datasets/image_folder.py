@@ -38,7 +38,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
         raise FileNotFoundError(f'--data: folder {root} not found')
     splits = {}
     for name, aliases in SPLIT_NAMES.items():
-        folder = next((root / alias for alias in aliases if (root / alias).is_dir()), None)
+        folder = next((root / one for one in subfolders(root) if one.lower() in aliases), None)
         if folder is None:
             continue
         names = subfolders(folder)
@@ -59,7 +59,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
 
 def subfolders(folder: Path) -> list[str]:
     """Returns the names of a folder's folders, sorted, without hidden ones."""
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith('.'))
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and is_data(entry.name))
 
 
 def _count_images(folder: Path, names: list[str]) -> dict[str, int]:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from tokennorm.datasets.coco.folder import read_annotations
 from tokennorm.datasets.coco.normalizing import normalize
-from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.exports import check_known
+from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.datasets.voc import find_voc
-from tokennorm.datasets.yolo import find_yolo
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -30,16 +28,15 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
             if isinstance(one.get('file_name'), str):
                 one['file_name'] = os.path.relpath(folder / one['file_name'], root)
         return dict(train=CocoSplit(path.name, path, root, normalize(dict(all=content), dict(all=root))['all']))
-    folder = find_yolo(path) or find_voc(path)
-    if folder is None or 'train' not in folder.splits:
-        raise FileNotFoundError(
-            f'{path} is not a YOLO or Pascal VOC folder with images for training; of a COCO dataset, name the file'
-        )
-    if 'val' in folder.splits:
+    splits = find_splits(path, ('train',))
+    if 'val' in splits:
         raise ValueError(
-            f'{path} has a val split already: {len(folder.splits["val"])} images; train with --data {path} as it is'
+            f'{path} has a val split already: {len(splits["val"].content["images"])} images; train with --data {path} '
+            'as it is'
         )
-    return convert_splits(folder)
+    if (file := Path(splits['train'].source)).is_file():
+        raise ValueError(f'{path} is a COCO dataset; name the file to divide, {file}')
+    return splits
 
 
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:

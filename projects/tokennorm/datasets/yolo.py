@@ -56,15 +56,15 @@ def find_yolo(root: Path) -> LabelFolder | None:
             continue
         places = value if isinstance(value, list) else [value]
         images = [path for place in places for path in _images(place, base, file, split)]
-        if split == 'test' and not images:
-            absent = [f'test={value!r} of {file} has no images; tests use val']
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
             notes[split] = _notes(images, labels)
             if content.get('task') == 'obb':
                 notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
-        elif split != 'test':
+        elif split == 'test':  # exporting programs write it, with or without images and labels for it
+            absent = [f'test={value!r} of {file} has no labeled images: testing uses val']
+        else:
             raise ValueError(
                 f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} was '
                 f'expected for {images[0]}'
@@ -74,7 +74,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
     for first in list(notes)[:1]:
         notes[first] += absent
     root = file.parent if root.is_file() else root
-    shape = content.get('kpt_shape', [0, 0])
+    shape = content.get('kpt_shape') or [0, 0]
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(value) is int for value in shape)):
         raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
     rules = _Rules(len(names), shape[0] * shape[1], content.get('task') == 'obb')
@@ -185,7 +185,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     least = 1 if file.name == 'obj.data' or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
     tails = [file.parent.joinpath(*parts[i:]) for i in range(1, len(parts) - least + 1)]
     found = next((path for path in [*tried, *tails] if path.exists()), None)
-    if found is None and split == 'test':  # exporting programs write it, with or without images for it
+    if found is None and split == 'test':
         return []
     if found is None:
         looked = ' and '.join(dict.fromkeys(map(str, tried)))

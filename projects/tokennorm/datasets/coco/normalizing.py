@@ -9,6 +9,7 @@
 What can be misunderstood is left as it is, for `inspection.py` to name.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -219,10 +220,16 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
             mask = new['segmentation'] = good
     if one.get('iscrowd') not in (0, 1):
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
-    turned = one.get('attributes')
-    if isinstance(turned, dict) and turned.get('rotation'):
-        counts['boxes with attributes.rotation (CVAT), read without their rotation'] += 1
     box, area = one.get('bbox'), one.get('area')
+    attributes = one.get('attributes')
+    if isinstance(attributes, dict) and is_number(angle := attributes.get('rotation')) and angle and is_box(box):
+        x, y, w, h = box
+        cos, sin = abs(math.cos(math.radians(angle))), abs(math.sin(math.radians(angle)))
+        width, height = w * cos + h * sin, w * sin + h * cos
+        new |= dict(
+            bbox=[x + (w - width) / 2, y + (h - height) / 2, width, height], attributes=attributes | {'rotation': 0}
+        )
+        counts['boxes with attributes.rotation (CVAT), read as the upright boxes around them'] += 1
     needs_box, needs_area = box in (None, []), area is None or (is_number(area) and area <= 0)
     if not (needs_box or needs_area):
         return new
