@@ -76,3 +76,9 @@ def test_a_backbone_is_saved_with_its_arguments(cls, tmp_path):
     image = torch.randn(1, 3, 64, 64)
     for a, b in zip(model(image), loaded.eval()(image), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_norm_that_cannot_be_saved_is_not_lost_silently(tmp_path):
+    hub.PVT(arch='mini', token_norm_cfg=dict(type=DTN)).save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match='Unexpected key'):
+        hub.PVT.from_pretrained(tmp_path)

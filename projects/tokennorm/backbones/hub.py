@@ -9,24 +9,31 @@ The arguments of the constructor are saved with the weights. They must be JSON v
 `init_cfg=dict(type='Pretrained', checkpoint='hf-hub:owner/pvt-tiny-dtn')` loads the weights into a detector.
 """
 
+from typing import Any
+
 from huggingface_hub import PyTorchModelHubMixin
 
 from tokennorm import backbones
 
-_ABOUT = dict(library_name='tokennorm', tags=['dynamic-token-normalization', 'dual-patchnorm'])
+
+class _Hub(PyTorchModelHubMixin, library_name='tokennorm', tags=['dynamic-token-normalization', 'dual-patchnorm']):
+    @classmethod
+    def _from_pretrained(cls, *, strict: bool = True, **kwargs: Any) -> Any:
+        """Raises for weights that do not fit: an argument that is not a JSON value, such as a class, is not saved."""
+        return super()._from_pretrained(strict=strict, **kwargs)
 
 
-class PVT(backbones.PVT, PyTorchModelHubMixin, **_ABOUT):
+class PVT(backbones.PVT, _Hub):
     """`backbones.PVT`."""
 
 
-class PVTv2(backbones.PVTv2, PyTorchModelHubMixin, **_ABOUT):
+class PVTv2(backbones.PVTv2, _Hub):
     """`backbones.PVTv2`."""
 
 
-class Swin(backbones.Swin, PyTorchModelHubMixin, **_ABOUT):
+class Swin(backbones.Swin, _Hub):
     """`backbones.Swin`."""
 
 
-class ViT(backbones.ViT, PyTorchModelHubMixin, **_ABOUT):
+class ViT(backbones.ViT, _Hub):
     """`backbones.ViT`."""
