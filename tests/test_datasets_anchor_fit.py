@@ -18,6 +18,15 @@ RETINA = dict(
     ratios=[0.5, 1.0, 2.0],
     strides=[8, 16, 32, 64, 128],
 )
+SSD = dict(
+    type='SSDAnchorGenerator',
+    scale_major=False,
+    input_size=300,
+    basesize_ratio_range=(0.15, 0.9),
+    strides=[8, 16, 32, 64, 100, 300],
+    ratios=[[2], [2, 3], [2, 3], [2, 3], [2], [2]],
+)
+YOLO = dict(type='YOLOAnchorGenerator', base_sizes=[[(60, 45), (90, 90)], [(10, 13), (30, 23)]], strides=[32, 8])
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
@@ -39,7 +48,7 @@ def config(generator=RETINA, scale=(1333, 800)):
     )
 
 
-@pytest.mark.parametrize('generator', [RETINA, RPN], ids=['retinanet', 'rpn'])
+@pytest.mark.parametrize('generator', [RETINA, RPN, SSD, YOLO], ids=['retinanet', 'rpn', 'ssd', 'yolo'])
 def test_the_share_is_that_of_all_anchors_of_the_grid(generator):
     rng = np.random.default_rng(0)
     height, width, count = 192, 256, 300
@@ -73,6 +82,13 @@ def test_small_objects_get_a_smaller_scale():
     assert 'object sizes after resizing, in pixels: 8 to 91 for 90% of the objects, median 24' in str(fit)
     assert 'warning: anchors match 50.0% of the boxes at IoU 0.5, in' in str(fit)
     assert 'warning' not in str(anchor_fit(config(), content([32, 40, 100])))
+
+
+@pytest.mark.parametrize('generator', [SSD, YOLO], ids=['ssd', 'yolo'])
+def test_anchors_that_have_no_scales_are_only_described(generator):
+    fit = anchor_fit(config(generator), content([2, 2]))
+    assert (fit.unmatched, fit.better, fit.is_poor) == (1, (), False)
+    assert f'(model.bbox_head.anchor_generator={generator["type"]})' in fit.summary()
 
 
 def test_sizes_are_those_after_resizing():

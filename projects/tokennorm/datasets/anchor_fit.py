@@ -9,10 +9,14 @@ from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
 
 from tokennorm.config.image_size import test_scale as resize_scale
+from tokennorm.registry import type_name
 
 MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet
 MOST_UNMATCHED = 0.05  # of the boxes, before a warning
-_SCALES, _SEVERAL = (1, 1.5, 2, 3, 4, 6, 8), ([2, 4], [2, 8], [4, 8], [2, 4, 8])  # that are tried
+_SCALES = (1, 1.5, 2, 3, 4, 6, 8)
+_CANDIDATES = dict(  # values that are tried
+    octave_base_scale=_SCALES, scales=(*([one] for one in _SCALES), [2, 4], [2, 8], [4, 8], [2, 4, 8])
+)
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,17 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     factors = np.minimum(max(scale) / images.max(1), min(scale) / images.min(1))[:, None]
     xywh = np.array([a['bbox'] for a in boxes], float) * factors
     images = images * factors
-    name = 'octave_base_scale' if generator.get('octave_base_scale') else 'scales'
     share = unmatched(generator, xywh, images)
-    candidates = _SCALES if name == 'octave_base_scale' else [*([value] for value in _SCALES), *_SEVERAL]
-    others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in candidates]
+    # generators without one of these, such as SSD's and YOLO's, are only described
+    name = next((name for name in _CANDIDATES if generator.get(name)), None)
+    others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _CANDIDATES.get(name, ())]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
     sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
     built = TASK_UTILS.build({'_scope_': 'mmdet', **generator})
     areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
     roots = {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
-    return AnchorFit(sides, share, f'{key}.{name}', generator.get(name), tuple(better), min(scale), roots)
+    key, value = (f'{key}.{name}', generator[name]) if name else (key, type_name(generator))
+    return AnchorFit(sides, share, key, value, tuple(better), min(scale), roots)
 
 
 def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarray) -> float:
@@ -105,6 +110,6 @@ def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:
     for head in ('rpn_head', 'bbox_head'):
         part = cfg.model.get(head)
         generator = part.get('anchor_generator') if isinstance(part, Mapping) else None
-        if generator and str(generator['type']).endswith('AnchorGenerator') and not generator.get('centers'):
+        if generator and type_name(generator).endswith('AnchorGenerator') and not generator.get('centers'):
             return f'model.{head}.anchor_generator', dict(generator)
     return '', None
