@@ -25,7 +25,14 @@ from .losses import (
 from .masked_conv import masked_col2im_forward, masked_im2col_forward
 from .nms import nms, nms_match, softnms
 from .psa_mask import psamask_backward, psamask_forward
-from .roi import roi_align_backward, roi_align_forward, roi_pool_backward, roi_pool_forward
+from .roi import (
+    deform_roi_pool_backward,
+    deform_roi_pool_forward,
+    roi_align_backward,
+    roi_align_forward,
+    roi_pool_backward,
+    roi_pool_forward,
+)
 from .rotated import box_iou_rotated, nms_rotated, roi_align_rotated_backward, roi_align_rotated_forward
 from .sync_bn import (
     sync_bn_backward_data,
@@ -47,6 +54,8 @@ __all__ = [
     'deform_conv_backward_input',
     'deform_conv_backward_parameters',
     'deform_conv_forward',
+    'deform_roi_pool_backward',
+    'deform_roi_pool_forward',
     'get_compiler_version',
     'get_compiling_cuda_version',
     'line_nms_forward',

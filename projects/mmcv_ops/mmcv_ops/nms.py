@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .precision import float32
 
+_NEXT = 128  # boxes whose overlaps with all others are computed at once in soft NMS
+
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
     """Returns the indices of the kept boxes, by descending score.
@@ -44,42 +46,50 @@ def softnms(
         method: 0 removes (naive), 1 multiplies by 1 - IoU (linear), 2 by exp(-IoU^2 / sigma) (gaussian).
         offset: 0 or 1.
     """
-    one = np.float32(1)
-    x1, y1, x2, y2 = rows = boxes.detach().float().numpy().T.copy()
-    sides = x2 - x1 + offset, y2 - y1 + offset
-    # One column per box: x1, y1, x2, y2, score, area.
-    table = np.stack([*rows, scores.detach().float().numpy(), sides[0] * sides[1]])
-    indices = np.arange(table.shape[1])
-    n, i = len(indices), 0
-    iou_threshold, sigma, min_score = np.float32(iou_threshold), np.float32(sigma), np.float32(min_score)
+    corners, rest = boxes.detach().float().numpy(), scores.detach().float().numpy().copy()
+    order = np.arange(len(rest))
+    row_of = np.full(len(rest), -1)  # of each box in `weights`, which has the boxes that probably come next
+    n, i, min_score = len(rest), 0, np.float32(min_score)
     with np.errstate(all='ignore'):
         while i < n:
             # mmcv takes the first of the highest; a NaN is never higher, and nothing is higher than a NaN.
-            tail = table[4, i:n]
-            best = i if np.isnan(tail[0]) else i + int(np.nanargmax(tail))
-            table[:, [i, best]], indices[[i, best]] = table[:, [best, i]], indices[[best, i]]
-            x1, y1, x2, y2, _, area = table[:, i]
-            rest = table[:, i + 1 : n]
-            width = np.fmax(0, np.fmin(x2, rest[2]) - np.fmax(x1, rest[0]) + offset)
-            height = np.fmax(0, np.fmin(y2, rest[3]) - np.fmax(y1, rest[1]) + offset)
-            inter = width * height
-            iou = inter / (area + rest[5] - inter)
-            if method == 2:
-                weight = np.exp((-(iou * iou) / sigma).astype(np.float64)).astype(np.float32)
-            else:
-                weight = np.where(iou >= iou_threshold, one - iou if method == 1 else np.float32(0), one)
-            rest[4] *= weight
-            keep = ~(rest[4] < min_score)
-            # mmcv moves the last box into a removed place.
-            left = int(keep.sum())
-            holes = np.flatnonzero(~keep[:left])
-            fillers = left + np.flatnonzero(keep[left:])[::-1]
-            rest[:, holes] = rest[:, fillers]
-            indices[i + 1 + holes] = indices[i + 1 + fillers]
-            n = i + 1 + left
+            best = i + int(rest[i:n].argmax())
+            if rest[best] != rest[best]:
+                best = i if np.isnan(rest[i]) else i + int(np.nanargmax(rest[i:n]))
+            rest[i], rest[best] = rest[best], rest[i]
+            order[i], order[best] = order[best], order[i]
+            if row_of[order[i]] < 0:
+                rows = order[np.append(i, i + 1 + rest[i + 1 : n].argsort()[: -_NEXT - 1 : -1])]
+                weights = _soft_weights(corners[rows], corners, iou_threshold, sigma, method, offset)
+                row_of[:], row_of[rows] = -1, np.arange(len(rows))
+            weight = weights[row_of[order[i]]].take(order[i + 1 : n])
             i += 1
-    dets[:n] = torch.from_numpy(table[:5, :n].T.copy()).to(dets)
-    return torch.from_numpy(indices[:n].copy())
+            rest[i:n] *= weight
+            low = rest[i:n] < min_score
+            if np.count_nonzero(low):
+                # mmcv moves the last box into a removed place.
+                left = len(low) - np.count_nonzero(low)
+                holes = i + np.flatnonzero(low[:left])
+                fillers = i + left + np.flatnonzero(~low[left:])[::-1]
+                rest[holes], order[holes] = rest[fillers], order[fillers]
+                n = i + left
+    kept = torch.from_numpy(order[:n].copy())
+    dets[:n] = torch.cat([boxes[kept], torch.from_numpy(rest[:n, None])], 1).to(dets)
+    return kept
+
+
+def _soft_weights(boxes, others, iou_threshold: float, sigma: float, method: int, offset: int) -> np.ndarray:
+    """Returns by what each box (K, 4) multiplies the scores of the others (N, 4), as (K, N) in float32."""
+    x1, y1, x2, y2 = boxes.T[:, :, None]
+    left, top, right, bottom = np.ascontiguousarray(others.T)
+    width = np.maximum(0, np.minimum(x2, right) - np.maximum(x1, left) + offset)
+    height = np.maximum(0, np.minimum(y2, bottom) - np.maximum(y1, top) + offset)
+    inter = width * height
+    areas = (right - left + offset) * (bottom - top + offset)
+    iou = inter / ((x2 - x1 + offset) * (y2 - y1 + offset) + areas - inter)
+    if method == 2:
+        return np.exp((-(iou * iou) / np.float32(sigma)).astype(np.float64)).astype(np.float32)
+    return np.where(iou >= np.float32(iou_threshold), 1 - iou if method == 1 else np.float32(0), np.float32(1))
 
 
 def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:

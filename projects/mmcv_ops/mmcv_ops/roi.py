@@ -1,4 +1,4 @@
-"""RoIAlign and RoIPool. RoIs are (K, 5): index of the image, x1, y1, x2, y2 in its pixels.
+"""RoIAlign, RoIPool and deformable RoIPool. RoIs are (K, 5): index of the image, x1, y1, x2, y2 in its pixels.
 
 Features in half precision are converted to float32; RoIs are not rounded to the features' dtype.
 """
@@ -126,3 +126,38 @@ def roi_pool_backward(
     places = maps[..., None, None] * height * width + argmax.clamp(min=0)
     flat = grad.new_zeros(grad_input.numel()).index_add_(0, places.flatten(), (grad * (argmax >= 0)).flatten())
     grad_input.copy_(flat.view(grad_input.shape))
+
+
+def _deform_roi_pool(input, rois, offset, size, scale: float, sampling_ratio: int, gamma: float) -> Tensor:
+    output = input.new_zeros(len(rois), input.shape[1], *size)
+    shifts = torch.zeros_like(rois[:, :2])[..., None, None]  # x, y
+    if offset.numel():
+        shifts = gamma * scale * (rois[:, 3:] - rois[:, 1:3])[..., None, None] * offset.view(-1, 2, *size)
+    for k, images, y, x, _ in _places(rois, size, scale, sampling_ratio, aligned=True):
+        shift = shifts[k, :, :, :, None]
+        output[k] = sample(input, images, y + shift[:, 1], x + shift[:, 0]).mean(-1)
+    return output
+
+
+def deform_roi_pool_forward(
+    input, rois, offset, output, pooled_height, pooled_width, spatial_scale, sampling_ratio, gamma
+) -> None:
+    """Writes the average per bin (K, C, PH, PW). Offsets (K, 2, PH, PW), x before y, are in units of gamma x RoI."""
+    features, rois, offset = float32(input, rois, offset)
+    check(rois, len(features), rois[:, 3:] - rois[:, 1:3])
+    size = pooled_height, pooled_width
+    output.copy_(_deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma))
+
+
+def deform_roi_pool_backward(
+    grad_output, input, rois, offset, grad_input, grad_offset, pooled_height, pooled_width, spatial_scale,
+    sampling_ratio, gamma,
+) -> None:  # fmt: skip
+    grad, features, rois, offset = float32(grad_output, input, rois, offset)
+    features, offset = features.detach().requires_grad_(), offset.detach().requires_grad_()
+    size = pooled_height, pooled_width
+    with torch.enable_grad():
+        output = _deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma)
+        grads = torch.autograd.grad(output, [features, offset], grad, materialize_grads=True)
+    grad_input.copy_(grads[0])
+    grad_offset.copy_(grads[1])

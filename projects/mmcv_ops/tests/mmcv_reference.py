@@ -39,6 +39,17 @@ def roi_align(features, rois, size, scale, ratio, mode, aligned):
     return output
 
 
+def deform_roi_pool(features, rois, offset, size, scale, ratio, gamma):
+    """Each bin is RoIAlign's, moved by gamma x the RoI's side x its offset."""
+    output = np.zeros((len(rois), features.shape[1], *size))
+    for k, i, j in np.ndindex(len(rois), *size):
+        image, x1, y1, x2, y2 = rois[k]
+        dx, dy = gamma * offset[k, 0, i, j] * (x2 - x1), gamma * offset[k, 1, i, j] * (y2 - y1)
+        moved = np.array([[image, x1 + dx, y1 + dy, x2 + dx, y2 + dy]])
+        output[k, :, i, j] = roi_align(features, moved, size, scale, ratio, 'avg', True)[0, :, i, j]
+    return output
+
+
 def roi_pool(features, rois, size, scale):
     output = np.zeros((len(rois), features.shape[1], *size))
     where = np.full(output.shape, -1)

@@ -25,6 +25,22 @@ def test_roi_align_against_loops(ops, mode, aligned):
         assert_close(output, reference.roi_align(x.numpy(), regions.numpy(), (2, 3), 0.09, ratio, mode, aligned), 1e-5)
 
 
+def test_deform_roi_pool(ops):
+    x, regions = random(2, 2, 9, 7).double(), rois(5).double()
+    offset = (random(5, 2, 2, 3, seed=4) * 4 - 2).double()
+    for ratio in (0, 2):
+        output = ops.deform_roi_pool(x, regions, offset, (2, 3), 0.09, ratio, 0.3)
+        arrays = x.detach().numpy(), regions.numpy(), offset.detach().numpy()
+        assert_close(output, reference.deform_roi_pool(*arrays, (2, 3), 0.09, ratio, 0.3))
+        assert torch.autograd.gradcheck(
+            lambda x, offset, ratio=ratio: ops.deform_roi_pool(x, regions, offset, (2, 3), 0.09, ratio, 0.3),
+            (x.detach().requires_grad_(), offset.detach().requires_grad_()),
+        )
+    plain = ops.deform_roi_pool(x, regions, None, (2, 3), 0.09, 2)
+    assert_close(plain, ops.roi_align(x, regions, (2, 3), 0.09, 2))
+    plain.sum().backward()
+
+
 def test_roi_pool(ops):
     x = random(2, 2, 9, 7)
     regions = torch.cat([rois(9), torch.tensor([[1, 30, 30, 20, 20.0], [0, 300, 300, 400, 400]])])
