@@ -2,15 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_PYTHON = $(VENV)/bin/python
-# OpenMP threads that spin while they wait make a training run many times slower where another program has the cores,
-# and threads that sleep at once make it slower where none has: spin for a moment only.
-export GOMP_SPINCOUNT ?= 20000
 
-# One test of each kind of program: backbones and norms, one epoch and the report, predict, resume after SIGKILL, export
-# --verify, mmdet's own tools/train.py.
-ORIGINALS = $(wildcard tests/test_backbones_*.py) $(wildcard tests/test_export*.py) tests/test_norms_contract.py \
-    tests/test_tools.py tests/test_engine_resume_killed.py tests/test_inference_detector.py tests/test_mmdet_tools.py \
-    projects/mmcv_ops/tests
+# Backbones, norms and operators; one epoch with predictions; export --verify; resume after SIGKILL; mmdet's own tools.
+ORIGINALS = $(wildcard tests/test_backbones_*.py) tests/test_norms_contract.py tests/test_mmdet_tools.py \
+    tests/test_tools.py::test_training_writes_checkpoint_and_report \
+    tests/test_tools.py::test_predictions_on_a_folder_are_those_of_mmdet \
+    tests/test_export_verify.py::test_a_written_file_has_the_ap_of_pytorch \
+    tests/test_engine_resume_killed.py::test_a_training_that_is_killed_again_and_again \
+    projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
 .PHONY: help env demo test originals lint docs
 
