@@ -29,4 +29,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, _, attribute = _LAZY[name].partition(':')
+    if name in ('Detector', 'train'):
+        import_module('tokennorm.registry')  # before mmdet, which then prints less
     return getattr(import_module(module), attribute)

@@ -3,8 +3,12 @@
 Read in mmengine 0.10.7 and onedl-mmengine 0.10.12.
 """
 
+import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+import mmengine.logging
 
 
 def make_mmengine_read_with(read: Callable[..., Any]) -> None:
@@ -19,3 +23,25 @@ def make_mmengine_read_with(read: Callable[..., Any]) -> None:
     checkpoint.load_url = read
     if hasattr(checkpoint, '_safe_torch_load'):
         checkpoint._safe_torch_load = read
+
+
+def mmengine_reads_its_checkpoints() -> bool:
+    """Whether it does with torch 2.6 or newer: the original does not, since its histories are not tensors."""
+    from mmengine.runner import checkpoint
+
+    return hasattr(checkpoint, '_safe_torch_load')
+
+
+def silence_missing_extras() -> None:
+    """Drops two messages of mmdet about packages that nothing here uses: faster_coco_eval and OneDL.
+
+    mmengine prints the second, a debug message, since it has no logger.
+    """
+    warnings.filterwarnings('ignore', 'faster_coco_eval is not installed')
+    print_log = mmengine.logging.print_log
+
+    def print_log_above_debug(msg: Any, logger: Any = None, level: int = logging.INFO) -> None:
+        if logger is not None or level > logging.DEBUG:
+            print_log(msg, logger, level)
+
+    mmengine.logging.print_log = print_log_above_debug

@@ -59,11 +59,11 @@ def check_mmcv_ops() -> str:
         importlib.import_module('torch')
         module = importlib.import_module('mmcv._ext')
     except ImportError as error:
-        if error.name == 'mmcv._ext' and isinstance(error, ModuleNotFoundError):
+        if error.name != 'mmcv._ext':
+            raise
+        if isinstance(error, ModuleNotFoundError):
             fix = f'{PIP} install ./projects/mmcv_ops    # in a clone of TokenNorm'
             raise Fault('mmcv has no operators: mmcv-ops-torchvision is not installed', fix) from error
-        if error.name and error.name.partition('.')[0] not in ('mmcv', 'torch'):
-            raise
         mmcv = ' '.join(f'{name}=={version_of(name)}' for name in distributions_of('mmcv'))
         fix = f'{PIP} install --force-reinstall --no-deps --no-cache-dir {mmcv}    # compiles nothing'
         raise Fault(f"mmcv's operators do not fit torch {version_of('torch')}: {error}", fix) from error

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import PACKAGES, Fault, limit_spinning
+from tokennorm.environment import PACKAGES, Fault, check_mmcv_ops, limit_spinning
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -69,6 +69,7 @@ def fraction(text: str) -> float:
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, which takes seconds and is announced. What they print nobody can act on."""
     print_once(IMPORTING)
+    check_mmcv_ops()
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         import mmdet.apis  # noqa: F401
