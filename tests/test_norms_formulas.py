@@ -7,7 +7,19 @@ from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
 from tests.reference import channels_first
-from tokennorm.norms import Derf, DynamicTanh, GroupNorm, InstanceNorm, LocalLayerNorm, RMSNorm, ScaleNorm, SeeDNorm
+from tokennorm.norms import (
+    Derf,
+    DynamicTanh,
+    GroupNorm,
+    InstanceNorm,
+    LocalLayerNorm,
+    PowerNorm,
+    PRepBN,
+    RMSNorm,
+    ScaleNorm,
+    SeeDNorm,
+    SwitchableNorm,
+)  # fmt: skip
 
 
 def tanh(x):
@@ -78,12 +90,15 @@ def test_norm_equals_its_formula(name):
         (lambda: RMSNorm(4), dict(weight=1)),
         (lambda: SeeDNorm(16), dict(weight=1, alpha=1, beta=0)),
         (lambda: LocalLayerNorm(4), dict(weight=1, bias=0, depthwise=0)),
+        (lambda: SwitchableNorm(4), dict(mean_weight=1, var_weight=1, running_mean=0, running_var=1, weight=1, bias=0)),
+        (lambda: PowerNorm(4), dict(running_phi=1, running_nu=0, iters=0, weight=1, bias=0)),
+        (lambda: PRepBN(4), {'alpha': 1, 'step': 0, 'batch_norm.bn.running_mean': 0, 'batch_norm.bn.weight': 1}),
     ],
 )
 def test_initial_values(build, expected):
     norm = build()
-    for p in norm.parameters():
-        nn.init.normal_(p)
+    for value in norm.state_dict().values():
+        value.fill_(7)
     norm.reset_parameters()
     for name, value in expected.items():
         assert (norm.state_dict()[name] == value).all(), name

@@ -4,24 +4,9 @@ import torch
 
 from tokennorm import norms
 
-NORMS = {
-    'LN': norms.LayerNorm,
-    'DTN': norms.DTN,
-    'BN': norms.BatchNorm,
-    'SyncBN': norms.SyncBatchNorm,
-    'IN': norms.InstanceNorm,
-    'GN': norms.GroupNorm,
-    'SN': norms.SwitchableNorm,
-    'ScaleNorm': norms.ScaleNorm,
-    'PowerNorm': norms.PowerNorm,
-    'LocalLayerNorm': norms.LocalLayerNorm,
-    'RMSNorm': norms.RMSNorm,
-    'DyT': norms.DynamicTanh,
-    'Derf': norms.Derf,
-    'PRepBN': norms.PRepBN,
-    'SeeDNorm': norms.SeeDNorm,
-    'TaperNorm': norms.TaperNorm,
-}
+SHORT = {'BN', 'DyT', 'GN', 'IN', 'LN', 'SN', 'SyncBN'}
+LONG = {norms.NORMS[name].__name__ for name in SHORT}
+NORMS = {name: cls for name, cls in norms.NORMS.items() if name not in LONG}
 
 OWN_ARGUMENTS = {'GN': dict(num_groups=4), 'SeeDNorm': dict(parts=4)}
 

@@ -21,48 +21,17 @@ from tokennorm.norms.seed_norm import SeeDNorm
 from tokennorm.norms.switchable_norm import SwitchableNorm
 from tokennorm.norms.taper_norm import TaperNorm
 
-NORMS: dict[str, type] = {
+_CLASSES = (
+    BatchNorm, Derf, DTN, DynamicTanh, GroupNorm, InstanceNorm, LayerNorm, LocalLayerNorm, PowerNorm, PRepBN, RMSNorm,
+    ScaleNorm, SeeDNorm, SwitchableNorm, SyncBatchNorm, TaperNorm,
+)  # fmt: skip
+_SHORT_NAMES = {
     'BN': BatchNorm,
-    'BatchNorm': BatchNorm,
-    'DTN': DTN,
-    'Derf': Derf,
     'DyT': DynamicTanh,
-    'DynamicTanh': DynamicTanh,
     'GN': GroupNorm,
-    'GroupNorm': GroupNorm,
     'IN': InstanceNorm,
-    'InstanceNorm': InstanceNorm,
     'LN': LayerNorm,
-    'LayerNorm': LayerNorm,
-    'LocalLayerNorm': LocalLayerNorm,
-    'PRepBN': PRepBN,
-    'PowerNorm': PowerNorm,
-    'RMSNorm': RMSNorm,
     'SN': SwitchableNorm,
-    'SwitchableNorm': SwitchableNorm,
-    'ScaleNorm': ScaleNorm,
-    'SeeDNorm': SeeDNorm,
     'SyncBN': SyncBatchNorm,
-    'SyncBatchNorm': SyncBatchNorm,
-    'TaperNorm': TaperNorm,
 }
-
-__all__ = [
-    'DTN',
-    'NORMS',
-    'BatchNorm',
-    'Derf',
-    'DynamicTanh',
-    'GroupNorm',
-    'InstanceNorm',
-    'LayerNorm',
-    'LocalLayerNorm',
-    'PRepBN',
-    'PowerNorm',
-    'RMSNorm',
-    'ScaleNorm',
-    'SeeDNorm',
-    'SwitchableNorm',
-    'SyncBatchNorm',
-    'TaperNorm',
-]
+NORMS: dict[str, type] = {cls.__name__: cls for cls in _CLASSES} | _SHORT_NAMES

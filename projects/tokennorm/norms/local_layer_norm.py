@@ -1,15 +1,15 @@
 """LayerNorm with a local term, a norm of this project. docs/concepts/normalizers.md has its evidence and limits."""
 
-import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
+from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.moments import check_grid, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 
-class LocalLayerNorm(nn.LayerNorm):
+class LocalLayerNorm(TokenNorm):
     """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, of tensors (B, H, W, C).
 
     The kernels are zero at initialization: it starts as LayerNorm, exactly. They were trained with a higher learning
@@ -20,18 +20,9 @@ class LocalLayerNorm(nn.LayerNorm):
         depthwise: Kernels (C, 1, 3, 3).
     """
 
-    is_token_norm = True
-
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps)
-        self.depthwise = nn.Parameter(torch.empty(num_features, 1, 3, 3))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets weight to 1, bias and kernels to 0."""
-        super().reset_parameters()
-        if hasattr(self, 'depthwise'):  # nn.LayerNorm's constructor calls this before it exists
-            nn.init.zeros_(self.depthwise)
+        self._add_parameter('depthwise', (num_features, 1, 3, 3), 0.0)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). The convolution reads zeros outside the grid, and outside of `valid`."""

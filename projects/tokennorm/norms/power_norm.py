@@ -3,9 +3,10 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.moments import check_grid, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
@@ -45,7 +46,7 @@ class DivideByPower(torch.autograd.Function):
         return grad / psi, None, None, None, None
 
 
-class PowerNorm(nn.LayerNorm):
+class PowerNorm(TokenNorm):
     """Divides each channel by the root of its running quadratic mean over the tokens of the batches, also in training.
 
     As in the authors' code, each token is first divided by its root mean square, and during a warm-up each channel is
@@ -55,7 +56,6 @@ class PowerNorm(nn.LayerNorm):
     the forward pass.
 
     Args:
-        eps: Added to quadratic means.
         alpha_fwd: Weight of the past in the running quadratic mean.
         alpha_bkw: Weight of the past in the running statistic of the backward pass.
         warmup_iters: Training iterations with the batch's own quadratic mean.
@@ -65,8 +65,6 @@ class PowerNorm(nn.LayerNorm):
         running_nu: nu (C,), the running mean of gradient times output.
         iters: Training iterations so far.
     """
-
-    is_token_norm = True
 
     def __init__(
         self,
@@ -80,26 +78,12 @@ class PowerNorm(nn.LayerNorm):
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw
         self.warmup_iters = warmup_iters
-        self.register_buffer('running_phi', torch.empty(num_features))
-        self.register_buffer('running_nu', torch.empty(num_features))
-        self.register_buffer('iters', torch.empty((), dtype=torch.long))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets weight to 1, bias to 0, and the running statistics and their count to the values before training."""
-        super().reset_parameters()
-        if not hasattr(self, 'iters'):
-            return  # called by nn.LayerNorm's constructor, before the rest exists
-        self.running_phi.fill_(1)
-        self.running_nu.zero_()
-        self.iters.zero_()
+        self._add_buffer('running_phi', (num_features,), 1.0)
+        self._add_buffer('running_nu', (num_features,), 0.0)
+        self._add_buffer('iters', (), 0)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `valid`, int (B, 2), is the height and width, in tokens, of the part of each grid that is image. The statistics
-        are computed over that part; the tokens outside are normalized by them too.
-        """
+        """(B, H, W, C) -> (B, H, W, C). Tokens outside of `valid` are normalized by the statistics of those inside."""
         check_grid('PowerNorm', x, self.normalized_shape[0], valid)
         return in_float32(self._normalize, x, valid)
 
@@ -116,7 +100,7 @@ class PowerNorm(nn.LayerNorm):
         self.iters += 1
         in_warmup = self.iters <= self.warmup_iters
         psi = torch.where(in_warmup, phi, self.running_phi).add(self.eps).sqrt()
-        # The mean of all batches first, and then, as ever, a step towards this one.
+        # During warm-up: the cumulative mean. Then, always, an exponential step.
         average = self.running_phi + (phi - self.running_phi) / self.iters
         running = torch.where(self.iters < self.warmup_iters, average, self.running_phi)
         self.running_phi.copy_(running.lerp(phi.to(running.dtype), 1 - self.alpha_fwd))

@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokennorm.norms.batch_norm import BatchNorm
+from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.tensors import in_float32
 
 
-class PRepBN(nn.LayerNorm):
+class PRepBN(TokenNorm):
     """lambda * LayerNorm(x) + (1 - lambda) * (BatchNorm(x) + alpha * x), of tensors (B, H, W, C).
 
     lambda falls linearly from 1 to 0 during the first `steps` forward passes in training mode. Its counter is in the
@@ -29,25 +30,20 @@ class PRepBN(nn.LayerNorm):
         step: Counter of the forward passes in training mode, int64 ().
     """
 
-    is_token_norm = True
-
     def __init__(self, num_features: int, eps: float = 1e-5, steps: int = 300_000) -> None:
         if not isinstance(steps, int) or steps < 1:
             raise ValueError(f'PRepBN: steps={steps!r} must be an integer of at least 1')
         super().__init__(num_features, eps=eps)
         self.steps = steps
         self.batch_norm = BatchNorm(num_features)
-        self.alpha = nn.Parameter(torch.empty(1))
-        self.register_buffer('step', torch.zeros((), dtype=torch.int64))
-        self.reset_parameters()
+        self._add_parameter('alpha', (1,), 1.0)
+        self._add_buffer('step', (), 0)
 
     def reset_parameters(self) -> None:
         """Sets all parameters, running statistics and the counter to their values before training."""
         super().reset_parameters()
-        if hasattr(self, 'step'):  # nn.LayerNorm's constructor calls this before it exists
+        if hasattr(self, 'batch_norm'):  # nn.LayerNorm's constructor calls this before it exists
             self.batch_norm.bn.reset_parameters()
-            nn.init.ones_(self.alpha)
-            self.step.zero_()
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: as in `BatchNorm`."""

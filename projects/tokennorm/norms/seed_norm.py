@@ -1,12 +1,12 @@
 """SeeDNorm (Cai et al., "SeeDNorm: Self-Rescaled Dynamic Normalization", 2025, arXiv 2510.22777)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tokennorm.ops.tensors import in_float32
+from tokennorm.norms.layer_norm import TokenNorm
 
 
-class SeeDNorm(nn.LayerNorm):
+class SeeDNorm(TokenNorm):
     """(tanh(x . beta) alpha + gamma) x / sqrt(mean(x^2) + eps), for each token of tensors (..., C).
 
     This is RMSNorm whose scale depends on the token. With several `parts` (the paper's multi-head form, which it uses
@@ -15,7 +15,6 @@ class SeeDNorm(nn.LayerNorm):
     does not drop it, and `norm_decay_mult=0` spares all three.
 
     Args:
-        eps: Added to the mean of the squares.
         parts: Number of vectors; divides C. In the paper's ViT-B 16 are best, and 1 does not converge.
 
     Attributes:
@@ -24,27 +23,13 @@ class SeeDNorm(nn.LayerNorm):
         beta: (C,), initially 0: the layer starts as RMSNorm.
     """
 
-    is_token_norm = True
-
     def __init__(self, num_features: int, eps: float = 1e-5, parts: int = 16) -> None:
         if not isinstance(parts, int) or parts < 1 or num_features % parts:
             raise ValueError(f'SeeDNorm: parts={parts!r} must divide num_features={num_features}')
         super().__init__(num_features, eps=eps, bias=False)
         self.parts = parts
-        self.alpha = nn.Parameter(torch.empty(num_features))
-        self.beta = nn.Parameter(torch.empty(num_features))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets weight and alpha to 1 and beta to 0."""
-        super().reset_parameters()
-        if hasattr(self, 'beta'):  # nn.LayerNorm's constructor calls this before it exists
-            nn.init.ones_(self.alpha)
-            nn.init.zeros_(self.beta)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
-        return in_float32(self._normalize, x)
+        self._add_parameter('alpha', (num_features,), 1.0)
+        self._add_parameter('beta', (num_features,), 0.0)
 
     def _normalize(self, x: Tensor) -> Tensor:
         products = (x * self.beta).unflatten(-1, (self.parts, -1)).sum(-1)

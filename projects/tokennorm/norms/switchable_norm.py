@@ -2,13 +2,14 @@
 of token grids."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.moments import check_grid, image_moments, merge_moments, normalize, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 
-class SwitchableNorm(nn.LayerNorm):
+class SwitchableNorm(TokenNorm):
     """Normalizes by a learned mixture of the statistics of instance, layer and batch normalization (Eqs. 3 to 5).
 
     The statistics of layer normalization are the paper's, over all tokens and channels of an image. In eval mode the
@@ -23,26 +24,13 @@ class SwitchableNorm(nn.LayerNorm):
         running_mean, running_var: Moving averages of the batches' mean and (biased) variance, (C,).
     """
 
-    is_token_norm = True
-
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__(num_features, eps=eps)
         self.momentum = momentum
-        self.mean_weight = nn.Parameter(torch.empty(3))
-        self.var_weight = nn.Parameter(torch.empty(3))
-        self.register_buffer('running_mean', torch.empty(num_features))
-        self.register_buffer('running_var', torch.empty(num_features))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets weight to 1, bias to 0, an equal mixture, and the moving averages to the values before training."""
-        super().reset_parameters()
-        if not hasattr(self, 'running_var'):
-            return  # called by nn.LayerNorm's constructor, before the rest exists
-        nn.init.ones_(self.mean_weight)
-        nn.init.ones_(self.var_weight)
-        self.running_mean.zero_()
-        self.running_var.fill_(1)
+        self._add_parameter('mean_weight', (3,), 1.0)
+        self._add_parameter('var_weight', (3,), 1.0)
+        self._add_buffer('running_mean', (num_features,), 0.0)
+        self._add_buffer('running_var', (num_features,), 1.0)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""

@@ -4,13 +4,14 @@ import math
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
+from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.moments import tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 
-class TaperNorm(nn.LayerNorm):
+class TaperNorm(TokenNorm):
     """g weight x / r + (1 - g) c scale x with r = sqrt(mean(x^2) + eps), for each token of tensors (..., C).
 
     This is the paper's form for RMSNorm. The gate g is 1 for the first `warmup` forward passes in training mode, then
@@ -26,24 +27,14 @@ class TaperNorm(nn.LayerNorm):
         energy, step: The two averages (2,), and the counter of the forward passes in training mode, int64 ().
     """
 
-    is_token_norm = True
-
     def __init__(self, num_features: int, eps: float = 1e-5, warmup: int = 30_000, steps: int = 300_000) -> None:
         if not (isinstance(warmup, int) and isinstance(steps, int) and 1 <= warmup < steps):
             raise ValueError(f'TaperNorm: warmup={warmup!r} must be an integer of at least 1, below steps={steps!r}')
         super().__init__(num_features, eps=eps, bias=False)
         self.warmup, self.steps = warmup, steps
-        self.scale = nn.Parameter(torch.ones(num_features))
-        self.register_buffer('energy', torch.zeros(2))
-        self.register_buffer('step', torch.zeros((), dtype=torch.int64))
-
-    def reset_parameters(self) -> None:
-        """Sets weight and scale to 1, averages and the counter to 0."""
-        super().reset_parameters()
-        if hasattr(self, 'step'):  # nn.LayerNorm's constructor calls this before it exists
-            nn.init.ones_(self.scale)
-            for buffer in self.buffers():
-                buffer.zero_()
+        self._add_parameter('scale', (num_features,), 1.0)
+        self._add_buffer('energy', (2,), 0.0)
+        self._add_buffer('step', (), 0)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(..., C) -> (..., C). The averages leave out the tokens outside of `valid`."""
