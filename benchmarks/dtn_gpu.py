@@ -3,7 +3,7 @@
     python benchmarks/dtn_gpu.py        # `pytest -m gpu` prints the same
 
 The contenders are LayerNorm, DTN's eager form, the same after torch.compile, and the eager form with Triton's products
-(TOKENNORM_TRITON=1). An error is the largest one, relative to the largest entry, of the result and of each gradient.
+(experiments.gpu_kernels). An error is the largest one of a result or gradient, relative to its largest entry.
 """
 
 import platform
@@ -34,7 +34,7 @@ def report(device: str, shapes: list[tuple[int, ...]] = SHAPES, seconds: float =
     try:
         import triton
 
-        from tokennorm.ops.dtn_triton import triton_dtn
+        from experiments.gpu_kernels.dtn_triton import triton_dtn
 
         contenders[TRITON] = triton_dtn
         version = triton.__version__

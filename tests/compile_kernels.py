@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from tokennorm.ops.dtn_triton import triton_dtn
+from experiments.gpu_kernels.dtn_triton import triton_dtn
 
 ARCHITECTURES = (80, 86, 89, 90, 120)
 # B, H, W, C, heads, pool, dtype, padded

@@ -35,6 +35,7 @@ block, x = Block(), torch.randn(2, 5, 7, 16)
 block(x).square().mean().backward()
 assert all(p.grad is not None for p in block.norm.parameters())
 note('tokennorm.norms')
+assert 'torch._dynamo' not in sys.modules  # torch's compiler, which takes seconds
 
 import mmengine.hooks, mmengine.model
 note('mmengine')

@@ -172,13 +172,6 @@ def test_gradients_of_the_eager_form(pool, valid):
     assert torch.autograd.gradgradcheck(lambda *a: dtn(*a, pool=pool, valid=valid), args, atol=1e-4)
 
 
-@pytest.mark.compiler
-def test_the_kernel_refuses_a_second_derivative():
-    args = [t.float().requires_grad_() for t in arguments(1, 3, 3, 4, 2)]
-    with pytest.raises(RuntimeError, match='differentiable once'):
-        torch.autograd.grad(dtn(*args).sum(), args[:1], create_graph=True)
-
-
 @given(
     st.integers(1, 64),
     st.integers(1, 64),

@@ -9,11 +9,9 @@ denominator factorizes as well, so that P is the Kronecker product of Py (H, H) 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
 `dtn` is the function to call. It checks the arguments and chooses between the reference implementation in torch
-operations (`dtn_eager`) and the same in C++ for CPUs (`cpu`). On a GPU the eager form can run with Triton's products
-with Px and Py (`dtn_triton`).
+operations (`dtn_eager`) and the same in C++ for CPUs (`cpu`).
 """
 
-import os
 from typing import Literal
 
 import torch
@@ -23,6 +21,7 @@ from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import eager_dtn
 from tokennorm.ops.moments import check_valid
 
+gpu_dtn = eager_dtn  # `experiments.gpu_kernels` replaces it
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -66,49 +65,37 @@ def dtn(
     if not isinstance(pool, int) or pool < 1 or form not in ('paper', 'published'):
         raise ValueError(f"DTN: pool={pool!r} must be an integer of at least 1, form={form!r} 'paper' or 'published'")
     check_valid('DTN', x, valid)
-    if not _fit(x, *parameters, valid):
-        found = [(tuple(t.shape), t.dtype, str(t.device)) for t in (x, *parameters, valid) if t is not None]
+    if not _fit(x, parameters, valid):
+        given = [(tuple(t.shape), t.dtype, str(t.device)) for t in (x, *parameters, valid) if t is not None]
         raise ValueError(
             'DTN takes x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), where N divides C: dense '
-            f'tensors in float16, bfloat16, float32 or float64, all on the device of x, as `valid` is; got {found}'
+            f'tensors in float16, bfloat16, float32 or float64, all on the device of x, as `valid` is; got {given}'
         )
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
-        from tokennorm.ops.cpu import operator  # it imports torch's compiler
+        from tokennorm.ops.cpu import graph_break  # it imports torch's compiler
 
-        if operator.can_trace(x):
-            return operator.dtn_forward(x, *parameters, eps, pool, valid)[0]
-    elif form == 'paper' and kernel.has_memory(x, *parameters, valid):
+        if graph_break.pays(x):
+            return graph_break.call(dtn, x, *parameters, eps, pool, form, valid)
+    if form == 'paper' and kernel.has_memory(x, *parameters, valid):
         pool = max(1, min(pool, max(x.shape[1:3])))
         if kernel.takes(x, position, pool):
             return kernel.CpuDTN.apply(x, *parameters, eps, pool, valid)
-        if x.is_cuda and x.dtype in kernel.DTYPES and x.numel() and os.environ.get('TOKENNORM_TRITON') == '1':
-            from tokennorm.ops.dtn_triton import triton_dtn  # it imports Triton
-
-            return triton_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
+        if x.is_cuda and x.dtype in kernel.DTYPES and x.numel():
+            return gpu_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
     return eager_dtn(x, *parameters, eps=eps, pool=pool, form=form, valid=valid)
 
 
-def _fit(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean_logit: Tensor | None,
-    var_logit: Tensor,
-    position: Tensor,
-    valid: Tensor | None,
-) -> bool:
+def _fit(x: Tensor, parameters: tuple[Tensor | None, ...], valid: Tensor | None) -> bool:
     """Returns whether the arguments of `dtn` have the documented shapes, dtypes and devices."""
-    parameters = [t for t in (weight, bias, mean_logit, var_logit, position) if t is not None]
-    if x.is_nested or x.ndim != 4 or x.layout is not torch.strided or x.dtype not in DTYPES:
+    if x.is_nested or x.ndim != 4 or x.layout is not torch.strided:
         return False
-    channels, heads, device = x.shape[-1:], var_logit.shape, x.device
+    channels, heads = x.shape[-1:], parameters[-2].shape
+    shapes = (channels, channels, heads, heads, (*heads, 3))
     return (
         len(heads) == 1
-        and weight.shape == bias.shape == channels
-        and (mean_logit is None or mean_logit.shape == heads)
-        and position.shape == (*heads, 3)
         and heads[0] > 0
         and channels[0] % heads[0] == 0
-        and all(t.dtype in DTYPES and t.device == device for t in parameters)
-        and (valid is None or valid.device == device)
+        and all(t is None or t.shape == shape for t, shape in zip(parameters, shapes, strict=True))
+        and all(t is None or (t.dtype in DTYPES and t.device == x.device) for t in (x, *parameters))
+        and (valid is None or valid.device == x.device)
     )

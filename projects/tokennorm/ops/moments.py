@@ -24,9 +24,9 @@ def check_valid(owner: str, x: Tensor, valid: Tensor | None) -> None:
     is_tensor = isinstance(valid, Tensor)
     # x.shape[0], not len(x), which would fix the batch size of an exported graph.
     if not is_tensor or valid.shape != (x.shape[0], 2) or valid.dtype not in (torch.int32, torch.int64):
-        found = f'of shape {tuple(valid.shape)} and {valid.dtype}' if is_tensor else repr(valid)
+        given = f'of shape {tuple(valid.shape)} and {valid.dtype}' if is_tensor else repr(valid)
         raise ValueError(
-            f'{owner}: valid {found} must be an int32 or int64 tensor (B, 2), a height and a width in tokens for each '
+            f'{owner}: valid {given} must be an int32 or int64 tensor (B, 2), a height and a width in tokens for each '
             f'of the {len(x)} images'
         )
 

@@ -10,7 +10,6 @@ clang++. To compile ahead of the first use:
 setup.py runs this file before anything is installed: it imports the standard library only.
 """
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -19,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,6 +70,8 @@ def cached_library(name: str) -> Path:
     Raises:
         OSError, RuntimeError: the cache cannot be written, or nothing compiles the kernel.
     """
+    from filelock import FileLock  # which torch requires
+
     from tokennorm.files import cache_directory
 
     compiler, flags = find_compiler(), instruction_sets()[name]
@@ -82,7 +82,7 @@ def cached_library(name: str) -> Path:
     target = folder / f'dtn-{name}-{key}.so'
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not target.exists():
-        with _one_at_a_time(folder / 'lock'):
+        with FileLock(folder / 'lock'):  # other processes that compile wait
             if not target.exists():
                 print('TokenNorm compiles the CPU kernel of DTN, once: some seconds', file=sys.stderr, flush=True)
                 _compile(compiler, flags, target)
@@ -115,17 +115,6 @@ def _compile(compiler: list[str], flags: tuple[str, ...], target: Path) -> None:
         with output.open('rb') as file:  # a power cut must not leave half a file: loading it would kill Python
             os.fsync(file.fileno())
         output.replace(target)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Lets other processes that compile wait, where the file system has locks."""
-    with lock.open('w') as file:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == '__main__':

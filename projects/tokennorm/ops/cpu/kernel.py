@@ -19,8 +19,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tokennorm.ops.cpu import build
-from tokennorm.ops.dtn_eager import eager_dtn
-from tokennorm.ops.tensors import without_autocast
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of tokens; the library computes in float32
 NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'threads')
@@ -71,84 +69,44 @@ def has_memory(*tensors: Tensor | None) -> bool:
     return True
 
 
-# ---- Autograd
+# ---- Autograd, and the call
 
 
 class CpuDTN(torch.autograd.Function):
     """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `takes` and `has_memory` first.
 
-    An operator of `torch.library` would cost 35 us more per forward pass and 60 us per step.
+    `torch.compile` leaves its graph for it. An operator of `torch.library`, which stays in the graph, would cost 35 us
+    more per forward pass and 60 us per step.
     """
 
     @staticmethod
     def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
         parameters = (weight, bias, mean_logit, var_logit, position)
-        y, statistics = forward(x, parameters, eps, pool, valid)
+        batch, height, width, channels = x.shape
+        y = x.new_empty(x.shape, dtype=torch.float32)
+        statistics = y.new_empty(2 * batch * height * width + batch * channels)
+        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
         ctx.save_for_backward(x, *parameters, valid, statistics)
         ctx.eps, ctx.pool = eps, pool
-        return y
+        return y.to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad_y):
         """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not has_memory(grad_y):
             raise RuntimeError(
-                'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use float64 tokens, '
-                'tokennorm.ops.dtn_eager.eager_dtn or TOKENNORM_CPU_KERNEL=0'
+                'DTN in float32 and below is differentiable once on a CPU, and not by batches of gradients: for '
+                'create_graph=True and is_grads_batched=True use float64 tokens or TOKENNORM_CPU_KERNEL=0'
             )
-        # Asked for once: activation checkpointing allows no more.
+        # Unpack once: under activation checkpointing a second access of saved_tensors raises.
         x, *parameters, valid, statistics = ctx.saved_tensors
-        if has_memory(grad_y):
-            return *backward(grad_y, x, parameters, ctx.eps, ctx.pool, valid, statistics), None, None, None
-        return *eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
-
-
-def eager_gradients(
-    grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
-) -> list[Tensor | None]:
-    """The gradients by the eager form, where the kernel cannot compute them."""
-    with torch.enable_grad(), without_autocast(x):
-        inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
-        y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
-        gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
-    return [None if t is None else next(gradients) for t in inputs]
-
-
-# ---- The calls
-
-
-def statistics_size(x: Tensor) -> int:
-    """Numbers that the forward pass keeps for the backward pass besides its arguments."""
-    batch, height, width, channels = x.shape
-    return 2 * batch * height * width + batch * channels
-
-
-def forward(
-    x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The result, and what `backward` needs of it."""
-    y = x.new_empty(x.shape, dtype=torch.float32)
-    statistics = y.new_empty(statistics_size(x))
-    _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
-    return y.to(x.dtype), statistics
-
-
-def backward(
-    grad_y: Tensor,
-    x: Tensor,
-    parameters: Sequence[Tensor | None],
-    eps: float,
-    pool: int,
-    valid: Tensor | None,
-    statistics: Tensor,
-) -> list[Tensor | None]:
-    """The gradients of x and of each parameter that is not None, in their dtypes."""
-    gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
-    grad_x = statistics.new_empty(x.shape)
-    others = dict(zip(GRADIENTS, gradients, strict=True), grad_y=grad_y, grad_x=grad_x, statistics=statistics)
-    _call('dtn_backward', x, parameters, eps, pool, valid, **others)
-    pairs = zip(parameters, gradients, strict=True)
-    return [grad_x.to(x.dtype), *(g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in pairs)]
+        gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
+        grad_x = statistics.new_empty(x.shape)
+        others = dict(zip(GRADIENTS, gradients, strict=True), grad_y=grad_y, grad_x=grad_x, statistics=statistics)
+        _call('dtn_backward', x, parameters, ctx.eps, ctx.pool, valid, **others)
+        pairs = zip(parameters, gradients, strict=True)
+        gradients = [g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in pairs]
+        return grad_x.to(x.dtype), *gradients, None, None, None
 
 
 def _call(

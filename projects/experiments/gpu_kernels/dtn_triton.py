@@ -4,7 +4,7 @@ A product multiplies two planes by the weights of one axis, row by row or column
 times: along x and along y, forward and backward. Weights below LIGHTEST of a row's largest are left out: together they
 weigh less than float32 resolves. For a1 < 0 what is left is a narrow band of P.
 
-No GPU has run this kernel in the tests: `TOKENNORM_TRITON=1` switches it on. Importing needs Triton.
+No GPU has run this kernel in the tests. Importing needs Triton.
 
 Letters: B images, h x w windows, C channels, N heads of D channels; S = h or w is the length of the axis. A plane is a
 contiguous float32 tensor (B, h, w, C). P is (N, S, S), or (B, N, S, S) where padding differs between images.
