@@ -1,6 +1,5 @@
 """PVT with Eq. 6 in its attention (DTN paper, Table 10a)."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from experiments.ablations.eq6 import Eq6, reset_eq6
@@ -31,11 +30,8 @@ class AblatedPVT(PVT):
                 "out_type='cls_token' below the number of stages: the class token has no position in a grid"
             )
 
-    def _attention(
-        self, stage: int, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]
-    ) -> SpatialReductionAttention:
-        kind = Eq6SpatialReductionAttention if stage < self.eq6_stages else SpatialReductionAttention
-        return kind(dims, num_heads, sr_ratio, norm_cfg)
+    def _attention_type(self, stage: int) -> type[SpatialReductionAttention]:
+        return Eq6SpatialReductionAttention if stage < self.eq6_stages else SpatialReductionAttention
 
     def reset_parameters(self) -> None:
         """As `PVT`; the positions of Eq. 6 by Eq. 7."""

@@ -12,7 +12,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
-from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.checkpoints.layouts import Layout
 from tokennorm.checkpoints.loading import load_from_init_cfg
 from tokennorm.layers.block import Block, drop_path_rates
 from tokennorm.messages import did_you_mean
@@ -21,6 +21,7 @@ from tokennorm.padding import valid_tokens
 
 MAX_STAGES = 4
 Arch = Mapping[str, Any]
+POSITIONS_AND_TOKENS = ('pos_embed', 'cls_token', 'relative_position_bias_table')
 WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
 
 
@@ -30,7 +31,7 @@ def resolve_arch(
     """Returns the row of `archs` with the name `arch`, or a given dict with the keys of a row, checked.
 
     With `per_stage` each entry is a list with one number per stage, otherwise one number. `optional` are entries that a
-    row may leave out, with their defaults; they are not checked. The `owner` is the backbone's name, for messages.
+    row may leave out, with their defaults; they are not checked.
     """
     if isinstance(arch, str) and arch in archs:
         return optional | dict(archs[arch])
@@ -41,13 +42,12 @@ def resolve_arch(
     if set(arch) - set(optional) != expected:
         raise ValueError(f'{owner}: arch has the keys {sorted(arch)}, expected {sorted(expected)}')
     lists = {key: arch[key] if per_stage else [arch[key]] for key in sorted(expected)}
-    kind = f'a list with as many entries as depths, 1 to {MAX_STAGES}, each ' if per_stage else ''
+    each = f'a list with as many entries as depths, 1 to {MAX_STAGES}, each ' if per_stage else ''
     for key, values in lists.items():
-        is_ratio = key == 'mlp_ratios'  # an MLP may be a fractional number of times as wide as the tokens
+        number, text = (Real, 'a positive number') if key == 'mlp_ratios' else (int, 'an integer of at least 1')
         is_list = isinstance(values, list | tuple) and 1 <= len(values) == len(lists['depths']) <= MAX_STAGES
-        if not is_list or not all(isinstance(v, Real if is_ratio else int) and 0 < v < math.inf for v in values):
-            number = 'a positive number' if is_ratio else 'an integer of at least 1'
-            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be {kind}{number}')
+        if not is_list or not all(isinstance(v, number) and 0 < v < math.inf for v in values):
+            raise ValueError(f'{owner}: arch: {key}={arch[key]!r} must be {each}{text}')
     for dims, num_heads in zip(lists['embed_dims'], lists['num_heads'], strict=True):
         if dims % num_heads:
             raise ValueError(f'{owner}: num_heads={num_heads} must divide embed_dims={dims}')
@@ -57,8 +57,12 @@ def resolve_arch(
 class Backbone(BaseModule):
     """Base class of all backbones: their common arguments, and what training needs.
 
-    A subclass ends its constructor with `_finish`, which calls the subclass's `reset_parameters` and `_freeze_stages`.
-    It lists the layouts of checkpoints that it loads.
+    A subclass ends its constructor with `_finish`. It has
+
+    - `_outputs(images)`: the feature maps or vectors of images;
+    - `from_published(state_dict)`: a state dict of one of its `layouts` with its own keys, a `Converted`;
+    - `_layer_depth(name)`: the depth of the parameter of this name; None is the last depth;
+    - `_freeze_stages()`: no gradients and eval mode for the stages that `frozen_stages` selects.
 
     Args:
         num_stages: Stages, or blocks in a backbone without stages.
@@ -68,14 +72,13 @@ class Backbone(BaseModule):
         frozen_stages: Leading stages that are not trained, together with everything before them. 0 freezes only the
             first patch embedding, -1 nothing, the number of stages also a norm after them.
         norm_eval: Keep norms with running statistics (BN, SN, PowerNorm) in eval mode during training.
-        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, for detectors
-            whose heads do not support these dtypes: mmcv's focal loss and RoIAlign have no bfloat16. 'float16' needs
-            loss scaling: `optim_wrapper=dict(type='AmpOptimWrapper', dtype='float32')` adds it without autocast. None
-            leaves autocast to the caller.
+        autocast_dtype: 'bfloat16' or 'float16' computes the backbone under autocast and returns float32, which mmcv's
+            focal loss and RoIAlign need. 'float16' needs loss scaling: `optim_wrapper=dict(type='AmpOptimWrapper',
+            dtype='float32')` adds it without autocast. None leaves autocast to the caller.
         drop_path_rate: Stochastic depth rate of the last block, growing linearly from 0. The subclass applies it.
-        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, a URL or a work directory, in one of the
-            layouts of `tokennorm.checkpoints`. `allow_missing=[...]` in it lists names of parameters, with `*` as
-            wildcard, that may keep their initialization. None loads nothing.
+        init_cfg: `dict(type='Pretrained', checkpoint=...)` loads a file, a URL or a work directory in one of the
+            layouts. `allow_missing=[...]` in it lists names of parameters, with `*` as wildcard, that may keep their
+            initialization. None loads nothing.
 
     Attributes:
         vector_type: The subclass's other `out_type`.
@@ -110,9 +113,7 @@ class Backbone(BaseModule):
         if out_type not in ('featmap', self.vector_type):
             raise ValueError(f"{self._get_name()}: out_type={out_type!r} must be 'featmap' or {self.vector_type!r}")
         if autocast_dtype not in (None, 'bfloat16', 'float16'):
-            raise ValueError(
-                f"{self._get_name()}: autocast_dtype={autocast_dtype!r} must be 'bfloat16', 'float16' or None"
-            )
+            raise ValueError(f"{self._get_name()}: autocast_dtype={autocast_dtype!r} must be 'bfloat16' or 'float16'")
         self.out_indices = tuple(out_indices)
         self.out_type = out_type
         self.frozen_stages = frozen_stages
@@ -122,8 +123,7 @@ class Backbone(BaseModule):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Images (B, C, H, W) -> what the subclass's `_outputs` returns; float32 if `autocast_dtype` is set.
 
-        The results are contiguous: mmcv's RoIAlign reads other memory formats as if they were contiguous, and returns
-        wrong features without an error.
+        The results are contiguous: mmcv's RoIAlign reads any memory format as if it were, without an error.
         """
         if self.autocast_dtype is None:
             return tuple(out.contiguous() for out in self._outputs(x))
@@ -131,9 +131,16 @@ class Backbone(BaseModule):
             outs = self._outputs(x)
         return tuple(out.float().contiguous() for out in outs)
 
-    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Feature maps or vectors of images."""
-        raise NotImplementedError
+    def reset_parameters(self) -> None:
+        """Published initialization: linear layers, tokens and tables of positions truncated normal, std 0.02."""
+        for module in [*self.modules()][1:] + [self]:
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            for name in POSITIONS_AND_TOKENS:
+                if isinstance(parameter := getattr(module, name, None), nn.Parameter):
+                    nn.init.trunc_normal_(parameter, std=0.02)
 
     def init_weights(self) -> None:
         """Loads the checkpoint of `init_cfg`, if any. mmengine calls it before training."""
@@ -153,27 +160,15 @@ class Backbone(BaseModule):
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Returns the depth of a parameter, and the number of depths (mmpretrain's interface, for layer decay).
 
-        Depth 0 is everything before the first block. Each block has its own depth. The last depth is everything after
-        the blocks: output norms, necks and heads. `prefix` is the backbone's name in the model, with a trailing dot.
+        Depth 0 is everything before the first block, the last depth everything after the blocks: output norms, necks
+        and heads. `prefix` is the backbone's name in the model, with a trailing dot.
         """
         num_layers = self._num_blocks() + 2
         depth = self._layer_depth(param_name.removeprefix(prefix)) if param_name.startswith(prefix) else None
         return num_layers - 1 if depth is None else depth, num_layers
 
-    def from_published(self, state_dict: StateDict) -> Converted:
-        """Converts a state dict of one of the `layouts` to this backbone's keys."""
-        raise NotImplementedError
-
     def _num_blocks(self) -> int:
         return sum(isinstance(module, Block) for module in self.modules())
-
-    def _layer_depth(self, name: str) -> int | None:
-        """Depth of the parameter of this name in the backbone; None is the last depth."""
-        raise NotImplementedError
-
-    def _freeze_stages(self) -> None:
-        """Freezes the stages that `frozen_stages` selects: no gradients, eval mode."""
-        raise NotImplementedError
 
     def _finish(self, parts: nn.ModuleList) -> None:
         """Ends a constructor: initializes parameters, and freezes the stages or blocks after the last output."""
@@ -182,15 +177,6 @@ class Backbone(BaseModule):
             parts[max(self.out_indices) + 1 :].requires_grad_(False)
         self.reset_parameters()
         self._freeze_stages()
-
-    def _height_and_width(self, name: str, value: int | Sequence[int]) -> tuple[int, int]:
-        """Height and width of an argument that is one side, or (height, width)."""
-        sides = (value,) * 2 if isinstance(value, int) else value
-        self._check_range(name, sides, 1)
-        if len(sides) != 2:
-            raise ValueError(f'{self._get_name()}: {name}={value} must be one side or (height, width)')
-        height, width = sides
-        return height, width
 
     def _check_range(
         self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral
@@ -217,10 +203,7 @@ class Pyramid(Backbone):
     - `norm_placement`: As in `Block`.
     - `with_cp`: Activation checkpointing: recompute blocks in the backward pass, to save memory.
 
-    Args:
-        arch: The result of `resolve_arch`.
-        norm_cfg, token_norm_stages: As above, but not None.
-        kwargs: The other arguments of `Backbone`.
+    Here `arch` is the result of `resolve_arch`, and `norm_cfg` and `token_norm_stages` are not None.
     """
 
     def __init__(
@@ -273,9 +256,25 @@ class Pyramid(Backbone):
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.embed_dims) - 1]
         return [dict(num_chs=self.embed_dims[i], reduction=4 * 2**i, module=f'stages.{i}') for i in returned]
 
-    def valid_tokens(self, images: Tensor) -> list[Tensor | None]:
-        """Height and width, in tokens, of what is image, for each stage, (B, 2); None if all tokens are image."""
-        return [valid_tokens(images, 4 * 2**i) for i in range(len(self.stages))]
+    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or one vector (B, C)."""
+        outs = []
+        valid = [valid_tokens(x, 4 * 2**i) for i in range(len(self.stages))]
+        for i, stage in enumerate(self.stages):
+            x = stage(x, valid[i])
+            if self.out_type == 'featmap' and i in self.out_indices:
+                outs.append(self._feature_map(stage, x, valid[i]))
+                if i == max(self.out_indices):
+                    return tuple(outs)
+        return (self._vector(x),)
+
+    def _feature_map(self, stage: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
+        """What a stage returns -> its feature map (B, C, H, W)."""
+        return x
+
+    def _vector(self, x: Tensor) -> Tensor:
+        """What the last stage returns -> one vector per image, (B, C)."""
+        return x.mean(dim=(2, 3))
 
     def _layer_depth(self, name: str) -> int | None:
         """The embeddings of a stage have the depth of the block before them, and its norm that of its last block."""

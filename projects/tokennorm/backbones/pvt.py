@@ -20,6 +20,7 @@ from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.layers import PatchEmbed, build_stem
 from tokennorm.layers.block import Block, Mlp
+from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import resize_positions
 from tokennorm.registry import MODELS
 
@@ -33,13 +34,8 @@ ARCHS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 # The heads of the DTN authors' PVT. With fewer than four, Eq. 7 of the DTN paper centers every head on its own token.
 ARCHS |= {f'{name}-dtn': row | dict(num_heads=(4, 4, 5, 8)) for name, row in ARCHS.items()}
-ARCHS['mini'] = dict(  # this project's: 1.7 million parameters, for trials on a CPU
-    embed_dims=(32, 64, 128, 256),
-    depths=(1, 1, 2, 1),
-    num_heads=(1, 2, 4, 8),
-    mlp_ratios=(4, 4, 4, 4),
-    sr_ratios=(8, 4, 2, 1),
-)
+_MINI = dict(embed_dims=(32, 64, 128, 256), num_heads=(1, 2, 4, 8), mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1))
+ARCHS['mini'] = dict(_MINI, depths=(1, 1, 2, 1))  # this project's: 1.7 million parameters, for trials on a CPU
 
 
 class SpatialReductionAttention(nn.Module):
@@ -88,12 +84,7 @@ class Stage(nn.Module):
     pos_mode = 'bilinear'
 
     def __init__(
-        self,
-        patch_embed: nn.Module,
-        blocks: Iterable[Block],
-        pos_shape: tuple[int, int],
-        dims: int,
-        cls_token: bool,
+        self, patch_embed: nn.Module, blocks: Iterable[Block], pos_shape: tuple[int, int], dims: int, cls_token: bool
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
@@ -103,7 +94,7 @@ class Stage(nn.Module):
         self.pos_shape = pos_shape
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, C', H', W') -> (B, H, W, C), or (B, 1, 1 + H * W, C) with the class token first."""
+        """(B, C', H', W') -> (B, C, H, W), or (B, C, 1, 1 + H * W) with the class token first."""
         x = self.patch_embed(x)
         x = x + self.resized_pos_embed(*x.shape[1:3])
         if self.cls_token is not None:
@@ -112,7 +103,7 @@ class Stage(nn.Module):
             valid = None  # the tokens are no longer a grid
         for block in self.blocks:
             x = block(x, valid)
-        return x
+        return rearrange(x, 'b h w c -> b c h w')
 
     def resized_pos_embed(self, height: int, width: int) -> Tensor:
         """Position embedding of the grid, (1, H, W, C), resized bilinearly if the grid is not that of pretraining."""
@@ -128,9 +119,8 @@ class PVT(Pyramid):
 
     Args:
         arch: 'tiny', 'small', 'medium', 'large', or a dict of `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and
-            `sr_ratios`, each with one entry per stage. 'tiny-dtn', 'small-dtn', 'medium-dtn' and 'large-dtn' have the
-            heads (4, 4, 5, 8) of the DTN authors' code, where PVT has (1, 2, 5, 8). The DTN paper does not state the
-            heads of the PVT in its tables. 'mini' is this project's.
+            `sr_ratios`, each with one entry per stage. 'tiny-dtn' and so on have the heads (4, 4, 5, 8) of the DTN
+            authors' code, where PVT has (1, 2, 5, 8); the DTN paper does not state them. 'mini' is this project's.
         token_norm_stages: Leading stages that use `token_norm_cfg`. None is all up to the third (DTN paper, A.1).
         norm_cfg: None is as published: LayerNorm with eps 1e-6 in blocks and at the output, and 1e-5 in patch
             embeddings and after the spatial reduction (mmdet's PVT has 1e-6 there too).
@@ -169,14 +159,15 @@ class PVT(Pyramid):
                 "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
                 'the class token of the last stage has no position in a grid'
             )
-        pos_shape = self._height_and_width('pretrain_img_size', pretrain_img_size)
+        pos_shape = pair_of('PVT', pretrain_img_size, 'pretrain_img_size')
         for i, dims in enumerate(arch['embed_dims']):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
+            attention = self._attention_type(i)
             blocks = [
                 self._block(
                     i,
-                    attn=self._attention(i, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
+                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
                     mlp=Mlp(dims, arch['mlp_ratios'][i]),
                 )
                 for _ in range(arch['depths'][i])
@@ -189,35 +180,11 @@ class PVT(Pyramid):
             self.norm = build_norm(norm_cfg, in_channels)
         self._finish(self.stages)
 
-    def _attention(
-        self, stage: int, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]
-    ) -> SpatialReductionAttention:
-        """The attention of a block in a stage."""
-        return SpatialReductionAttention(dims, num_heads, sr_ratio, norm_cfg)
-
-    def reset_parameters(self) -> None:
-        """Published initialization: linear layers, class token and position embeddings truncated normal, std 0.02."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, Stage):
-                nn.init.trunc_normal_(module.pos_embed, std=0.02)
-                if module.cls_token is not None:
-                    nn.init.trunc_normal_(module.cls_token, std=0.02)
+    def _attention_type(self, stage: int) -> type[SpatialReductionAttention]:
+        return SpatialReductionAttention
 
     def from_published(self, state_dict: StateDict) -> Converted:
         return from_published_pvt(state_dict, self.out_type)
 
-    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
-        outs = []
-        valid = self.valid_tokens(x)
-        for i, stage in enumerate(self.stages):
-            grid = stage(x, valid[i])
-            x = rearrange(grid, 'b h w c -> b c h w')
-            if i in self.out_indices:
-                outs.append(x)
-            if self.out_type == 'featmap' and i == max(self.out_indices):
-                return tuple(outs)
-        return (self.norm(grid)[:, 0, 0],)
+    def _vector(self, x: Tensor) -> Tensor:
+        return self.norm(rearrange(x, 'b c h w -> b h w c'))[:, 0, 0]

@@ -84,11 +84,11 @@ class Stage(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, C', H', W') -> (B, H, W, C)."""
+        """(B, C', H', W') -> (B, C, H, W)."""
         x = self.patch_embed(x)
         for block in self.blocks:
             x = block(x, valid)
-        return self.norm(x, valid)
+        return rearrange(self.norm(x, valid), 'b h w c -> b c h w')
 
 
 @MODELS.register_module()
@@ -130,13 +130,8 @@ class PVTv2(Pyramid):
         super().__init__(arch, norm_cfg, token_norm_stages, **kwargs)
         attention = LinearSpatialReductionAttention if arch['linear'] else SpatialReductionAttention
         for i, dims in enumerate(self.embed_dims):
-            embed = dict(
-                in_channels=in_channels,
-                embed_dims=dims,
-                patch_size=_PATCH_SIZES[i],
-                kernel_size=_KERNEL_SIZES[i],
-                norm_cfg=embed_norm_cfg,
-            )
+            embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
+            embed['kernel_size'] = _KERNEL_SIZES[i]
             blocks = [
                 self._block(
                     i,
@@ -164,15 +159,3 @@ class PVTv2(Pyramid):
 
     def from_published(self, state_dict: StateDict) -> Converted:
         return from_published_pvt_v2(state_dict)
-
-    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
-        outs = []
-        valid = self.valid_tokens(x)
-        for i, stage in enumerate(self.stages):
-            x = rearrange(stage(x, valid[i]), 'b h w c -> b c h w')
-            if i in self.out_indices:
-                outs.append(x)
-            if self.out_type == 'featmap' and i == max(self.out_indices):
-                return tuple(outs)
-        return (x.mean(dim=(2, 3)),)

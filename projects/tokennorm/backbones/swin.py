@@ -3,9 +3,8 @@ Dynamic Token Normalization and Dual PatchNorm as options.
 
 With `token_norm_cfg=None` and `stem_cfg=None` it is the published detection backbone (`out_type='featmap'`) or
 classifier (`out_type='avg_featmap'`, without its linear head). The detection backbone shifts every second block's
-windows. The classifier shifts only along sides longer than one window: at 224 x 224 not in the last stage. Feature maps
-that the window does not divide are padded with zeros before the shift, as in the published detection code and in mmdet.
-timm pads after the shift and gives other numbers at such sizes.
+windows, the classifier only along sides longer than one window: at 224 x 224 not in the last stage. Feature maps that
+the window does not divide are padded with zeros before the shift, as in the published detection code; timm pads after.
 """
 
 import re
@@ -59,11 +58,10 @@ def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like:
 
 
 def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Softmax attention in the windows of a batch of images, with an additive bias, to (B * M, N, T, D).
+    """Softmax attention of (B * M, N, T, D): M windows per image, N heads of D channels, T tokens per window.
 
-    Queries, keys and values are (B * M, N, T, D): M windows per image, N heads of D channels, T tokens per window. The
-    bias is (M, N, T, T), or (1, N, T, T) if all windows share it. torch's own attention has no fast kernel on a CPU for
-    a bias that needs a gradient, so that case is written out.
+    The additive bias is (M, N, T, T), or (1, N, T, T) if all windows share it. torch's own attention has no fast kernel
+    on a CPU for a bias that needs a gradient, so that case is written out.
     """
     if q.device.type == 'cpu' and bias.requires_grad:
         logits = (q * q.shape[-1] ** -0.5) @ k.mT
@@ -89,10 +87,7 @@ class WindowAttention(nn.Module):
         self.register_buffer('relative_position_index', relative_positions(window), persistent=False)
 
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C).
-
-        `mask` is the result of `shift_mask`, or None without a shift.
-        """
+        """(B, H, W, C) -> (B, H, W, C). `mask` is the result of `shift_mask`, or None without a shift."""
         batch_size, height, width = x.shape[:3]
         x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
@@ -135,12 +130,7 @@ class Stage(nn.Module):
     """
 
     def __init__(
-        self,
-        patch_embed: nn.Module,
-        blocks: Iterable[Block],
-        norm: nn.Module,
-        window: int,
-        shift_single_windows: bool,
+        self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, window: int, shift_single_windows: bool
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
@@ -209,11 +199,8 @@ class Swin(Pyramid):
         super().__init__(arch, norm_cfg, token_norm_stages, out_type=out_type, **kwargs)
         self._check_range('window_size', [window_size], 2)
         for i, dims in enumerate(self.embed_dims):
-            if i == 0:
-                embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
-                patch_embed = build_stem(stem_cfg, **embed)
-            else:
-                patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg)
+            stem = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
+            patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg) if i else build_stem(stem_cfg, **stem)
             blocks = [
                 self._block(
                     i,
@@ -233,27 +220,11 @@ class Swin(Pyramid):
         """Returns the layer as `Pyramid` does. Norms after stages have the last one: only necks and heads use them."""
         return None if re.match(r'stages\.\d+\.norm\.', name) else super()._layer_depth(name)
 
-    def reset_parameters(self) -> None:
-        """Published initialization: linear layers and bias tables truncated normal, std 0.02."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, WindowAttention):
-                nn.init.trunc_normal_(module.relative_position_bias_table, std=0.02)
-
     def from_published(self, state_dict: StateDict) -> Converted:
         return from_published_swin(state_dict, self.out_type)
 
-    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the last mean (B, C)."""
-        outs = []
-        valid = self.valid_tokens(x)
-        for i, stage in enumerate(self.stages):
-            x = stage(x, valid[i])
-            if self.out_type == 'featmap' and i in self.out_indices:
-                outs.append(rearrange(stage.norm(x, valid[i]), 'b h w c -> b c h w'))
-                if i == max(self.out_indices):
-                    return tuple(outs)
-        return (stage.norm(x).mean(dim=(1, 2)),)
+    def _feature_map(self, stage: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
+        return rearrange(stage.norm(x, valid), 'b h w c -> b c h w')
+
+    def _vector(self, x: Tensor) -> Tensor:
+        return self.stages[-1].norm(x).mean(dim=(1, 2))

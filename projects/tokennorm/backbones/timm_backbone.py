@@ -54,14 +54,14 @@ def checkpoint_filter(create: Callable[..., nn.Module]) -> tuple[nn.Module, Call
     """
     from timm.models import _builder
 
-    found: list[Any] = []
+    filters: list[Any] = []
 
     def note(*args: Any, filter_fn: Any = None, **kwargs: Any) -> None:
-        found.append(filter_fn)
+        filters.append(filter_fn)
 
     with mock.patch.object(_builder, 'load_pretrained', note):
         model = create(pretrained=True)
-    return model, found[-1] if found else None
+    return model, filters[-1] if filters else None
 
 
 @MODELS.register_module()
@@ -70,9 +70,9 @@ class TimmBackbone(Backbone):
 
     Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. A file may
     have timm's names, or the authors' if timm converts them. Weights of another patch size or image size are resampled:
-    `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels, the stride 16. Each model
-    decides whether it takes images of any size: ViTs do with `timm_args=dict(dynamic_img_size=True,
-    dynamic_img_pad=True)`, Swin with `dict(strict_img_size=False)`, PVTv2 always. The final norm of a ViT is skipped.
+    `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels, the stride 16. Images of any size need
+    `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` in ViTs and `dict(strict_img_size=False)` in Swin. The
+    final norm of a ViT is skipped.
 
     The model's `group_matcher` assigns parameters to stages or blocks, for freezing and for learning rates that decay
     with depth: blocks in ViT and Swin, whole stages in PVTv2.
@@ -148,15 +148,8 @@ class TimmBackbone(Backbone):
             raise ValueError(
                 f'TimmBackbone: model_name={model_name!r} returns no feature maps: it has no forward_intermediates'
             )
-        num_stages = max(net.out_indices) + 1
-        super().__init__(
-            num_stages=num_stages,
-            out_indices=net.out_indices,
-            frozen_stages=frozen_stages,
-            norm_eval=norm_eval,
-            autocast_dtype=autocast_dtype,
-            init_cfg=init_cfg,
-        )
+        options: dict[str, Any] = dict(frozen_stages=frozen_stages, norm_eval=norm_eval, autocast_dtype=autocast_dtype)
+        super().__init__(max(net.out_indices) + 1, net.out_indices, init_cfg=init_cfg, **options)
         self._create = create
         self.net = net
         if with_cp:
@@ -192,8 +185,8 @@ class TimmBackbone(Backbone):
             return
         for name, stage in group_by_depth(self.net.model, coarse=True).items():
             if stage <= self.frozen_stages:
-                parent, _, own = name.rpartition('.')
-                part = getattr(self.net.model.get_submodule(parent), own)
+                parent, _, last = name.rpartition('.')
+                part = getattr(self.net.model.get_submodule(parent), last)
                 part.requires_grad_(False)
                 if isinstance(part, nn.Module):
                     part.eval()
@@ -208,10 +201,10 @@ class TimmBackbone(Backbone):
         if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
             state_dict = dict(zip(whole, state_dict.values(), strict=True))
         published = _filtered(state_dict, filter_fn, model)
-        found = len(whole.keys() & published.keys())
-        if found < len(whole) / 2:
+        num_known = len(whole.keys() & published.keys())
+        if num_known < len(whole) / 2:
             raise ValueError(
-                f'these weights belong to another model: they have {found} of {len(whole)} parameters of '
+                f'these weights belong to another model: they have {num_known} of {len(whole)} parameters of '
                 f'{type(model).__name__}, and keys such as {shorten(list(state_dict), 3)}. Set model_name to the model '
                 'that they belong to'
             )
@@ -223,8 +216,8 @@ class TimmBackbone(Backbone):
         converted.unused += unused | left_out
         for key, value in published.items():
             if key not in left_out:
-                name, _, own = f'net.model.{key}'.rpartition('.')
-                converted[f'{name}.norm.{own}' if name in replaced else f'{name}.{own}'] = value
+                name, _, last = f'net.model.{key}'.rpartition('.')
+                converted[f'{name}.norm.{last}' if name in replaced else f'{name}.{last}'] = value
         return converted
 
 

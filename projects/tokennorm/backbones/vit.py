@@ -25,6 +25,7 @@ from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
+from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import resize_positions
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
@@ -51,8 +52,7 @@ class ViT(Backbone):
             `depths`, `num_heads` and `mlp_ratios`, each one number. `depth` and `mlp_ratio` are taken as well.
         in_channels: Channels of the image.
         patch_size: Side of a patch and stride of the feature maps, in pixels. A classifier's may be (height, width).
-        token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`. (The DTN
-            authors' classifiers use eps 1e-5.)
+        token_norm_cfg: The norms inside the first `l_dtn` blocks, e.g. `dict(type='DTN')`. None is `norm_cfg`.
         l_dtn: Leading blocks that use `token_norm_cfg`; the class token joins after them. None is 10 (DTN paper, A.1);
             without `token_norm_cfg` it is 0, as in DeiT.
         stem_cfg: The patch embedding, e.g. `dict(type='DualPatchEmbed')`. None is the plain one, without a norm.
@@ -65,9 +65,8 @@ class ViT(Backbone):
         global_indices: Blocks that attend to the whole grid, for 'featmap'. None is the last block of each quarter, as
             in ViTDet. All blocks of a classifier do.
         rel_pos: Relative positions in the attention, as in ViTDet, for 'featmap': side, or height and width, in tokens,
-            of the grid that the tables of blocks with global attention are made for (64 in ViTDet). They are resized
-            for other grids. Tables of window attention fit the windows. All are initialized to 0, also if the
-            checkpoint has none. None turns relative positions off.
+            of the grid that the tables of blocks with global attention are made for (64 in ViTDet), and from which
+            they are resized. Initially 0, also if the checkpoint has none. None turns relative positions off.
         out_indices: Blocks whose feature maps are returned, for 'featmap'. None is the last.
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
@@ -112,7 +111,7 @@ class ViT(Backbone):
             l_dtn = min(10, depth) if token_norm_cfg else 0
         if global_indices is None:
             global_indices = [-(-depth * quarter // 4) - 1 for quarter in (1, 2, 3, 4)]
-        sides = self._height_and_width('patch_size', patch_size)
+        sides = pair_of('ViT', patch_size)
         patch_size = sides[0] if sides[0] == sides[1] else sides
         if out_type == 'featmap' and not isinstance(patch_size, int):
             raise ValueError(f"ViT: patch_size={patch_size} must be one side for out_type='featmap'")
@@ -126,7 +125,7 @@ class ViT(Backbone):
         self.embed_dims = dims
         self.patch_size = patch_size
         self.l_dtn = l_dtn
-        height, width = self._height_and_width('pretrain_img_size', pretrain_img_size)
+        height, width = pair_of('ViT', pretrain_img_size, 'pretrain_img_size')
         self.pos_shape = (-(-height // sides[0]), -(-width // sides[1]))
 
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
@@ -135,7 +134,7 @@ class ViT(Backbone):
         other_norm = partial(build_norm, norm_cfg, dims, num_heads)
         windows = set(range(depth)) - set(global_indices) if out_type == 'featmap' else set()
         if rel_pos is not None:
-            rel_pos = self._height_and_width('rel_pos', rel_pos)
+            rel_pos = pair_of('ViT', rel_pos, 'rel_pos')
             if out_type == 'cls_token':
                 raise ValueError(f"ViT: rel_pos={rel_pos} must be None for out_type='cls_token'")
         attentions = [
@@ -171,16 +170,6 @@ class ViT(Backbone):
         """Channels (`num_chs`) and stride (`reduction`, in pixels) of each output, with timm's keys."""
         returned = sorted(set(self.out_indices)) if self.out_type == 'featmap' else [len(self.blocks) - 1]
         return [dict(num_chs=self.embed_dims, reduction=self.patch_size, module=f'blocks.{i}') for i in returned]
-
-    def reset_parameters(self) -> None:
-        """DeiT's initialization: linear layers, class token and position embedding truncated normal, std 0.02."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
-        nn.init.trunc_normal_(self.pos_embed, std=0.02)
-        if self.out_type == 'cls_token':
-            nn.init.trunc_normal_(self.cls_token, std=0.02)
 
     def from_published(self, state_dict: StateDict) -> Converted:
         """Converts a state dict. Relative positions, which classifiers lack, are initialized to 0 as in detectors."""

@@ -20,8 +20,8 @@ __all__ = ['STEMS', 'ConvStem', 'DualPatchEmbed', 'PatchEmbed', 'build_stem']
 
 def build_stem(cfg: Mapping[str, Any] | None, **kwargs: Any) -> nn.Module:
     """Builds the patch embedding of `stem_cfg`; None is the plain one. The backbone sets `kwargs`."""
-    cls, own = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', STEMS, 'is_patch_embed')
+    cls, args = resolve_type(cfg or dict(type='PatchEmbed'), 'stem_cfg', STEMS, 'is_patch_embed')
     for name in ('in_channels', 'embed_dims', 'patch_size'):
-        if name in own and own[name] != kwargs.get(name, own[name]):
-            raise ValueError(f'stem_cfg: {name}={own[name]!r} must be {kwargs[name]}, as the backbone has it')
-    return cls(**{**kwargs, **own})
+        if name in args and args[name] != kwargs.get(name, args[name]):
+            raise ValueError(f'stem_cfg: {name}={args[name]!r} must be {kwargs[name]}, as the backbone has it')
+    return cls(**{**kwargs, **args})

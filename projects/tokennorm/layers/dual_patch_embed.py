@@ -38,10 +38,8 @@ class DualPatchEmbed(nn.Module):
             eps 1e-6, the eps of the paper's framework.
         kernel_size: Side of the windows, in pixels; None is `patch_size`, without overlap.
         norms: Norms to use, as in the paper's ablation: 'dual' is both, 'pre' only the one before the projection,
-            'post' only the one after it. 'post_pos_embed' is 'post', but `ViT` applies the norm after it has added the
-            position embedding.
-        patch_norm_cfg: The norm before the projection, which does not follow `norm_cfg`. None is LayerNorm with eps
-            1e-6.
+            'post' only the one after it. 'post_pos_embed' is 'post', but after `ViT`'s position embedding.
+        patch_norm_cfg: The norm before the projection. None is LayerNorm with eps 1e-6, whatever `norm_cfg` is.
         statistics: Whether to add the patch statistics.
 
     Raises:
@@ -69,9 +67,7 @@ class DualPatchEmbed(nn.Module):
             raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
         has_patch_norm = norms in ('dual', 'pre')
         if not has_patch_norm and patch_norm_cfg is not None:
-            raise ValueError(
-                f'DualPatchEmbed: norms={norms!r} has no norm before the projection; remove patch_norm_cfg'
-            )
+            raise ValueError(f'DualPatchEmbed: norms={norms!r} has no norm before the projection; drop patch_norm_cfg')
         self.norm_after_positions = norms == 'post_pos_embed'
         self.window = (kernel_size, kernel_size) if kernel_size else self.patch_size
         self.margin = overlap_margin(self.patch_size, kernel_size)

@@ -19,11 +19,11 @@ def check_sizes(owner: str, **sizes: Any) -> None:
             raise ValueError(f'{owner}: {name}={size!r} must be an integer of at least 1')
 
 
-def pair_of(owner: str, patch_size: int | Sequence[int]) -> tuple[int, int]:
-    """Height and width of patches, from one side or both; raises a ValueError for anything else."""
-    sides = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
+def pair_of(owner: str, value: int | Sequence[int], name: str = 'patch_size') -> tuple[int, int]:
+    """Height and width of an argument that is one side, or both; raises a ValueError for anything else."""
+    sides = (value, value) if isinstance(value, int) else value
     if not isinstance(sides, list | tuple) or len(sides) != 2 or not all(isinstance(s, int) and s > 0 for s in sides):
-        raise ValueError(f'{owner}: patch_size={patch_size!r} must be an integer of at least 1, or (height, width)')
+        raise ValueError(f'{owner}: {name}={value!r} must be an integer of at least 1, or (height, width)')
     return sides[0], sides[1]
 
 
