@@ -90,9 +90,8 @@ class GridNormAdapter(nn.Module):
         if self.grid == 'sequence':
             return self.num_prefix_tokens[0], (1, num_tokens - self.num_prefix_tokens[0])
         if self.grid is None:
-            found = self.record.find(num_tokens, x.shape[0], self.num_prefix_tokens)
-            if found is not None:
-                return found
+            if prefix_and_grid := self.record.find(num_tokens, x.shape[0], self.num_prefix_tokens):
+                return prefix_and_grid
         else:
             for prefix in self.num_prefix_tokens:
                 if num_tokens - prefix == self.grid[0] * self.grid[1]:

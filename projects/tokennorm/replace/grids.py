@@ -70,9 +70,9 @@ class GridRecord:
     """The grids of the current forward pass of a model, with their batch sizes.
 
     They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
-    arguments of blocks. Of two grids with the same number of tokens the later one counts. That is right in pyramids,
-    where feature maps of one size have one shape. Activation checkpointing recomputes with the record of the last
-    forward pass: after two forward passes with images of different shapes, 14 x 16 tokens may be taken for 16 x 14.
+    arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in pyramids.
+    Activation checkpointing recomputes with the record of the last forward pass: after two forward passes with images
+    of different shapes, 14 x 16 tokens may be taken for 16 x 14.
     """
 
     def __init__(self) -> None:
@@ -126,8 +126,7 @@ class GridRecord:
         return self.thread is not None or torch._C._current_graph_task_id() != -1
 
     def _is_other_thread(self) -> bool:
-        thread = this_thread()
-        return bool(thread and self.thread and self.thread != thread)
+        return bool((thread := this_thread()) and self.thread and self.thread != thread)
 
     def _end(self, *_: Any) -> None:
         if not self._is_other_thread():
@@ -153,10 +152,8 @@ class GridRecord:
 
     def _before_block(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):
-            if (
-                isinstance(value, tuple | list)
-                and [isinstance(side, int | torch.SymInt) for side in value] == [True] * 2
-            ):
+            is_pair = isinstance(value, tuple | list) and len(value) == 2
+            if is_pair and all(isinstance(side, int | torch.SymInt) for side in value):
                 self.note(*value)
 
     def find(self, tokens: int, batch: int, num_prefix_tokens: Sequence[int]) -> tuple[int, tuple[int, int]] | None:

@@ -105,10 +105,9 @@ def _of(name: str, value: Value | Mapping[str, Value | None] | None) -> Value | 
 
 
 def _is_attention(name: str) -> bool:
-    """Returns whether a module of this name is an attention. A classifier's attention pooling does not count, and
-    neither do norms."""
-    own = name.rpartition('.')[2].lower()
-    return any(word in own for word in ATTENTION_NAMES) and not own.endswith('pool') and 'norm' not in own
+    """Returns whether a module of this name is an attention, and not a classifier's attention pooling or a norm."""
+    last = name.rpartition('.')[2].lower()
+    return any(word in last for word in ATTENTION_NAMES) and not last.endswith('pool') and 'norm' not in last
 
 
 def _heads_inside(module: nn.Module) -> int | None:
@@ -121,20 +120,19 @@ def _sibling_attention(model: nn.Module, name: str) -> nn.Module | None:
 
     None for norms inside an attention, and for the norm of a projection between two streams of tokens (TNT).
     """
-    parent, _, own = name.rpartition('.')
-    children = [(child, module) for child, module in model.get_submodule(parent).named_children()]
-    names = [child for child, _ in children]
-    inside = _is_attention(parent) and 'mlp' not in names  # a whole block of MaxViT is named attn_block
-    if inside or own.endswith('proj'):
+    parent, _, last = name.rpartition('.')
+    children = dict(model.get_submodule(parent).named_children())
+    inside = _is_attention(parent) and 'mlp' not in children  # a whole block of MaxViT is named attn_block
+    if inside or last.endswith('proj'):
         return None
-    at = names.index(own)
-    attentions = [
-        (i, module)
-        for i, (child, module) in enumerate(children)
+    at = list(children).index(last)
+    attentions = {
+        i: module
+        for i, (child, module) in enumerate(children.items())
         if _is_attention(child) and _heads_inside(module) and not isinstance(module, nn.ModuleList)
-    ]
-    nearest = [module for i, module in attentions if i == at + 1] or [m for i, m in attentions[::-1] if i < at]
-    return (nearest or [module for _, module in attentions] or [None])[0]
+    }
+    nearest = [at + 1] if at + 1 in attentions else [i for i in reversed(attentions) if i < at] or [*attentions]
+    return attentions[nearest[0]] if nearest else None
 
 
 def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | None) -> int:
@@ -142,9 +140,7 @@ def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | Non
     parent = name.rpartition('.')[0]
     attention = model.get_submodule(parent) if _is_attention(parent) else _sibling_attention(model, name)
     if given is None and attention is None:
-        raise ValueError(
-            f'replace_norms: num_heads={num_heads} must set the heads of {name}: its module has no attention'
-        )
+        raise ValueError(f'replace_norms: num_heads={num_heads} must set the heads of {name}, which has no attention')
     return _heads_inside(attention) if given is None else given  # type: ignore[return-value]
 
 
@@ -179,11 +175,11 @@ def _count_prefix_tokens(model: nn.Module) -> int:
 
 def _why_none(model: nn.Module, include: Sequence[str] | None, exclude: Sequence[str]) -> str:
     norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
-    kinds = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
+    types = sorted({type(m).__name__ for m in model.modules() if 'norm' in type(m).__name__.lower()})
     where = 'an attention in the same module' if include is None else f'a name that matches {", ".join(include)}'
     without = f', without {", ".join(exclude)}' if exclude else ''
     hint = '. To replace some of these, name them in include, with * as wildcard' if norms and include is None else ''
     return (
         f'replace_norms: {type(model).__name__} has no LayerNorm with {where}{without}. Its norms are '
-        f'{", ".join(kinds) or "none"}; its LayerNorms {shorten(norms) or "none"}{hint}'
+        f'{", ".join(types) or "none"}; its LayerNorms {shorten(norms) or "none"}{hint}'
     )

@@ -32,27 +32,27 @@ def replace_stem(model: nn.Module, stem_cfg: Mapping[str, Any], name: str | None
     Raises:
         ValueError: if the model has no such patch embedding. The model is then unchanged.
     """
-    found = {
+    projections = {
         path: projection
         for path, module in model.named_modules()
         for projection in PROJECTIONS
         if isinstance(conv := getattr(module, projection, None), nn.Conv2d) and max(conv.stride) > 1
     }
-    name = next(iter(found), None) if name is None else name
-    if name is None or name not in found:
+    name = next(iter(projections), None) if name is None else name
+    if name is None or name not in projections:
         raise ValueError(
             f'replace_stem: name={name!r} must be a patch embedding with a Conv2d {" or ".join(PROJECTIONS)}; '
-            f'{type(model).__name__} has {", ".join(found) or "none"}'
+            f'{type(model).__name__} has {", ".join(projections) or "none"}'
         )
     patch_embed = model.get_submodule(name)
-    conv = getattr(patch_embed, found[name])
+    conv = getattr(patch_embed, projections[name])
     stem, overlaps = _stem_like(conv, name, stem_cfg)
     _take_norm(stem, patch_embed)
     replacement = StemProjection(stem.to(conv.weight), conv.stride[0], overlaps).train(conv.training)
     for hook in conv._forward_hooks.values():
         if isinstance(getattr(hook, '__self__', None), GridRecord):
             replacement.register_forward_hook(hook)
-    setattr(patch_embed, found[name], replacement)
+    setattr(patch_embed, projections[name], replacement)
     return name
 
 
@@ -66,13 +66,8 @@ def _stem_like(conv: nn.Conv2d, name: str, cfg: Mapping[str, Any]) -> tuple[nn.M
         raise ValueError(
             f'replace_stem: {name}: {conv} is not a projection of square patches, centered if they overlap'
         )
-    stem = build_stem(
-        cfg,
-        in_channels=conv.in_channels,
-        embed_dims=conv.out_channels,
-        patch_size=stride[0],
-        kernel_size=kernel[0],
-    )
+    sizes = dict(in_channels=conv.in_channels, embed_dims=conv.out_channels)
+    stem = build_stem(cfg, patch_size=stride[0], kernel_size=kernel[0], **sizes)
     with torch.no_grad():
         if isinstance(stem.proj, nn.Linear):
             stem.proj.weight.copy_(rearrange(conv.weight, 'd c ph pw -> d (ph pw c)'))
