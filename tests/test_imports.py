@@ -87,7 +87,7 @@ def added():
 
 def test_normalizers_need_torch_and_einops_only(added):
     """In a block of plain torch, forward and backward."""
-    assert set(added['tokennorm.norms']) <= {'tokennorm'}
+    assert set(added['tokennorm.norms']) <= {'tokennorm', 'filelock'}  # which torch requires
     assert 'triton' not in added['torch einops']
 
 

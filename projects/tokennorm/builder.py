@@ -40,7 +40,7 @@ def resolve_type(
         cls = models.get(name)
     if not isinstance(cls, type):
         known |= getattr(models, 'module_dict', {})
-        names = sorted(key for key, one in known.items() if kind is None or getattr(one, kind, False))
+        names = sorted(key for key, cls in known.items() if kind is None or getattr(cls, kind, False))
         raise ValueError(
             f'{role}: no type {name!r} in scope tokennorm, which has {", ".join(names)}{did_you_mean(name, names)}'
         )

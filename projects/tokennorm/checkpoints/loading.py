@@ -26,24 +26,17 @@ class LoadReport:
     source: str  # the file or URL
     layout: str  # whose names the file has
     loaded: list[str] = field(default_factory=list)  # from the file; names and the order of values may differ
-    # position embeddings and bias tables of another size than in the file
-    resized: list[str] = field(default_factory=list)
-    # not in the file: initialized by the model or as the published models are
-    missing: list[str] = field(default_factory=list)
-    # of the file's own names, those that the model does not have, such as a classifier's head
-    unexpected: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)  # position embeddings and bias tables of another size in the file
+    missing: list[str] = field(default_factory=list)  # not in the file: initialized as new or as published models
+    unexpected: list[str] = field(default_factory=list)  # names in the file that the model lacks, such as a head
     note: str = ''  # a difference between model and file that the weights do not show
 
     def __str__(self) -> str:
-        kinds = dict(resized='resized', missing='missing, newly initialized', unexpected='of the file not used')
-        counts = [
-            f'{len(keys)} {text}: {shorten(keys)}' for kind, text in kinds.items() if (keys := getattr(self, kind))
-        ]
-        lines = [
-            f'{self.model} loaded from {self.source} (names of {self.layout})',
-            f'{len(self.loaded)} loaded',
-            *counts,
-        ]
+        lines = [f'{self.model} loaded from {self.source} (names of {self.layout})', f'{len(self.loaded)} loaded']
+        others = dict(resized='resized', missing='missing, newly initialized', unexpected='of the file not used')
+        for field_name, text in others.items():
+            if keys := getattr(self, field_name):
+                lines.append(f'{len(keys)} {text}: {shorten(keys)}')
         return '\n  '.join([*lines, self.note] if self.note else lines)
 
 
@@ -70,11 +63,9 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
     """Fills every parameter and buffer of a backbone from a checkpoint, and returns a report.
 
     The backbone's part is taken from a detector's or classifier's checkpoint. Position embeddings and bias tables of
-    another size are resized. Parameters that the source layout lacks are set to their published initial values:
-
-    - output norms of a Swin detector, and ViT's relative positions: those of a detector, loaded from a classifier;
-    - the bias of 0 of queries, keys and values, loaded from the DTN authors' ViT;
-    - lambda and position weights of DTN with another `init` than 'paper', loaded from a network with LayerNorm.
+    another size are resized. What the source layout lacks is set to its published initial value: a Swin detector's
+    output norms and ViT's relative positions, from a classifier; the bias of 0 of queries, keys and values, from the
+    DTN authors' ViT; lambda and position weights of DTN with another `init` than 'paper', from LayerNorm.
 
     Args:
         model: A backbone of TokenNorm.
@@ -99,18 +90,20 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
             f'{source} has keys such as {shorten(list(state_dict), 3)}, which no layout of {type(model).__name__} has; '
             f'it loads the names of {authors}'
         )
-    found, report = _convert(model, state_dict, layout, source)
-    for key in optional & found.keys():
-        if found[key].shape != expected[key].shape:
-            found.leave_out(key)
-    report.loaded = [key for key in expected if key in found and key not in {*report.resized, *found.added}]
-    report.missing = [key for key in expected if key in found.added or key not in found]
-    report.unexpected = [key for key in whole if not key.startswith(prefix) or key.removeprefix(prefix) in found.unused]
+    converted, report = _convert(model, state_dict, layout, source)
+    for key in optional & converted.keys():
+        if converted[key].shape != expected[key].shape:
+            converted.leave_out(key)
+    report.loaded = [key for key in expected if key in converted and key not in {*report.resized, *converted.added}]
+    report.missing = [key for key in expected if key in converted.added or key not in converted]
+    report.unexpected = [
+        key for key in whole if not key.startswith(prefix) or key.removeprefix(prefix) in converted.unused
+    ]
     hint = ''
-    if any(key.endswith('_logit') for key in expected.keys() - found.keys() - optional):
+    if any(key.endswith('_logit') for key in expected.keys() - converted.keys() - optional):
         hint = "\nFor DTN from LayerNorm weights set token_norm_cfg=dict(type='DTN', init='layer_norm')."
-    check_fit(model, found, source, optional, hint)
-    model.load_state_dict(found, strict=not optional)
+    check_fit(model, converted, source, optional, hint)
+    model.load_state_dict(converted, strict=not optional)
     return report
 
 
@@ -124,30 +117,30 @@ def convert_detector(
     shape raise `CheckpointError`. With `new_heads` those outside the backbone are newly initialized or left out: other
     classes, or another detector.
     """
-    expected, found = model.state_dict(), Converted(state_dict)
+    expected, converted = model.state_dict(), Converted(state_dict)
     backbone = getattr(model, 'backbone', None)
-    own = {key.removeprefix(_BACKBONE): value for key, value in found.items() if key.startswith(_BACKBONE)}
+    before = {key.removeprefix(_BACKBONE): value for key, value in converted.items() if key.startswith(_BACKBONE)}
     report = LoadReport(type(model).__name__, str(source), 'TokenNorm')
-    misfits = hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), own)
-    layout = find_layout(backbone, own) if misfits else None
+    misfits = hasattr(backbone, 'layouts') and misfit(backbone.state_dict(), before)
+    layout = find_layout(backbone, before) if misfits else None
     if layout is not None and not layout.author.endswith('TokenNorm'):
-        converted, report = _convert(backbone, own, layout, str(source))
+        of_backbone, report = _convert(backbone, before, layout, str(source))
         report.model = type(model).__name__
-        found = Converted({key: value for key, value in found.items() if not key.startswith(_BACKBONE)})
-        found.update({_BACKBONE + key: value for key, value in converted.items()})
-        found.unused = [_BACKBONE + key for key in converted.unused]
-        found.added = [_BACKBONE + key for key in converted.added]
+        converted = Converted({key: value for key, value in converted.items() if not key.startswith(_BACKBONE)})
+        converted.update({_BACKBONE + key: value for key, value in of_backbone.items()})
+        converted.unused = [_BACKBONE + key for key in of_backbone.unused]
+        converted.added = [_BACKBONE + key for key in of_backbone.added]
     if new_heads:
-        add_to_layer_norm(found, model)
-        fits = {key for key, value in expected.items() if key in found and found[key].shape == value.shape}
+        add_to_layer_norm(converted, model)
+        fits = {key for key, value in expected.items() if key in converted and converted[key].shape == value.shape}
         report.missing = [key for key in expected if key not in fits and not key.startswith(_BACKBONE)]
-        for key in [key for key in found if key not in fits and not key.startswith(_BACKBONE)]:
-            found.leave_out(key)
-    report.unexpected = found.unused
-    report.missing += found.added
-    report.loaded = [key for key in found if key not in found.added]
-    check_fit(model, found, source, report.missing)
-    return dict(found), report
+        for key in [key for key in converted if key not in fits and not key.startswith(_BACKBONE)]:
+            converted.leave_out(key)
+    report.unexpected = converted.unused
+    report.missing += converted.added
+    report.loaded = [key for key in converted if key not in converted.added]
+    check_fit(model, converted, source, report.missing)
+    return dict(converted), report
 
 
 def _convert(model: nn.Module, state_dict: StateDict, layout: Layout, source: str) -> tuple[Converted, LoadReport]:
@@ -186,25 +179,26 @@ def check_fit(
         )
 
 
-def misfit(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
-    """Returns one line each for missing, unexpected and mis-shaped keys of `found`; '' if everything fits."""
+def misfit(expected: dict[str, Tensor], given: dict[str, Tensor]) -> str:
+    """Returns one line each for missing, unexpected and mis-shaped keys of `given`; '' if everything fits."""
     reshaped = [
-        f'{key} ({tuple(found[key].shape)} in the file, {tuple(value.shape)} in the model)'
+        f'{key} ({tuple(given[key].shape)} in the file, {tuple(value.shape)} in the model)'
         for key, value in expected.items()
-        if key in found and found[key].shape != value.shape
+        if key in given and given[key].shape != value.shape
     ]
-    kinds = {
-        'missing': sorted(set(expected) - set(found)),
-        'unexpected': sorted(set(found) - set(expected)),
+    problems = {
+        'missing': sorted(set(expected) - set(given)),
+        'unexpected': sorted(set(given) - set(expected)),
         'of another shape': reshaped,
     }
-    return '\n'.join(f'  {len(keys)} {kind}: {shorten(keys, 4)}' for kind, keys in kinds.items() if keys)
+    return '\n'.join(f'  {len(keys)} {problem}: {shorten(keys, 4)}' for problem, keys in problems.items() if keys)
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
     """The names that match one of the patterns. A pattern that matches none raises `UserError`."""
-    found = {pattern: {name for name in names if fnmatchcase(name, pattern)} for pattern in patterns}
-    for pattern, matched in found.items():
-        if not matched:
+    matched: set[str] = set()
+    for pattern in patterns:
+        if not (new := {name for name in names if fnmatchcase(name, pattern)}):
             raise UserError(f'allow_missing: {pattern!r} matches no parameter')
-    return set().union(*found.values())
+        matched |= new
+    return matched

@@ -40,7 +40,7 @@ def add_to_layer_norm(state_dict: Converted, model: nn.Module) -> None:
     for name, module in model.named_modules():
         if not isinstance(module, DTN) or module.init == 'paper':
             continue
-        own = {f'{name}.{key}': value for key, value in module.state_dict().items()}
-        if own.keys() & state_dict.keys() == {f'{name}.weight', f'{name}.bias'}:
-            for key, value in own.items():
+        parameters = {f'{name}.{key}': value for key, value in module.state_dict().items()}
+        if parameters.keys() & state_dict.keys() == {f'{name}.weight', f'{name}.bias'}:
+            for key, value in parameters.items():
                 state_dict.add(key, value)

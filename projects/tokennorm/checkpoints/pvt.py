@@ -48,7 +48,7 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
     """
     if 'layers.0.1.0.pos_embed' in state_dict:
         return _from_mmdet(rename(state_dict, _MMDET_PVT))
-    own = 'stages.0.pos_embed' in state_dict
+    is_tokennorms = 'stages.0.pos_embed' in state_dict
     converted = rename(state_dict, _AUTHORS, r'head\.')
     last = max((key for key in converted if key.endswith('pos_embed')), default='')
     if 'cls_token' in converted:
@@ -58,7 +58,7 @@ def from_published_pvt(state_dict: StateDict, out_type: str = 'featmap') -> Conv
         tokens = [key for key in converted if key.endswith('cls_token')]
         rows = converted[last].shape[1] if last else 0
         is_square, is_square_and_one = (math.isqrt(max(n, 0)) ** 2 == n for n in (rows, rows - 1))
-        if tokens if own else is_square_and_one and not is_square:
+        if tokens if is_tokennorms else is_square_and_one and not is_square:
             converted[last] = converted[last][:, 1:]
         for key in [*tokens, *(key for key in converted if key.startswith('norm.'))]:
             converted.leave_out(key)
@@ -75,9 +75,10 @@ def _from_mmdet(converted: Converted) -> Converted:
     for key, value in list(converted.items()):
         if 'attn.attn.in_proj_' in key:
             del converted[key]
-            before, kind = key.split('attn.attn.in_proj_')
+            before, weight_or_bias = key.split('attn.attn.in_proj_')
             query, key_value = value.tensor_split([len(value) // 3])
-            converted |= {f'{before}attn.q.{kind}': query, f'{before}attn.kv.{kind}': key_value}
+            converted[f'{before}attn.q.{weight_or_bias}'] = query
+            converted[f'{before}attn.kv.{weight_or_bias}'] = key_value
         elif key.endswith(('mlp.fc1.weight', 'mlp.fc2.weight')):
             converted[key] = value.flatten(1)
     return converted

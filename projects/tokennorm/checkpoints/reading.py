@@ -26,23 +26,22 @@ _FOREIGN = {  # first bytes of files that are often given in place of a checkpoi
 def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
-    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled
-    file, objects of other classes are read as dicts.
-
-    `map_location` is torch's, for a pickled file only. A file that is not a checkpoint and a URL that cannot be reached
-    raise `CheckpointError`.
+    A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled file,
+    objects of other classes are read as dicts; `map_location` is torch's. A file that is not a checkpoint and a URL
+    that cannot be reached raise `CheckpointError`.
     """
-    found = find_checkpoint(checkpoint)
-    path = download(found) if found.startswith(URL) else Path(found)
-    return _read_safetensors(path, found) if path.suffix == SAFETENSORS else _read_pickle(path, found, map_location)
+    source = find_checkpoint(checkpoint)
+    path = download(source) if source.startswith(URL) else Path(source)
+    return _read_safetensors(path, source) if path.suffix == SAFETENSORS else _read_pickle(path, source, map_location)
 
 
-def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
+def _read_pickle(path: Path, source: str, map_location: Any) -> Any:
     with path.open('rb') as file:
         first = file.read(24)
     if not first.startswith((b'PK', b'\x80')):  # torch's formats: a zip archive, pickles
-        kind = next((kind for start, kind in _FOREIGN.items() if first.startswith(start)), None)
-        raise CheckpointError(f'{found} is not a checkpoint: it is {kind or f"empty, or begins with {first[:8]!r}"}')
+        content = next((content for start, content in _FOREIGN.items() if first.startswith(start)), None)
+        content = content or f'empty, or begins with {first[:8]!r}'
+        raise CheckpointError(f'{source} is not a checkpoint: it is {content}')
     try:
         return read_data(path, map_location)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
@@ -52,20 +51,20 @@ def _read_pickle(path: Path, found: str, map_location: Any) -> Any:
             said = f'reading it would call {called[1]}, which is code and not data; use a file from another source'
         elif any(word in said for word in _DAMAGED):
             said = 'it is cut off, damaged, or not written by torch.save'
-        raise CheckpointError(f'{found} cannot be read as tensors only: {said}') from error
+        raise CheckpointError(f'{source} cannot be read as tensors only: {said}') from error
 
 
-def _read_safetensors(path: Path, found: str) -> dict[str, Any]:
+def _read_safetensors(path: Path, source: str) -> dict[str, Any]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise CheckpointError(f'{found} needs the package safetensors: pip install safetensors') from error
+        raise CheckpointError(f'{source} needs the package safetensors: pip install safetensors') from error
     try:
         with safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
             state_dict = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise CheckpointError(f'{found} cannot be read: it is cut off or damaged: {error}') from error
+        raise CheckpointError(f'{source} cannot be read: it is cut off or damaged: {error}') from error
     return dict(state_dict=state_dict, meta=_read_meta(metadata))
 
 
@@ -82,22 +81,22 @@ def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
             dataset_meta['classes'] = tuple(dataset_meta['classes'])
         if isinstance(dataset_meta.get('palette'), list):  # may be a name; mmdet draws with tuples only
             dataset_meta['palette'] = [tuple(color) for color in dataset_meta['palette']]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}
     return meta
 
 
 def read_state_dict(checkpoint: str | Path) -> StateDict:
-    """Reads the state dict of a file or URL, with the errors of `read_checkpoint`.
-
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and the prefix 'module.' of a
-    distributed wrapper is removed.
-    """
+    """Reads the state dict of a file or URL (`state_dict_in`), with the errors of `read_checkpoint`."""
     return state_dict_in(read_checkpoint(checkpoint), checkpoint)
 
 
 def state_dict_in(content: Any, source: str | Path) -> StateDict:
-    """The state dict in what `read_checkpoint` has read from `source`, as `read_state_dict`."""
+    """The state dict in what `read_checkpoint` has read from `source`.
+
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and the prefix 'module.' of a
+    distributed wrapper is removed.
+    """
     for wrapper in ('state_dict', 'model'):
         content = content.get(wrapper, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
@@ -127,7 +126,6 @@ class Checkpoint:
 
     @property
     def state_dict(self) -> StateDict:
-        """The state dict, as of `read_state_dict`."""
         return state_dict_in(self.content, self.source)
 
     @property
@@ -161,7 +159,7 @@ class Checkpoint:
 def common_meta(meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
     """A dataset's `metainfo`; of concatenated datasets the first, if all have equal classes, else {}."""
     metas: Sequence[Mapping[str, Any]] = meta if isinstance(meta, list | tuple) else [meta or {}]  # type: ignore[list-item]
-    classes = [list(one.get('classes') or ()) for one in metas]
+    classes = [list(each.get('classes') or ()) for each in metas]
     return metas[0] if metas and all(names == classes[0] for names in classes) else {}
 
 

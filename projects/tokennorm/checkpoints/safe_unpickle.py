@@ -18,9 +18,8 @@ from mmengine.logging import HistoryBuffer
 
 
 class _StandIn:
-    """Placeholder that records its arguments. `made` in a subclass returns the data that it replaces."""
+    """Placeholder that records its arguments and state. `made` in a subclass returns the data that it replaces."""
 
-    args: tuple = ()
     state: Any = None
 
     def __init__(self, *args: Any) -> None:
