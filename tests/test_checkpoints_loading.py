@@ -8,7 +8,7 @@ from tests.helpers.norms import published_dtn
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
-from tokennorm.checkpoints import CheckpointError, from_published_pvt, load_pretrained, read_state_dict
+from tokennorm.checkpoints import Checkpoint, CheckpointError, from_published_pvt, load_pretrained, read_state_dict
 from tokennorm.messages import UserError
 
 
@@ -30,9 +30,36 @@ def test_what_does_not_fit_is_named(tmp_path):
         pretrained(tmp_path / 'ln.pth', in_channels=1)
     with pytest.raises(CheckpointError, match=r'none.pth not found'):
         pretrained(tmp_path / 'none.pth')
-    torch.save({'state_dict': [1]}, tmp_path / 'other.pth')
-    with pytest.raises(RuntimeError, match='holds no state dict'):
-        read_state_dict(tmp_path / 'other.pth')
+    weights = dict(a=torch.ones(1))
+    for content, message in (
+        ({'state_dict': [1]}, 'it has state_dict: of a pickled module save its state_dict'),
+        (dict(model=torch.nn.Linear(2, 2), epoch=1), 'it has model, epoch: of a pickled module save'),
+        (
+            dict(student=weights, teacher=weights, epoch=1),
+            'it has student, teacher, epoch: save its "student"',
+        ),
+    ):
+        torch.save(content, tmp_path / 'other.pth')
+        with pytest.raises(CheckpointError, match=f'other.pth holds no state dict, .*{message}'):
+            read_state_dict(tmp_path / 'other.pth')
+
+
+@pytest.mark.parametrize(('read', 'average'), [('model', 'model_ema'), ('state_dict', 'ema_state_dict')])
+def test_a_second_state_dict_in_the_file_is_named(read, average, tmp_path):
+    source = small_pvt()
+    weights, others = source.state_dict(), {key: value + 1 for key, value in source.state_dict().items()}
+    torch.save({average: others, read: weights, 'optimizer': dict(state=dict())}, tmp_path / 'two.pth')
+    model = pretrained(tmp_path / 'two.pth')
+    assert_same_weights(model, source)
+    expected = f'read from "{read}"{", the average (EMA)" * (read == "state_dict")}; the file also has "{average}"'
+    assert expected in str(load_pretrained(model, tmp_path / 'two.pth'))
+    assert expected in str(Checkpoint.read(tmp_path / 'two.pth'))
+
+
+def test_prefixes_of_wrappers_are_removed(tmp_path):
+    for prefix, meta in (('module.', {}), ('_orig_mod.', {}), ('model.', {'pytorch-lightning_version': '2.0'})):
+        torch.save(dict(meta, state_dict={f'{prefix}backbone.a': torch.ones(1)}), tmp_path / 'a.pth')
+        assert list(read_state_dict(tmp_path / 'a.pth')) == ['backbone.a']
 
 
 @pytest.mark.parametrize(

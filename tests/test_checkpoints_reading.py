@@ -49,7 +49,7 @@ def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
     torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
     HistoryBuffer._statistics_methods.clear()
     HistoryBuffer._statistics_methods.update(methods)
-    assert read_state_dict(tmp_path / 'history.pth') == {}
+    assert read_checkpoint(tmp_path / 'history.pth')['state_dict'] == {}
     assert HistoryBuffer._statistics_methods == methods
     pickle.dump(Planted(tmp_path), (tmp_path / 'bare.pth').open('wb'))
     with pytest.raises(RuntimeError, match='cannot be read as tensors only'):

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
 from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn
-from tokennorm.checkpoints.reading import CheckpointError, find_checkpoint, read_state_dict
+from tokennorm.checkpoints.reading import (
+    CheckpointError,
+    describe_entries,
+    find_checkpoint,
+    read_checkpoint,
+    state_dict_in,
+)
 from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.messages import UserError, shorten
 
@@ -78,7 +84,8 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
         UserError: for a name in `allow_missing` that no parameter has.
     """
     source = find_checkpoint(checkpoint)
-    whole = read_state_dict(source)
+    content = read_checkpoint(source)
+    whole = state_dict_in(content, source)
     prefix = _BACKBONE if any(key.startswith(_BACKBONE) for key in whole) else ''
     state_dict = {key.removeprefix(prefix): value for key, value in whole.items() if key.startswith(prefix)}
     expected = model.state_dict()
@@ -91,6 +98,7 @@ def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Seq
             f'it loads the names of {authors}'
         )
     converted, report = _convert(model, state_dict, layout, source)
+    report.note = '\n  '.join(filter(None, (report.note, describe_entries(content))))
     for key in optional & converted.keys():
         if converted[key].shape != expected[key].shape:
             converted.leave_out(key)

@@ -13,8 +13,10 @@ from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, dow
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.compat import make_mmengine_read_with
+from tokennorm.messages import shorten
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
+WRAPPERS = ('state_dict', 'model')
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
     b'\x89PNG': 'a PNG image',
@@ -94,16 +96,39 @@ def read_state_dict(checkpoint: str | Path) -> StateDict:
 def state_dict_in(content: Any, source: str | Path) -> StateDict:
     """The state dict in what `read_checkpoint` has read from `source`.
 
-    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and the prefix 'module.' of a
-    distributed wrapper is removed.
+    Checkpoints of mmengine's runner ('state_dict') and of others ('model') are unwrapped, and the prefixes of wrappers
+    are removed: 'module.' (distributed), '_orig_mod.' (compiled), and 'model.' in files of Lightning.
     """
-    for wrapper in ('state_dict', 'model'):
+    whole = content if isinstance(content, dict) else {}
+    for wrapper in WRAPPERS:
         content = content.get(wrapper, content) if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        others = _weight_entries(whole)
+        hint = f'save its "{others[0]}" as a file' if others else 'of a pickled module save its state_dict()'
         raise CheckpointError(
-            f'{source} holds no state dict: a dict of tensors, alone or as its "state_dict" or "model"'
+            f'{source} holds no state dict, a dict of tensors, alone or as its "state_dict" or "model"; it has '
+            f'{shorten([str(key) for key in whole]) or "none"}: {hint}'
         )
-    return {key.removeprefix('module.'): value for key, value in content.items()}
+    of_lightning = r'|model\.' if 'pytorch-lightning_version' in whole else ''
+    return {re.sub(rf'^(module\.|_orig_mod\.{of_lightning})+', '', key): value for key, value in content.items()}
+
+
+def _weight_entries(content: Any) -> list[str]:
+    """The entries of a checkpoint that are state dicts, such as an average of the weights."""
+    entries = content.items() if isinstance(content, dict) else ()
+    return [
+        str(key) for key, value in entries
+        if isinstance(value, dict) and value and all(isinstance(v, Tensor) for v in value.values())
+    ]  # fmt: skip
+
+
+def describe_entries(content: Any) -> str:
+    """Which of several weights in a file are read; '' if it has one state dict only."""
+    entries = _weight_entries(content)
+    read = next((name for name in WRAPPERS if name in entries), None)
+    others = ', '.join(f'"{name}"' for name in entries if name != read)
+    average = ', the average (EMA)' if others == '"ema_state_dict"' else ''  # mmengine's EMAHook
+    return f'read from "{read}"{average}; the file also has {others}' if read and others else ''
 
 
 @dataclass(frozen=True)
@@ -151,6 +176,8 @@ class Checkpoint:
         hub = (self.content.get('message_hub') or {}) if selected else {}
         if selected and (score := (hub.get('runtime_info') or {}).get('best_score')) is not None:
             facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
+        if entries := describe_entries(self.content):
+            facts.append(entries)
         if meta and meta.get('experiment_name'):  # the config's name and the time
             facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
         return self.source + (f' ({", ".join(facts)})' if facts else '')

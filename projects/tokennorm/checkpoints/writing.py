@@ -23,8 +23,6 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
     averaged weights; the others are dropped.
     """
     state_dict = state_dict_in(content, source)
-    if not state_dict:
-        raise CheckpointError(f'{source} has an empty state dict')
     broken = [key for key, value in state_dict.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
         raise CheckpointError(f'{source} has values that are not finite in {", ".join(broken[:5])}')
