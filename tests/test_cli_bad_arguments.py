@@ -55,7 +55,7 @@ def ended(capsys, words, folder):
 TRAIN, TEST = ['train', CONFIG], ['test', CONFIG, '@/model.pth']
 PREDICT = ['predict', CONFIG, '@/model.pth', '@/images', '--out', '@/out', '--device', 'cpu']
 TIMM = 'retinanet_dinov3-vit-s_sfp_1x_coco'
-EXPORT, CONVERT = ['export', CONFIG, '@/model.pth'], ['convert', '@/model.pth', '@/new.pth', '--config']
+EXPORT = ['export', CONFIG, '@/model.pth']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
     (['compare'], r'required: first, second; `.*--help` lists the arguments'),
@@ -80,10 +80,6 @@ CASES = [
     *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
     ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
     ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
-    (
-        ['check', '@/data', '--image-size', '-1', '--config', CONFIG],
-        '--image-size -1 must be an integer of at least 32',
-    ),
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], 'cannot write to the folder .*file: .*choose another'),
     ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
@@ -93,11 +89,8 @@ CASES = [
     ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
     (['compare', '@', '@', '--out', '@/images'], 'images is a folder; name a file'),
     (['check', '@/data', '--out', '@/file/x'], 'cannot write to the folder'),
-    (['convert', '@/model.pth', '@/file/x.pth', '--config', CONFIG], 'cannot write to the folder .*file'),
     # Configs.
-    (['check', '@/data', '--config', '@/empty.py'], 'empty.py has no model: it is not a whole config'),
-    (['check', '@/data', '--config', '@/number.py'], 'number.py has no model'),
-    ([*CONVERT, 'mmdet::retinanet/retinanet_r50_fpn_1x_coco'], 'ResNet.* (no such model|loads its checkpoints as)'),
+    (['train', '@/number.py', '--data', '@/data'], 'number.py has no model'),
     ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
     (['train', '@/empty.py', '--data', '@/data'], 'empty.py has no model'),
     (['predict', '@/empty.py', *PREDICT[2:]], 'empty.py has no model'),
@@ -120,6 +113,12 @@ CASES = [
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
     (['trian'], "no subcommand 'trian' .did you mean train"),
+    # Words of other programs.
+    (['val'], "no subcommand 'val' .did you mean test"),
+    (['train', 'data=@/data', 'epochs=3'], 'data=.*/data: options begin with --: --data .*/data'),
+    (['train', '--imgsz', '96'], r'--imgsz \(did you mean --image-size\?\)'),
+    ([*PREDICT, '--conf', '0.5'], r'--conf 0.5 \(did you mean --score-thr\?\)'),
+    ([*PREDICT, 'conf=0.5'], 'conf=0.5: options begin with --: --score-thr 0.5'),
 ]
 
 

@@ -9,7 +9,7 @@ from mmdet.registry import DATASETS
 from mmdet.utils import register_all_modules
 from torch.utils.data import DataLoader
 
-from tokennorm.engine.hooks import DataError, DataErrorHook
+from tokennorm.engine.hooks.data_errors import DataError, DataErrorHook
 
 HEIGHT, WIDTH = 24, 32
 PIPELINE = [

@@ -8,7 +8,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
-from tokennorm.engine.hooks.lambdas import PREFIX, LambdaHook
+from tokennorm.engine.hooks.layer_statistics import LAMBDA, LambdaHook
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import read_scalars
 
@@ -67,7 +67,7 @@ def lines(work_dir):
 
 
 def lambda_curves(work_dir):
-    return {name.removeprefix(PREFIX): curve for name, curve in read_scalars(work_dir).items() if PREFIX in name}
+    return {name.removeprefix(LAMBDA): curve for name, curve in read_scalars(work_dir).items() if LAMBDA in name}
 
 
 def test_every_layer_is_logged_from_start_to_end(trained):

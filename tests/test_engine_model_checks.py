@@ -30,15 +30,16 @@ class Detector(nn.Module):
 
 
 def test_channels_that_fit_pass():
-    check_feature_maps(Detector(), dict(type='FPN', in_channels=[8, 16, 24]))
+    check_feature_maps(Detector(), dict(neck=dict(type='FPN', in_channels=[8, 16, 24])))
     check_feature_maps(
-        Detector(out_indices=(1, 2)), [dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)]
+        Detector(out_indices=(1, 2)),
+        dict(neck=[dict(type='FPN', in_channels=[16, 24]), dict(type='BFP', in_channels=5)]),
     )
-    check_feature_maps(Detector(out_indices=(2,)), dict(type='SimpleFeaturePyramid', in_channels=24))
-    check_feature_maps(Detector(), dict(type='DilatedEncoder', in_channels=24))  # which takes the last map
-    check_feature_maps(Detector(), dict(type='GlobalAveragePooling'))
-    check_feature_maps(Detector(), None)
-    check_feature_maps(nn.Module(), dict(in_channels=[1]))
+    check_feature_maps(Detector(out_indices=(2,)), dict(neck=dict(type='SimpleFeaturePyramid', in_channels=24)))
+    check_feature_maps(Detector(), dict(neck=dict(type='DilatedEncoder', in_channels=24)))  # which takes the last map
+    check_feature_maps(Detector(), dict(neck=dict(type='GlobalAveragePooling')))
+    check_feature_maps(Detector(), {})
+    check_feature_maps(nn.Module(), dict(neck=dict(in_channels=[1])))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_channels_that_fit_pass():
 )  # fmt: skip
 def test_others_are_named(in_channels, out_indices, message):
     with pytest.raises(UserError, match=message):
-        check_feature_maps(Detector(out_indices=out_indices), dict(type='FPN', in_channels=in_channels))
+        check_feature_maps(Detector(out_indices=out_indices), dict(neck=dict(type='FPN', in_channels=in_channels)))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,14 @@ def test_strides_of_anchors_are_those_of_the_maps(backbone, neck, found):
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
         model = MODELS.build(cfg)
     if found is None:
-        check_feature_maps(model, cfg.neck)
+        check_feature_maps(model, cfg)
         assert model.neck.training
         return
     message = (
         rf'model.bbox_head: its anchors have the strides \[8, 16, 32\], but .* have {re.escape(str(found))}: .*out_ind'
     )
     with pytest.raises(UserError, match=message):
-        check_feature_maps(model, cfg.neck)
+        check_feature_maps(model, cfg)
 
 
 def test_a_backbone_with_one_map_wants_a_pyramid():
@@ -87,12 +88,12 @@ def test_a_backbone_with_one_map_wants_a_pyramid():
     cfg.backbone.update(arch='tiny', init_cfg=None, pretrain_img_size=32, rel_pos=None)
     cfg.neck.in_channels = 192
     with DefaultScope.overwrite_default_scope('mmdet'), torch.device('meta'):
-        check_feature_maps(MODELS.build(cfg), cfg.neck)
+        check_feature_maps(MODELS.build(cfg), cfg)
         cfg.neck = dict(type='FPN', in_channels=[192], out_channels=256, num_outs=5)
         with pytest.raises(
             UserError, match=r'model.rpn_head: .* have \[16, 32, 64, 128, 256\]: .*SimpleFeaturePyramid'
         ):
-            check_feature_maps(MODELS.build(cfg), cfg.neck)
+            check_feature_maps(MODELS.build(cfg), cfg)
 
 
 class Samples:

@@ -11,7 +11,7 @@ from mmengine.structures import BaseDataElement
 from torch import nn
 
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
-from tokennorm.engine.hooks import NonFiniteError
+from tokennorm.engine.hooks.non_finite import NonFiniteError
 
 pytestmark = pytest.mark.usefixtures('amp_on_cpu')
 

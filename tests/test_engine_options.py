@@ -1,9 +1,10 @@
-"""Options that cannot be read or are surely spelt wrong end with what to do; what looks like it is a warning."""
+"""Options that are spelt wrong, or that nothing would read, end with what to do."""
 
 import pytest
 from mmengine.config import Config
 
-from tokennorm.config.reading import check_options, merge_options
+from tokennorm.config.reading import check_options, drop_variables, merge_options
+from tokennorm.messages import UserError
 
 
 def config():
@@ -11,37 +12,48 @@ def config():
         dict(
             model=dict(backbone=dict(type='tokennorm.PVT', init_cfg=None), test_cfg=dict(score_thr=0.05)),
             train_cfg=dict(max_epochs=12),
-            pipeline=[dict(type='A', scale=1), dict(type='B')],
+            custom_hooks=[dict(type='A', scale=1), dict(type='B')],
+            train_dataloader=dict(batch_size=2, num_workers=2),
+            max_epochs=12,  # a variable of the file
         )
     )
 
 
-def test_entries_are_set_and_new_arguments_pass_in_silence(capsys):
+def test_entries_are_set_and_new_arguments_pass():
     cfg = config()
     options = {
         'model.backbone.drop_path_rate': 0.2,
         'model.backbone.stem_cfg.type': 'DualPatchEmbed',
         'model.test_cfg.nms_pre': 10,
         'train_cfg.max_epochs': 3,
-        'pipeline.0.scale': 2,
+        'custom_hooks.0.scale': 2,
         'randomness.seed': 1,
         'resume': True,
+        'train_dataloader.pin_memory': True,
     }
     check_options(cfg, options | {'my_note': 1})
-    assert capsys.readouterr().out == ''
     merge_options(cfg, options)
     assert (cfg.model.backbone.drop_path_rate, cfg.model.backbone.stem_cfg.type) == (0.2, 'DualPatchEmbed')
-    assert (cfg.train_cfg.max_epochs, cfg.pipeline[0].scale, cfg.pipeline[1].type) == (3, 2, 'B')
+    assert (cfg.train_cfg.max_epochs, cfg.custom_hooks[0].scale, cfg.custom_hooks[1].type) == (3, 2, 'B')
     assert (cfg.randomness.seed, cfg.resume) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ('key', 'warning'),
+    ('key', 'message'),
     [
-        ('model.test_cfg.scor_thr', 'model.test_cfg has no scor_thr (did you mean score_thr?)'),
-        ('train_cfg.max_epoch', 'train_cfg has no max_epoch (did you mean max_epochs?)'),
+        ('model.test_cfg.scor_thr', r'model.test_cfg has no scor_thr \(did you mean score_thr\?\)'),
+        ('train_cfg.max_epoch', r'train_cfg has no max_epoch \(did you mean max_epochs\?\)'),
+        ('train_dataloader.batchsize', r'train_dataloader has no batchsize \(did you mean batch_size\?\)'),
+        ('model.backbone.drop_path_rates', r'has no drop_path_rates \(did you mean drop_path_rate\?\)'),
+        ('max_epochs', 'a variable of the config file, .*such as train_cfg.max_epochs'),
     ],
 )
-def test_new_keys_beside_similar_ones_are_warnings(key, warning, capsys):
-    check_options(config(), {key: 1})
-    assert capsys.readouterr().out == f'warning: --cfg-options: {key} is new: {warning}\n'
+def test_keys_that_nothing_would_read_are_refused(key, message):
+    with pytest.raises(UserError, match=message):
+        check_options(config(), {key: 1})
+
+
+def test_variables_are_left_out_of_the_written_config():
+    cfg = config()
+    drop_variables(cfg)
+    assert set(cfg) == {'model', 'train_cfg', 'custom_hooks', 'train_dataloader'}

@@ -17,8 +17,8 @@ from torch.optim import SGD
 from tokennorm.backbones import PVT, TimmBackbone
 from tokennorm.checkpoints.finding import CheckpointError
 from tokennorm.checkpoints.reading import Checkpoint, read_checkpoint
-from tokennorm.config.class_types import name_types
-from tokennorm.engine.checks import check_classifier
+from tokennorm.config.reading import name_types
+from tokennorm.engine.checks import check_feature_maps
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.recipe import apply_options, find_resumed, open_config
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
@@ -152,10 +152,10 @@ def test_types_that_are_classes_are_named_and_read_again(tmp_path):
 def test_the_head_of_a_classifier_has_the_channels_of_its_backbone(head, neck, fits):
     model = SimpleNamespace(backbone=SimpleNamespace(feature_info=[dict(num_chs=8), dict(num_chs=24)]))
     if fits:
-        check_classifier(model, dict(head=head, neck=neck))
+        check_feature_maps(model, dict(head=head, neck=neck))
         return
-    with pytest.raises(UserError, match=r'in_channels=512, .* has 24 channels: set it to 24'):
-        check_classifier(model, dict(head=head, neck=neck))
+    with pytest.raises(UserError, match=r'model.head: in_channels=512, .* \[8, 24\] channels: set it to 24'):
+        check_feature_maps(model, dict(head=head, neck=neck))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import multiprocessing
 from tests.helpers.processes import end, in_two_processes, start
 from tests.helpers.toy_training import EPOCHS, ToyModel, train
 from tokennorm.engine.distributed import start_cpu_processes
-from tokennorm.engine.hooks import NonFiniteError
+from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
 
 # The others are what mmengine imports when it builds a runner.

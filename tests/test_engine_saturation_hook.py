@@ -7,7 +7,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch import nn
 
-from tokennorm.engine.hooks.saturation import SaturationHook
+from tokennorm.engine.hooks.layer_statistics import SaturationHook
 from tokennorm.norms import Derf, DynamicTanh
 
 

@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
-from tokennorm.engine.schedule import fit_to, mismatch, scaled_lr
+from tokennorm.engine.schedule import fit_to, scaled_lr, schedule_end
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -49,7 +49,7 @@ def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
 def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
     iterations = epochs * epoch_length
     fitted = fit_to(schedule, iterations, epoch_length)
-    assert mismatch(fitted, iterations, epoch_length) == ''
+    assert schedule_end(fitted, epoch_length) == iterations
     rates = learning_rates(fitted, iterations, epoch_length)
     assert max(rates) > 0.8
     assert rates[-1] <= 0.1 * max(rates) * (1 + 1e-6)
@@ -97,7 +97,7 @@ OF_EACH_SCHEDULE = [
 @pytest.mark.parametrize('path', OF_EACH_SCHEDULE, ids=lambda path: path.stem)
 def test_schedules_of_all_configs_end_with_training(path):
     cfg = Config.fromfile(path)
-    assert mismatch(cfg.param_scheduler, cfg.train_cfg.max_epochs * 10**4, 10**4) == ''
+    assert schedule_end(cfg.param_scheduler, 10**4) == cfg.train_cfg.max_epochs * 10**4
 
 
 @pytest.mark.parametrize(('optimizer', 'power'), [('SGD', 1), ('AdamW', 0.5), ('Adam', 0.5)])
@@ -115,3 +115,17 @@ def test_stages_of_no_length_are_left_out():
     stages = [cosine, dict(type='ConstantLR', factor=1, begin=285, end=300, by_epoch=True)]
     assert [one['type'] for one in fit_to(stages, 3, 3)] == ['CosineAnnealingLR']
     assert [one['type'] for one in fit_to(stages, 90, 3)] == ['CosineAnnealingLR', 'ConstantLR']
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'key', 'value'),
+    [
+        (dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11]), 'milestones', [16, 22]),
+        (dict(type='CosineAnnealingLR', by_epoch=True, T_max=12), 'T_max', 24),
+        (dict(type='OneCycleLR', by_epoch=False, eta_max=0.01, total_steps=120), 'total_steps', 240),
+    ],
+)
+def test_schedules_without_an_end_are_for_the_length_of_their_recipe(schedule, key, value):
+    """A recipe of 12 epochs, trained for 24 epochs of 10 iterations."""
+    (fitted,) = fit_to([schedule], 240, 10, length=120)
+    assert fitted == schedule | {key: value}

@@ -25,7 +25,7 @@ from experiments.study.training import (
     train_run,
 )
 from tests.study_case import make_study
-from tokennorm.engine.hooks.lambdas import dtn_layers
+from tokennorm.engine.hooks.layer_statistics import dtn_layers
 
 TOOL = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'run.py'
 

@@ -1,4 +1,4 @@
-"""Checkpoints on the command lines: converted, published, and none that carries code is read by any tool."""
+"""Checkpoints on the command lines: published, and none that carries code is read by any tool."""
 
 import json
 
@@ -9,12 +9,11 @@ from mmengine import Config
 from mmengine.registry import MODELS
 from mmengine.runner import checkpoint as loaders
 
-from tests.helpers import swin as swin
 from tests.helpers.checkpoints import Planted, assert_same
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, ROOT, options
 from tokennorm import Detector
-from tokennorm.checkpoints import read_checkpoint, read_state_dict
+from tokennorm.checkpoints import read_checkpoint
 
 
 @pytest.fixture(scope='module')
@@ -49,7 +48,6 @@ TOOLS = {
     'init_cfg': lambda few, file: ('train', [CONFIG, *few(**start_from(file))]),
     'test': lambda few, file: ('test', [CONFIG, str(file), *few()]),
     'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'demo.jpg')]),
-    'convert': lambda few, file: ('convert', [str(file), 'out.pth', '--config', CONFIG]),
     'publish': lambda few, file: ('publish', [str(file), 'out.pth']),
 }
 
@@ -114,46 +112,8 @@ def test_what_cannot_be_published_is_said(tmp_path):
     assert not list(tmp_path.glob('out*'))
 
 
-def test_converted_checkpoints_have_tokennorm_keys_and_sizes(tmp_path, capsys):
-    config = tmp_path / 'swin.py'
-    backbone = dict(type='tokennorm.Swin', arch=swin.ARCH, window_size=5, drop_path_rate=0.0)
-    config.write_text(f'model = dict(backbone={backbone})')
-    theirs = {key: v for key, v in swin.timms_model().state_dict().items() if key != 'norm.bias'}
-    torch.save(theirs, tmp_path / 'timm.pth')
-    out = tmp_path / 'new' / 'swin.pth'
-    tool('convert')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
-    printed = capsys.readouterr().out
-    for part in (
-        'names of timm',
-        '7 resized: stages.0.blocks.0.attn.relative',
-        '8 missing, newly initialized: stages.0.norm',
-        'head.fc.bias',
-    ):
-        assert part in printed
-    content = torch.load(out, weights_only=True)
-    assert content['meta']['layout'] == 'timm'
-    assert content['meta']['source'] == 'timm.pth'
-    assert content['meta']['backbone']['window_size'] == 5
-    models = []
-    for path in (tmp_path / 'timm.pth', out):
-        models.append(MODELS.build(dict(backbone, init_cfg=dict(type='Pretrained', checkpoint=str(path)))))
-        models[-1].init_weights()
-    direct, converted = (model.state_dict() for model in models)
-    for key, value in direct.items():
-        assert torch.equal(value, converted[key]), key
-        assert torch.equal(value, content['state_dict'][key]), key
-    before = out.read_bytes()
-    with pytest.raises(SystemExit, match=r'swin.pth already exists'):
-        tool('convert')([str(tmp_path / 'timm.pth'), str(out), '--config', str(config)])
-    assert out.read_bytes() == before
-    torch.save(theirs | {'layers.0.blocks.5.norm1.weight': torch.ones(8)}, tmp_path / 'deeper.pth')
-    with pytest.raises(SystemExit, match=r'(?s)error: .*deeper.pth does not fit Swin.*1 unexpected'):
-        tool('convert')([str(tmp_path / 'deeper.pth'), str(tmp_path / 'no.pth'), '--config', str(config)])
-    assert not (tmp_path / 'no.pth').exists()
-
-
 def test_a_published_safetensors_file_gives_the_same_detections(data, trained, tmp_path, capsys):
-    """In Python, and converted; training cannot resume from it."""
+    """Training cannot resume from it."""
     tool('publish')([str(trained), str(tmp_path / 'mini.safetensors')])
     (path,) = tmp_path.glob('mini-*.safetensors')
     capsys.readouterr()
@@ -171,9 +131,3 @@ def test_a_published_safetensors_file_gives_the_same_detections(data, trained, t
         tool('train')(
             [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(data)]
         )
-    out = tmp_path / 'backbone.safetensors'
-    tool('convert')([str(path), str(out), '--config', CONFIG])
-    backbone = {key: value for key, value in latest['state_dict'].items() if key.startswith('backbone.')}
-    assert_same(
-        'backbone', {f'backbone.{k}': v for k, v in read_state_dict(out).items()}, dict(sorted(backbone.items()))
-    )

@@ -48,7 +48,8 @@ def _child(parent: Any, kind: str, *modules: str) -> Any:
 
 MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
-HOOKS = _child(upstream.HOOKS, 'hook', 'engine.hooks', 'report.hook')
+_HOOKS = ('checkpoint', 'data_errors', 'layer_statistics', 'non_finite')
+HOOKS = _child(upstream.HOOKS, 'hook', *(f'engine.hooks.{name}' for name in _HOOKS), 'report.hook')
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(upstream.OPTIM_WRAPPER_CONSTRUCTORS, 'optimizer wrapper constructor', 'optim')
 DATA_SAMPLERS = _child(upstream.DATA_SAMPLERS, 'data sampler', 'engine.resume.sampler', 'evaluation.batches')

@@ -24,5 +24,5 @@ def build_model(cfg):
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(deepcopy(cfg.model))
-    check_feature_maps(model, cfg.model.get('neck'))
+    check_feature_maps(model, cfg.model)
     return model

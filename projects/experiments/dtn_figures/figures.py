@@ -23,7 +23,7 @@ from torch import Tensor
 from experiments.dtn_figures import metrics
 from experiments.dtn_figures.loading import Image, open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.probe import Layer, look
-from tokennorm.engine.hooks.lambdas import PREFIX, dtn_layers, lambdas_of
+from tokennorm.engine.hooks.layer_statistics import LAMBDA, dtn_layers, lambdas_of
 from tokennorm.messages import UserError
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import Curve, read_scalars
@@ -238,7 +238,7 @@ def lambda_of(args: argparse.Namespace) -> Figure:
     source = Path(args.config)
     if source.is_dir():
         scalars = read_scalars(source)
-        curves = {name.removeprefix(PREFIX): curve for name, curve in scalars.items() if name.startswith(PREFIX)}
+        curves = {name.removeprefix(LAMBDA): curve for name, curve in scalars.items() if name.startswith(LAMBDA)}
         if not curves:
             raise UserError(
                 f'{source} has no lambda in */vis_data/scalars.json: train with DTN, by `tokennorm train` or with '

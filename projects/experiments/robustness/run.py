@@ -26,7 +26,7 @@ from tokennorm.config.reading import merge_options, read_config
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.data import use_data_folder
-from tokennorm.engine.hooks import DataError
+from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.recipe import open_config
 from tokennorm.engine.runner import build_runner
 from tokennorm.files import check_output_file

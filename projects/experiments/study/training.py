@@ -27,7 +27,7 @@ from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
-from tokennorm.engine.hooks.lambdas import dtn_layers
+from tokennorm.engine.hooks.layer_statistics import dtn_layers
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError

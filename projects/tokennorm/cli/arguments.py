@@ -14,17 +14,14 @@ GROUPS = ('model', 'data', 'schedule', 'hardware', 'output')
 class ConfigOptions(argparse.Action):
     """mmengine's `DictAction`, whose errors are one line instead of a traceback."""
 
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
         from mmengine.config import DictAction
 
-        read = DictAction(self.option_strings, self.dest, nargs=self.nargs)
         try:
-            read(parser, namespace, values, option_string)
+            DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, values, option)
         except (ValueError, AssertionError, IndexError) as error:
             given = ' '.join(values)
-            parser.error(f'{option_string} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
+            parser.error(f'{option} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
 
 
 def add_options_argument(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +42,8 @@ def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DETECTOR',
         help='work directory of a training run, or one of `tokennorm weights`; or a config, followed by CHECKPOINT',
     )
-    parser.add_argument(
-        'checkpoint',
-        metavar='CHECKPOINT',
-        nargs='?',
-        help='checkpoint of a config; default: the best of the work directory',
-    )
+    checkpoint = 'checkpoint of a config; default: the best of the work directory'
+    parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?', help=checkpoint)
 
 
 def use_detector(args: argparse.Namespace, following: str = '') -> None:
@@ -73,13 +66,12 @@ def add_training_options(
 
     `changed` has other arguments of `add_argument` for some of them.
     """
-    groups = {'': parser} | {name: parser.add_argument_group(name) for name in GROUPS}
+    groups = {name: parser.add_argument_group(name) if name else parser for name in ('', *GROUPS)}
     for option in fields(TrainOptions):
         argument = {**option.metadata, **changed.get(option.name, {})}
-        if not argument or (names and option.name not in names):
-            continue
-        group = groups[argument.pop('group')]
-        name = option.name if argument.pop('positional', False) else f'--{option.name.replace("_", "-")}'
-        group.add_argument(name, default=option.default, **argument)
-    groups['hardware'].add_argument('--local_rank', '--local-rank', help='set by torch.distributed.launch; not needed')
+        if argument and (not names or option.name in names):
+            argument.pop('limits', None)
+            group = argument.pop('group')
+            name = f'--{option.name.replace("_", "-")}' if group else option.name
+            groups[group].add_argument(name, default=option.default, **argument)
     return groups

@@ -2,13 +2,14 @@
 
 import argparse
 import io
+import json
 import os
 import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -20,6 +21,18 @@ IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
+SYNONYMS = {  # options of Ultralytics and mmdet
+    '--imgsz': '--image-size',
+    '--conf': '--score-thr',
+    '--batch': '--batch-size',
+    '--weights': '--init',
+    '--pretrained': '--init',
+    '--project': '--work-dir',
+    '--name': '--work-dir',
+    '--lr0': '--lr',
+    '--save-dir': '--out',
+    '--source': '--data',
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,18 +51,38 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = sys.argv[1:] if args is None else list(args)
+        words, option = sys.argv[1:] if args is None else list(args), ''
         for before, word in zip(['', *words], words, strict=False):
+            option = word if word.startswith('--') else option
             if not word.strip() or (word.startswith('--') and word.endswith('=')):
                 self.error(f'an empty argument{before and f" after {before}"}; is a variable of the shell not set?')
+            key, _, value = word.partition('=')
+            name = self._option(f'--{key.replace("_", "-")}') if value and option != '--cfg-options' else ''
+            if name:
+                self.error(f'{word}: options begin with --: {name} {value}')
         return super().parse_args(words, namespace)
+
+    def _option(self, name: str) -> str:
+        """The option of this name, or with this name in other programs; '' if there is none."""
+        return next((one for one in (name, SYNONYMS.get(name, '')) if one in self._option_string_actions), '')
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.match(r'unrecognized arguments: (--[\w-]+)', message):
-            message += did_you_mean(wrong[1], re.findall(r'--[\w-]+', self.format_usage()), 0.75)
+            same = self._option(wrong[1])
+            message += f' (did you mean {same}?)' if same else did_you_mean(wrong[1], self._option_string_actions, 0.75)
         elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
         self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds `--json`, for `print_json`."""
+    parser.add_argument('--json', action='store_true', help='print the result as JSON, everything else to stderr')
+
+
+def print_json(value: Any) -> None:
+    """Prints a result as JSON to the standard output, which `command` keeps free of anything else."""
+    print(json.dumps(value, indent=2, default=str), file=sys.__stdout__, flush=True)
 
 
 def positive_integer(text: str) -> int:
@@ -86,7 +119,8 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         argv = sys.argv[1:] if argv is None else argv
         limit_spinning()
         try:
-            with warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
+            quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
+            with quiet, warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
                 warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
                 main(argv)
             sys.stdout.flush()

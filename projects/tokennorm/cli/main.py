@@ -17,9 +17,9 @@ COMMANDS = dict(
     weights='list the detectors trained on COCO that can be used by name',
     export='write a detector as an ONNX, PyTorch or OpenVINO file',
     compare='compare two training runs on one page',
-    convert='convert the checkpoint of a backbone or a detector',
     publish='make a checkpoint small and safe to share',
 )
+SYNONYMS = dict(val='test', eval='test', evaluate='test', detect='predict', inference='predict')  # of other programs
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
         import_module(f'tokennorm.cli.{name}').main(words[1:])
     else:
-        meant = did_you_mean(name, COMMANDS)
+        meant = f' (did you mean {SYNONYMS[name]}?)' if name in SYNONYMS else did_you_mean(name, COMMANDS)
         raise SystemExit(f'error: no subcommand {name!r}{meant}. `tokennorm --help` lists them')
 
 

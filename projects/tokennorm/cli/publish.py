@@ -27,8 +27,9 @@ def main(argv: list[str]) -> None:
     from tokennorm.files import make_output_dir
 
     checkpoint = Checkpoint.read(args.source)
+    source = Path(checkpoint.source)
     published = for_publication(checkpoint.content, checkpoint.source)
-    if (thresholds := Path(checkpoint.source).with_name(THRESHOLDS)).is_file():
+    if (thresholds := source.with_name(THRESHOLDS)).is_file():
         published['meta']['thresholds'] = json.loads(thresholds.read_text())['classes']
     make_output_dir(args.out.parent)
     suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
@@ -36,13 +37,8 @@ def main(argv: list[str]) -> None:
     name = args.out.name.removesuffix('.pth').removesuffix(suffix)
     out = args.out.with_name(f'{name}-{hashlib.sha256(file).hexdigest()[:8]}{suffix}')
     write_new(out, file)
-    count = sum(value.numel() for value in published['state_dict'].values())
-    size = (
-        f' instead of {Path(checkpoint.source).stat().st_size / 1e6:.1f} MB'
-        if Path(checkpoint.source).is_file()
-        else ''
-    )
-    print(f'{out}: {len(file) / 1e6:.1f} MB{size}; {count:,} numbers in {len(published["state_dict"])} tensors')
+    before = f' instead of {source.stat().st_size / 1e6:.1f} MB' if source.is_file() else ''
+    print(f'{out}: {len(file) / 1e6:.1f} MB{before}, {len(published["state_dict"])} tensors')
     print(f'from {checkpoint}')
     dropped = sorted(set(checkpoint.content) - set(published)) if 'state_dict' in checkpoint.content else []
     print(f'left out: {", ".join(dropped) or "nothing"}')

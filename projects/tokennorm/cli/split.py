@@ -17,9 +17,8 @@ from tokennorm.messages import UserError, user_errors
 def main(argv: list[str]) -> None:
     parser = Parser(__doc__)
     parser.add_argument('data', help='COCO annotation file of all images, or a YOLO or Pascal VOC folder')
-    parser.add_argument(
-        '--val', type=float, default=0.2, metavar='FRACTION', help='images for validation; default: %(default)s'
-    )
+    fraction = 'images for validation; default: %(default)s'
+    parser.add_argument('--val', type=float, default=0.2, metavar='FRACTION', help=fraction)
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
     args = parser.parse_args(argv)
     check_data(args.data)
@@ -27,11 +26,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.splitting import find_unsplit, split_annotations
 
-    with user_errors(ValueError, OSError):
+    with user_errors(ValueError, OSError):  # of the user's files
         splits = find_unsplit(Path(args.data).expanduser())
-        found = inspect_splits(dict(train=splits['train']), open_images=False)
-        if found.errors:
-            raise UserError('; '.join(found.errors))
+    found = inspect_splits(dict(train=splits['train']), open_images=False)
+    if found.errors:
+        raise UserError('; '.join(found.errors))
+    with user_errors(ValueError, OSError):  # such as a fraction that leaves nothing
         files = split_annotations(splits, args.val, args.seed)
     for warning in found.warnings:
         print(f'warning: {warning}')

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, use_detector
-from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, print_json
 from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
 from tokennorm.ranks import is_first_process, print_once
@@ -19,7 +19,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
-    work_dir = dict(help='directory of logs, checkpoints and reports; default: the folder test next to the checkpoint')
+    work_dir = dict(help='directory of logs and reports; default: the folder test next to the checkpoint')
     groups = add_training_options(parser, ('data', 'launcher', 'work_dir'), work_dir=work_dir)
     data, output = groups['data'], groups['output']
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
@@ -32,6 +32,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the '
         'tta_pipeline of the config has',
     )
+    add_json(parser)
     args = parser.parse_args(argv)
     if args.out is not None and args.out.suffix not in ('.pkl', '.pickle'):
         parser.error(f'--out {args.out} must end in .pkl')
@@ -52,12 +53,13 @@ def main(argv: list[str]) -> None:
     from mmengine.hooks import PrepareTTAHook
 
     from tokennorm.checkpoints import Checkpoint
+    from tokennorm.checkpoints.finding import newest_checkpoint
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.image_size import use_trained_size
     from tokennorm.config.reading import merge_options
     from tokennorm.config.tree import is_classifier
     from tokennorm.engine.data import use_data_folder
-    from tokennorm.engine.hooks import describe_data
+    from tokennorm.engine.hooks.summary import describe_data
     from tokennorm.engine.recipe import open_config
     from tokennorm.engine.runner import build_runner
     from tokennorm.evaluation.tta import use_tta
@@ -70,8 +72,10 @@ def main(argv: list[str]) -> None:
     merge_options(cfg, args.cfg_options)
     use_trained_size(cfg, checkpoint.dataset_meta)
     cfg.load_from, cfg.resume = checkpoint.source, False  # the config of a resumed run has True
-    if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):  # not that of the training run
-        cfg.work_dir = str(Path(checkpoint.source).parent / 'test' if is_local else Path(cfg.work_dir) / 'test')
+    if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):
+        cfg.work_dir = str(Path(checkpoint.source).parent if is_local else Path(cfg.work_dir))
+    if args.work_dir is None or newest_checkpoint(Path(cfg.work_dir)):  # the training run keeps its report and config
+        cfg.work_dir = str(Path(cfg.work_dir) / 'test')
     classifier = is_classifier(cfg)
     if args.show or args.show_dir:
         drawing = dict(draw=True, test_out_dir=args.show_dir)
@@ -90,7 +94,13 @@ def main(argv: list[str]) -> None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     with build_errors():
-        runner.test()
+        metrics = runner.test()
+    if args.json and is_first_process():
+        values = {name: float(value) for name, value in metrics.items()}  # AP is from 0 to 1, as mmdet has it
+        print_json({name: None if value != value else value for name, value in values.items()})
+    for name in (name for name in metrics if name.endswith('_mAP')):
+        others = [f'AP{key} {100 * metrics[f"{name}_{key}"]:.1f}' for key in ('50', '75') if f'{name}_{key}' in metrics]
+        print_once(', '.join([f'{name}, from 0 to 100: AP {100 * metrics[name]:.1f}', *others]))
     if args.report and is_first_process():
         path = Path(cfg.work_dir) / 'report.html'
         from tokennorm.report.hook import report_on

@@ -20,9 +20,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     groups = add_training_options(parser)
     add_options_argument(parser)
-    groups['hardware'].add_argument(
-        '--gpus', type=int, metavar='N', help='train on N GPUs of this machine, without --launcher'
-    )
+    gpus = 'train on N GPUs of this machine, without --launcher'
+    groups['hardware'].add_argument('--gpus', type=int, metavar='N', help=gpus)
     return parser.parse_args(argv)
 
 
@@ -32,11 +31,11 @@ def main(argv: list[str]) -> None:
     options = TrainOptions(**{option.name: getattr(args, option.name) for option in fields(TrainOptions)})
     # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
     os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (args.gpus or 1)))))
-    if args.gpus is not None and options.launcher != 'none' and 'TORCHELASTIC_RUN_ID' not in os.environ:
-        raise UserError('--gpus starts the processes itself: leave out --launcher')
     if args.gpus is not None and options.launcher == 'none':  # the ranks have a launcher
         train_on(args.gpus, argv)
         return
+    if args.gpus is not None and 'TORCHELASTIC_RUN_ID' not in os.environ:
+        raise UserError('--gpus starts the processes itself: leave out --launcher')
     import_openmmlab()
     from tokennorm.engine.training import train_with
 

@@ -6,20 +6,23 @@ examples:
   tokennorm weights
 """
 
-from tokennorm.cli.command import Parser, command
+from dataclasses import asdict
+
+from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.cli.configs import aligned
 from tokennorm.published import PUBLISHED
-
-HEADER = ('name', 'config', 'box AP', 'mask AP', 'MB', 'URL')
 
 
 @command
 def main(argv: list[str]) -> None:
-    Parser(__doc__).parse_args(argv)
-    rows = []
-    for one in PUBLISHED.values():
-        mask_ap = '-' if one.mask_ap is None else f'{one.mask_ap:.1f}'
-        rows.append((one.name, one.config, f'{one.box_ap:.1f}', mask_ap, str(one.size), one.url))
-    print(aligned([HEADER, *rows]))
+    parser = Parser(__doc__)
+    add_json(parser)
+    if parser.parse_args(argv).json:
+        print_json([asdict(detector) for detector in PUBLISHED.values()])
+    rows = [('name', 'config', 'box AP', 'mask AP', 'MB', 'URL')]
+    for detector in PUBLISHED.values():
+        values = (detector.box_ap, detector.mask_ap or '-', detector.size, detector.url)
+        rows.append((detector.name, detector.config, *map(str, values)))
+    print(aligned(rows))
     print('\nAP on COCO val2017 as stated by the authors of mmdet, who trained these detectors; not measured here.')
     print('License: Apache-2.0, that of mmdet. File names end with the first digits of their SHA-256.')

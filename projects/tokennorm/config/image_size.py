@@ -18,8 +18,9 @@ _STEP = 32  # sizes are multiples of it, in pixels
 # Arguments of transforms and batch augmentations that are lengths in pixels where they are integers above 1.
 _SIZES = ('scale', 'scales', 'img_scale', 'img_scales', 'crop_size', 'size', 'max_size', 'second_size', 'input_size')
 _SIZES += ('width', 'height', 'shape', 'cutout_shape', 'border', 'padding', 'crop_padding', 'random_size_range')
-_SIZES += ('max_shift_px',)
-_LIKE_SIZES = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution')
+_SIZES += ('max_shift_px', 'filter_thr_px', 'min_bbox_size', 'min_gt_bbox_wh', 'bbox_occluded_thr')
+_AREAS = ('min_gt_mask_area', 'mask_occluded_thr')
+_LIKE_SIZES = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution|_wh|area')
 _NO_SIZES = re.compile('divisor|patch|batch|val|pretrain|factor|num_|kernel|pad_size')
 # Places of transforms: loaders, test-time augmentation, stages that hooks switch to, and augmentation of batches.
 _PLACES = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline', 'custom_hooks')
@@ -69,10 +70,10 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
             continue
         seen.add(id(step))
         known = arguments_of(step, cfg.get('default_scope'), TRANSFORMS, MODELS)
-        defaults = {key: value for key, value in known.items() if key in _SIZES}
+        defaults = {key: value for key, value in known.items() if key in (*_SIZES, *_AREAS)}
         for key, value in (defaults | dict(step)).items():
-            if key in _SIZES:
-                scaled = _scaled(value, size / old)
+            if key in (*_SIZES, *_AREAS):
+                scaled = _scaled(value, (size / old) ** (2 if key in _AREAS else 1))
                 if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
                     scaled = type(value)(max(one, step.get('size_divisor', _STEP)) for one in scaled)
                 if scaled != value:

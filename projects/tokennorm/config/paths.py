@@ -37,8 +37,11 @@ def config(name: str | Path) -> str:
     if path is None:
         names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
         known = names if '/' in rest else [name.rpartition('/')[2] for name in names]
-        prefix = f'{package}::' if package else ''
-        meant = did_you_mean(prefix + rest.removesuffix('.py'), [prefix + one for one in known])
+        wanted = rest.removesuffix('.py')
+        # A name that is cut off, such as retinanet_pvt-tt, is compared with as many parts of each name.
+        cut = {'_'.join(one.split('_')[: len(wanted.split('_'))]): one for one in sorted(known, key=len, reverse=True)}
+        near = {f' (did you mean {part}?)': one for part, one in cut.items()}.get(did_you_mean(wanted, cut))
+        meant = f' (did you mean {package}{"::" if package else ""}{near}?)' if near else ''
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)
 

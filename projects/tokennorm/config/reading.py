@@ -1,19 +1,26 @@
-"""Reads configs and applies `--cfg-options`, with clear errors for misspelled keys."""
+"""Reads configs and applies `--cfg-options`, with errors for misspelled keys."""
 
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mmengine import registry
 from mmengine.config import Config
 from mmengine.runner import Runner
+from torch.utils.data import DataLoader
 
-from tokennorm.config.class_types import name_types
 from tokennorm.config.paths import config as config_path
+from tokennorm.config.tree import walk
 from tokennorm.messages import UserError, did_you_mean
-from tokennorm.ranks import print_once
+from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
+RUNNER = set(inspect.signature(Runner.__init__).parameters)
+_READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Runner
+    *('runner_type', 'auto_scale_lr', 'tta_model', 'tta_pipeline', 'data_preprocessor', 'custom_imports', 'compile'),
+    *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
+}
 
 
 def read_config(name: str | Path) -> Config:
@@ -29,40 +36,85 @@ def read_config(name: str | Path) -> Config:
             name_types(cfg)
     except Exception as error:
         raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from None
+    if 'data' in cfg and 'optimizer' in cfg:
+        raise UserError(
+            f'{path} is a config of mmdet 2 (data, optimizer, lr_config, runner), and this is mmdet 3, which has '
+            'train_dataloader, optim_wrapper, param_scheduler and train_cfg: use its config of the same model'
+        )
     if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
     return cfg
 
 
+def name_types(cfg: Config) -> None:
+    """Names the types of a pure Python config: `type`, and entries whose key ends in `_type`, that are classes.
+
+    Where a registry of the config's scope or mmengine has it, that is the registered name, otherwise the path for an
+    import. A `default_scope` of None becomes the package of the model. Afterwards such a config is as any other: types
+    compare with names, and the written config can be read again.
+    """
+    kind = cfg.model.get('type')
+    if 'default_scope' in cfg and cfg.default_scope is None and inspect.isclass(kind):
+        cfg.default_scope = kind.__module__.partition('.')[0]
+    for _, part in (found for key in list(cfg) for found in walk(cfg[key], key)):
+        for key, value in list(part.items()):
+            if key.endswith('type') and (inspect.isclass(value) or inspect.isroutine(value)):
+                part[key] = _name(value, cfg.get('default_scope'))
+
+
+def _name(kind: Any, scope: str | None) -> str:
+    found = [known for known in _registries() if known.module_dict.get(kind.__name__) is kind]
+    if any(known.scope in ('mmengine', scope) for known in found):
+        return kind.__name__
+    return f'{found[0].scope if found else kind.__module__}.{kind.__qualname__}'
+
+
+def _registries() -> list[registry.Registry]:
+    """mmengine's registries and their children."""
+    roots = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+    return roots + [child for root in roots for child in root.children.values()]
+
+
 def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Applies `--cfg-options`, and prints warnings."""
+    """Applies `--cfg-options`."""
     check_options(cfg, options)
     merge_options(cfg, options)
 
 
 def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Prints a warning for each new key that resembles an existing one; at the top level it raises `UserError`.
+    """Raises `UserError` for a new key that resembles an existing one, unless the class around it has this argument.
 
     Other new keys are usual defaults.
     """
     for path in options or {}:
         node: Any = cfg
         parts = path.split('.')
+        if parts[0] in set(cfg) - RUNNER - _READ:
+            users = (name for key in RUNNER & set(cfg) for name, part in walk(cfg[key], key) if parts[0] in part)
+            such = ''.join(f', such as {name}.{parts[0]}' for name in list(users)[:1])
+            text = f'{parts[0]} is a variable of the config file, and setting it would change nothing'
+            raise UserError(f'--cfg-options: {text}; set the entries that were made from it{such}')
         for i, part in enumerate(parts):
             if isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
                 node = node[int(part)]
             elif isinstance(node, Mapping | Config) and part in node:
                 node = node[part]
             else:
-                known = set(node) if isinstance(node, Mapping | Config) else set()
-                known |= set() if i else set(inspect.signature(Runner.__init__).parameters)
-                meant = did_you_mean(part, sorted(known - {part}), _NEAR) if part not in known else ''
-                if meant and i == 0:
-                    raise UserError(f'--cfg-options: {path}: the config has no {part}{meant}')
-                if meant:
-                    above = '.'.join(parts[:i])
-                    print_once(f'warning: --cfg-options: {path} is new: {above} has no {part}{meant}')
+                above = '.'.join(parts[:i]) or 'the config'
+                keys = set(node) if isinstance(node, Mapping | Config) else set()
+                keys |= _arguments(node, above, cfg) if keys else set()
+                if part not in keys and (meant := did_you_mean(part, sorted(keys), _NEAR)):
+                    raise UserError(f'--cfg-options: {path}: {above} has no {part}{meant}')
                 break
+
+
+def _arguments(node: Any, name: str, cfg: Config) -> set[str]:
+    """The arguments that a part of a config may have: of the Runner, of a loader, or of the class of its type."""
+    if node is cfg:
+        return RUNNER
+    if name.endswith('_dataloader'):
+        return set(inspect.signature(DataLoader.__init__).parameters)
+    return set(arguments_of(node, cfg.get('default_scope'), *_registries())) if 'type' in node else set()
 
 
 def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
@@ -73,3 +125,12 @@ def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             reason = str(error.args[0] if error.args else error).partition(' [')[0]  # without the whole list
             raise UserError(f'--cfg-options: {key}: {reason}') from None
+
+
+def drop_variables(cfg: Config) -> None:
+    """Removes the variables of a config file, such as `max_epochs`, which nothing reads.
+
+    In the config that is written they would contradict what options have changed.
+    """
+    for name in set(cfg) - RUNNER - _READ:
+        cfg.pop(name)

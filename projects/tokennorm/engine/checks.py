@@ -13,20 +13,21 @@ from mmengine.fileio import list_from_file
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tokennorm.config.tree import heads, innermost_datasets
+from tokennorm.config.image_size import short_side
+from tokennorm.config.tree import evaluators, heads, innermost_datasets, walk
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
-from tokennorm.messages import UserError, shorten
+from tokennorm.messages import UserError, shorten, user_errors
 from tokennorm.registry import type_name
+
+MOST_TRIED = 16  # samples: a crop may lose the objects of one
 
 
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
     """Checks the annotation files that a config names, and that the heads count the classes of the datasets."""
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
-        if loader is None:
-            continue
-        for dataset in innermost_datasets(loader['dataset']):
+        for dataset in innermost_datasets(loader['dataset']) if loader else ():
             if dataset.get('backend_args') or '://' in f'{dataset.get("data_root")}{dataset.get("ann_file")}':
                 continue  # at a URL, or in one of mmengine's file backends
             if not dataset.get('ann_file'):
@@ -35,6 +36,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                     raise UserError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
+            _check_evaluators(cfg, dataset, split)
             # A panoptic dataset has thing_classes, which are what its heads count.
             classes = (dataset.get('metainfo') or {}).get('thing_classes') or _classes(dataset) or ()
             for name, head in heads(cfg['model']) if classes else ():
@@ -47,9 +49,8 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     """Checks that an annotation file exists, and a COCO file's classes and their order."""
-    role = f'{split}_dataloader'
-    path = Path(dataset.get('data_root') or '', dataset['ann_file'])
-    kind = _class_of(dataset)
+    role, path = f'{split}_dataloader', Path(dataset.get('data_root') or '', dataset['ann_file'])
+    kind = DATASETS.module_dict.get(type_name(dataset))
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
     if not path.is_file():
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
@@ -70,15 +71,25 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         )
 
 
-def _class_of(dataset: Mapping[str, Any]) -> type | None:
-    """The class that a dataset's `type` names, with or without a scope; None if mmdet's registry does not have it."""
-    return DATASETS.module_dict.get(type_name(dataset))
+def _check_evaluators(cfg: Mapping[str, Any], dataset: Mapping[str, Any], split: str) -> None:
+    """Checks that the evaluators of a split compare with annotations of the images that its loader reads."""
+    read = Path(dataset.get('data_root') or '', dataset['ann_file'])
+    for evaluator in evaluators(cfg, split):
+        path = Path(evaluator.get('ann_file') or read)
+        if path.is_file() and path.suffix == read.suffix == '.json' and not path.samefile(read):
+            with user_errors(ValueError, where=f'{split}_evaluator: '):
+                images = [read_coco_file(one, with_annotations=False).get('images') for one in (read, path)]
+            if images[0] != images[1]:
+                raise UserError(
+                    f'{split}_evaluator.ann_file={path} has other images than {read}, which {split}_dataloader reads: '
+                    'set both to the same file'
+                )
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
     """The classes of a dataset's config or of a file that it names, or mmdet's default for `CocoDataset`, or None."""
-    default = CocoDataset.METAINFO['classes'] if _class_of(dataset) is CocoDataset else None
-    classes = (dataset.get('metainfo') or {}).get('classes', default)
+    is_coco = DATASETS.module_dict.get(type_name(dataset)) is CocoDataset
+    classes = (dataset.get('metainfo') or {}).get('classes', CocoDataset.METAINFO['classes'] if is_coco else None)
     if not isinstance(classes, str):
         return classes
     if not Path(classes).is_file():
@@ -99,23 +110,25 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
 
 
 @torch.no_grad()
-def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
-    """Checks that neck and anchors fit the backbone's feature maps.
+def check_feature_maps(model: nn.Module, cfg: Mapping[str, Any]) -> None:
+    """Checks by the backbone's `feature_info` that neck, anchors and the head of a classifier fit its feature maps.
 
-    The `in_channels` of the (first) neck are the channels in the backbone's `feature_info`, and the anchors or points
-    of a head have the strides of the neck's feature maps, by a forward pass.
+    The anchors or points of a detector's head must have the strides of the neck's feature maps, by a forward pass.
     """
     info = getattr(getattr(model, 'backbone', None), 'feature_info', None)
     if info is None:
         return
-    channels = [entry['num_chs'] for entry in info]
-    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg
-    given = first.get('in_channels') if isinstance(first, Mapping) else None
+    channels, name = [entry['num_chs'] for entry in info], type(model.backbone).__name__
+    neck_cfg, head_cfg = cfg.get('neck'), cfg.get('head') or {}
+    first = neck_cfg[0] if isinstance(neck_cfg, list | tuple) and neck_cfg else neck_cfg or {}
+    if type_name(first) == 'GlobalAveragePooling':
+        first = {}
+    part, given = ('neck', first.get('in_channels')) if first else ('head', head_cfg.get('in_channels'))
     expected = channels[-1] if isinstance(given, int) else channels
     if given not in (None, expected):
         raise UserError(
-            f'model.neck: in_channels={given}, but the feature maps of {type(model.backbone).__name__} have {channels} '
-            f'channels: set it to {expected}'
+            f'model.{part}: in_channels={given}, but the feature maps of {name} have {channels} channels: set it to '
+            f'{expected}'
         )
     neck = getattr(model, 'neck', None)
     head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)
@@ -128,7 +141,7 @@ def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[
     neck.eval()  # keeps the statistics of batch norms
     with FakeTensorMode(allow_non_fake_inputs=True):  # shapes only
         sides = [side // entry['reduction'] for entry in info]
-        maps = [torch.zeros(1, entry['num_chs'], s, s, device=device) for entry, s in zip(info, sides, strict=True)]
+        maps = [torch.zeros(1, c, s, s, device=device) for c, s in zip(channels, sides, strict=True)]
         found = [side // out.shape[-1] for out in neck(tuple(maps))]
     neck.train(was_training)
     if found != strides:
@@ -139,19 +152,26 @@ def check_feature_maps(model: nn.Module, neck_cfg: Mapping[str, Any] | Sequence[
         )
 
 
-def check_classifier(model: nn.Module, cfg: Mapping[str, Any]) -> None:
-    """Checks that the head of a classifier has the channels of the backbone's last feature map, by `feature_info`."""
-    info, given = getattr(getattr(model, 'backbone', None), 'feature_info', None), (cfg.get('head') or {})
-    neck = cfg.get('neck')
-    pools = neck is None or (isinstance(neck, Mapping) and type_name(neck) == 'GlobalAveragePooling')
-    if info and pools and given.get('in_channels') not in (None, info[-1]['num_chs']):
+def check_queries(cfg: Mapping[str, Any]) -> None:
+    """Checks that the smallest images have as many positions as a two-stage DETR has queries, which it picks there."""
+    model, size = cfg['model'], short_side(cfg)
+    queries, levels = model.get('num_queries', 0), model.get('num_feature_levels', 4)
+    if size is None or not (queries and model.get('as_two_stage')):
+        return
+    steps = [step for _, step in walk(cfg.get('train_dataloader')) if 'Resize' in type_name(step)]
+    scales = [scale for step in steps for scale in step.get('scales') or [step.get('scale')]]
+    least = min([size, *(min(scale) for scale in scales if isinstance(scale, list | tuple))])
+
+    def positions(side: float) -> int:  # of square images, on maps of strides up to 64
+        return sum(math.ceil(side / 2**i) ** 2 for i in range(7 - levels, 7))
+
+    if positions(least) < queries:
+        enough = next(side for side in range(size, 2**14) if positions(side * least / size) >= queries)
         raise UserError(
-            f'model.head: in_channels={given["in_channels"]}, but the last feature map of '
-            f'{type(model.backbone).__name__} has {info[-1]["num_chs"]} channels: set it to {info[-1]["num_chs"]}'
+            f'model.num_queries={queries}, but images of {least} x {least} pixels, the smallest of the training '
+            f'pipeline, have {positions(least)} positions to choose from: use --image-size {-(-enough // 32) * 32} or '
+            f'more, or --cfg-options model.num_queries={positions(least)}'
         )
-
-
-MOST_TRIED = 16  # samples: a crop may lose the objects of one
 
 
 def check_training_samples(dataset: Any) -> None:
@@ -165,30 +185,32 @@ def check_training_samples(dataset: Any) -> None:
         return
     infos = (inner.get_data_info(index) for index in range(min(len(inner), len(dataset), 1000)))
     annotated = (
-        index
-        for index, info in enumerate(infos)
-        if any(not one.get('ignore_flag') for one in info.get('instances') or ())
+        i for i, info in enumerate(infos) if any(not a.get('ignore_flag') for a in info.get('instances') or ())
     )
-    tried = 0
+    tried = list(islice(annotated, MOST_TRIED))
     with preserved_generators():
-        for index in islice(annotated, MOST_TRIED):
-            objects = getattr(dataset[index].get('data_samples'), 'gt_instances', None)
-            if objects is None or len(objects):
-                return
-            tried += 1
-    if tried:
+        refetches, inner.max_refetch = getattr(inner, 'max_refetch', 0), 0  # other images, where transforms give none
+        has_objects = any(_keeps_objects(dataset, index) for index in tried)
+        inner.max_refetch = refetches
+    if tried and not has_objects:
+        steps = []
+        while dataset is not None:
+            pipeline = getattr(dataset, 'pipeline', ())
+            steps += [type(step).__name__ for step in getattr(pipeline, 'transforms', pipeline)]
+            dataset = getattr(dataset, 'dataset', None)
         raise UserError(
-            f'the training pipeline leaves no object in {tried} samples of images with objects, so that nothing would '
-            f'be learned: its sizes do not fit each other or the images ({_steps(dataset)}). '
+            f'the training pipeline leaves no object in {len(tried)} samples of images with objects, so that nothing '
+            f'would be learned: its sizes do not fit each other or the images ({", ".join(steps)}). '
             'Set them with --cfg-options, or choose another --image-size'
         )
 
 
-def _steps(dataset: Any) -> str:
-    """The transforms of all pipelines of nested datasets, by their class names."""
-    names = []
-    while dataset is not None:
-        steps = getattr(dataset, 'pipeline', ())
-        names += [type(step).__name__ for step in getattr(steps, 'transforms', steps)]
-        dataset = getattr(dataset, 'dataset', None)
-    return ', '.join(names)
+def _keeps_objects(dataset: Any, index: int) -> bool:
+    """Whether a sample has objects, or is of a kind that has none."""
+    try:
+        objects = getattr(dataset[index].get('data_samples'), 'gt_instances', None)
+    except Exception as error:  # mmengine raises no other class where a transform leaves nothing
+        if 'Cannot find valid image' in str(error) or 'always return' in str(error):
+            return False
+        raise
+    return objects is None or len(objects) > 0

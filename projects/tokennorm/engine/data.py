@@ -22,9 +22,6 @@ from tokennorm.messages import UserError, user_errors
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
-# Variables of mmdet's and these config files. Nothing reads them, and they would name other data in the written config.
-VARIABLES = ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline')
-
 
 def find_detection_data(
     folder: str | Path, needed: tuple[str, ...] = ('train', 'val'), where: str = ''
@@ -68,24 +65,18 @@ def use_data_folder(
             content = next(iter(splits.values())).content
             changes += choose_image_size(cfg, content, image_size)
             changes += fit_or_describe_anchors(cfg, content, fit_anchors and not cfg.get('load_from'))
-    for name in VARIABLES:
-        cfg.pop(name, None)
     print_once(*(f'--data: {change}' for change in changes))
 
 
 def fit_or_describe_anchors(cfg: Config, content: Mapping[str, Any], may_change: bool) -> list[str]:
     """Compares the anchors with the objects, and sets better sizes if the config may change. Returns lines of text."""
     fit = anchor_fit(cfg, content)
-    if fit is None:
-        return []
-    if not (fit.is_poor and may_change):
-        return [fit.summary()]
+    if fit is None or not (fit.is_poor and may_change):
+        return [] if fit is None else [fit.summary()]
     value, share = fit.better[0]
     cfg.merge_from_dict({fit.key: value})
-    return [
-        f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}; those of {fit.value} '
-        f'match {1 - fit.unmatched:.1%}'
-    ]
+    better = f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}'
+    return [f'{better}; those of {fit.value} match {1 - fit.unmatched:.1%}']
 
 
 def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
@@ -110,26 +101,34 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
     """
     classes = tuple(next(iter(splits.values())).counts)
     for name in SPLITS:
-        loader, split = cfg.get(f'{name}_dataloader'), splits.get(name, splits.get('val'))
-        if loader is None or split is None:
+        split = splits.get(name, splits.get('val'))
+        if cfg.get(f'{name}_dataloader') is None or split is None:
             continue
-        datasets = list(innermost_datasets(loader['dataset']))
-        if len(datasets) != 1:
-            raise UserError(f'--data: {name}_dataloader of this config does not read one dataset')
-        pipeline = datasets[0]['pipeline']
-        datasets[0].clear()
-        datasets[0].update(
-            type='CustomDataset',
-            data_root='',
-            data_prefix=str(split.folder.resolve()),
-            metainfo=dict(classes=classes),
-            extensions=IMAGE_SUFFIXES,
-            pipeline=pipeline,
-        )
+        dataset = _only_dataset(cfg, name)
+        pipeline = dataset['pipeline']
+        dataset.clear()
+        dataset.update(type='CustomDataset', data_root='', data_prefix=str(split.folder.resolve()))
+        dataset.update(metainfo=dict(classes=classes), extensions=IMAGE_SUFFIXES, pipeline=pipeline)
     set_num_classes(cfg['model'], len(classes))
     if cfg.get('data_preprocessor') is not None:
         cfg.data_preprocessor.num_classes = len(classes)
-    return _limit_topk(cfg, len(classes))
+    changes = []
+    for key in ('model', 'val_evaluator', 'test_evaluator'):
+        for name, part in walk(cfg.get(key), key):
+            topk = part.get('topk', ())
+            topk = topk if isinstance(topk, list | tuple) else (topk,)
+            if any(k > len(classes) for k in topk):
+                part['topk'] = tuple(k for k in topk if k <= len(classes))
+                changes.append(f'{name}: topk={part["topk"]}, since there are {len(classes)} classes')
+    return changes
+
+
+def _only_dataset(cfg: Config, name: str) -> MutableMapping[str, Any]:
+    """The one dataset of a loader, inside its wrappers."""
+    datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
+    if len(datasets) != 1:
+        raise UserError(f'--data: {name}_dataloader of this config does not read one dataset')
+    return datasets[0]
 
 
 def use_loader_defaults(cfg: Config) -> None:
@@ -137,24 +136,10 @@ def use_loader_defaults(cfg: Config) -> None:
 
     Without persistent workers every epoch would repeat the random numbers of the first.
     """
-    for name in SPLITS:
-        loader = cfg.get(f'{name}_dataloader')
-        if loader is not None:
-            loader.setdefault('pin_memory', torch.cuda.is_available())
-            loader.setdefault('collate_fn', dict(type='default_collate'))
-            loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
-
-
-def _limit_topk(cfg: Config, num_classes: int) -> list[str]:
-    changes = []
-    for key in ('model', 'val_evaluator', 'test_evaluator'):
-        for name, part in walk(cfg.get(key), key):
-            topk = part.get('topk', ())
-            topk = topk if isinstance(topk, list | tuple) else (topk,)
-            if any(k > num_classes for k in topk):
-                part['topk'] = tuple(k for k in topk if k <= num_classes)
-                changes.append(f'{name}: topk={part["topk"]}, since there are {num_classes} classes')
-    return changes
+    for loader in filter(None, (cfg.get(f'{name}_dataloader') for name in SPLITS)):
+        loader.setdefault('pin_memory', torch.cuda.is_available())
+        loader.setdefault('collate_fn', dict(type='default_collate'))
+        loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
 
 
 def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
@@ -167,11 +152,8 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
     if 'test' not in splits and 'val' not in splits:
         raise UserError('--data: the folder has annotations for neither val nor test')
     categories = next(iter(splits.values())).content['categories']
-    metainfo = dict(
-        classes=tuple(category['name'] for category in categories),
-        palette=palette(len(categories)),
-        category_ids=tuple(map(original_id, categories)),
-    )
+    names, ids = tuple(category['name'] for category in categories), tuple(map(original_id, categories))
+    metainfo = dict(classes=names, palette=palette(len(categories)), category_ids=ids)
     for name in SPLITS:
         split = splits.get(name, splits.get('val'))
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
@@ -187,27 +169,21 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:
     """Whether a detector is validated by its masks."""
-    return any('segm' in evaluator.get('metric', 'bbox') for evaluator in _evaluators(cfg, 'val'))
+    return any('segm' in evaluator.get('metric', 'bbox') for evaluator in _coco_metrics(cfg, 'val'))
 
 
 def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:
-    datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
-    if len(datasets) != 1 or 'ann_file' not in datasets[0]:
+    dataset, ann_file = _only_dataset(cfg, name), str(split.ann_file.resolve())
+    if 'ann_file' not in dataset:
         raise UserError(
-            f'--data: {name}_dataloader of this config does not read one COCO annotation file; use a config that '
+            f'--data: {name}_dataloader of this config does not read a COCO annotation file; use a config that '
             'does, such as mmdet has for COCO'
         )
-    ann_file = str(split.ann_file.resolve())
-    if 'filter_cfg' in datasets[0]:
-        datasets[0]['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
-    datasets[0].update(
-        type='tokennorm.CocoDataset',
-        data_root='',
-        metainfo=metainfo,
-        ann_file=ann_file,
-        data_prefix=dict(img=f'{split.image_dir.resolve()}/'),
-    )
-    for evaluator in _evaluators(cfg, name):
+    if 'filter_cfg' in dataset:
+        dataset['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
+    dataset.update(type='tokennorm.CocoDataset', data_root='', metainfo=metainfo, ann_file=ann_file)
+    dataset['data_prefix'] = dict(img=f'{split.image_dir.resolve()}/')
+    for evaluator in _coco_metrics(cfg, name):
         evaluator['ann_file'] = ann_file
 
 
@@ -222,14 +198,14 @@ def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
                 test_cfg[key] = limit
     if most_objects > 100:
         counted = max(1000, limit)
-        for evaluator in (e for name in ('val', 'test') for e in _evaluators(cfg, name)):
+        for evaluator in (e for name in ('val', 'test') for e in _coco_metrics(cfg, name)):
             # mmdet's bbox_mAP otherwise counts the best 100 of an image, whatever proposal_nums says.
             evaluator.update(use_mp_eval=True, proposal_nums=(100, 300, counted))
         changes.append(f'AP counts the best {counted} detections per image instead of 100')
     return [f'{change}, for images of up to {most_objects} objects' for change in changes]
 
 
-def _evaluators(cfg: Config, split: str) -> list[MutableMapping[str, Any]]:
+def _coco_metrics(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
     """The COCO metrics of a split; train has none."""
     found = evaluators(cfg, split)
     for evaluator in found:

@@ -11,7 +11,6 @@ from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of
 
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
-_OTHER_NAMES = ('val_begin', 'save_begin')  # besides names with 'epoch'
 
 
 def set_epochs(cfg: Config, epochs: int) -> list[str]:
@@ -30,16 +29,15 @@ def set_epochs(cfg: Config, epochs: int) -> list[str]:
     loop['max_epochs'] = epochs
     if not isinstance(old, int) or old == epochs:
         return []
-    if isinstance(loop.get('dynamic_intervals'), list | tuple):  # pairs of an epoch and the interval from it
+    if loop.get('dynamic_intervals'):  # pairs of an epoch and the interval from it
         loop['dynamic_intervals'] = [list(pair) for pair in loop['dynamic_intervals']]
     changes, stages = [], list(_stages(cfg))
     for kind in {kind for kind, *_ in stages}:
         values = {value for one, _, _, _, value in stages if one == kind}
         lengths = [n for n in range(1, old + 1) if len({scaled(value, old, n) for value in values}) == len(values)]
         if epochs < lengths[0]:
-            raise UserError(
-                f'--epochs {epochs}: {kind} has {len(values)} stages, which need at least {lengths[0]} epochs'
-            )
+            least = f'{len(values)} stages, which need at least {lengths[0]} epochs'
+            raise UserError(f'--epochs {epochs}: {kind} has {least}')
     for _, name, part, key, value in stages:
         part[key] = scaled(value, old, epochs)
         if part[key] != value:
@@ -59,16 +57,13 @@ def scaled(epoch: int, old: int, new: int) -> int:
 
 def _stages(cfg: Config) -> Iterator[tuple[str, str, Any, Any, int]]:
     """Yields every number of epochs: the list that it is part of, its path, what holds it, its key and its value."""
-    loop = cfg.get('train_cfg') or {}
-    for i, pair in enumerate(loop.get('dynamic_intervals') or ()):
+    for i, pair in enumerate(cfg.train_cfg.get('dynamic_intervals') or ()):
         yield 'train_cfg.dynamic_intervals', f'train_cfg.dynamic_intervals[{i}]', pair, 0, pair[0]
     for place in _PLACES:
         for path, part in walk(cfg.get(place), place):
             values = arguments_of(part, cfg.get('default_scope'), HOOKS) if place == 'custom_hooks' else {}
             for key, value in (values | dict(part)).items():
-                counts = 'epoch' in key or key in _OTHER_NAMES
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                is_length = (path, key) == ('train_cfg', 'max_epochs')
-                if counts and whole and not is_length and part.get('by_epoch', True) is not False:
+                counts = ('epoch' in key or key in ('val_begin', 'save_begin')) and part.get('by_epoch', True)
+                if type(value) is int and counts and (path, key) != ('train_cfg', 'max_epochs'):
                     above, _, _ = path.rpartition('[')  # of one list inside a hook; hooks are independent
                     yield above if '.' in above else f'{path}.{key}', f'{path}.{key}', part, key, value

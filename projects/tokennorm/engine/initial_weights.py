@@ -18,9 +18,9 @@ _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'st
 
 
 class InitialWeights(NamedTuple):
-    """A description in one line, or none, and the checkpoint of a detector that has been read."""
+    """A description, and the checkpoint of a detector that has been read."""
 
-    lines: list[str]
+    description: str = ''
     checkpoint: Checkpoint | None = None
 
 
@@ -35,7 +35,7 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
     weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
     if init is None:
         if options.data is None or cfg.get('load_from') or options.sets(*_WEIGHTS):
-            return InitialWeights([])
+            return InitialWeights()
         if changed := [key for key in options.cfg_options or () if key.startswith(_NORM_AND_STEM)]:
             raise UserError(
                 f'--cfg-options {changed[0]} changes the model, and the weights of its config may not fit it. Choose '
@@ -46,24 +46,24 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         if published is None:
             raise UserError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
         cfg.load_from = published.url
-        return InitialWeights([f'Initial weights: the COCO detector {published.name}, {published.url}'])
+        return InitialWeights(f'Initial weights: the COCO detector {published.name}, {published.url}')
+    if init == 'imagenet' and not weights:
+        raise UserError(
+            '--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg); '
+            'use --init FILE or --init none'
+        )
+    cfg.load_from = None
     if init == 'imagenet':
-        if not weights:
-            raise UserError(
-                '--init imagenet: this config names no weights of its backbone (model.backbone.init_cfg); '
-                'use --init FILE or --init none'
-            )
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
-        cfg.load_from = None
-        return InitialWeights([f'Initial weights: the backbone, {weights}{terms}'])
+        return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
-        cfg.load_from = None
         if weights:
             backbone['init_cfg'] = None
-        return InitialWeights(['Initial weights: none, random initialization'])
+        return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
+    average = ', the moving average of the run' if 'ema_state_dict' in checkpoint.content else ''
     if checkpoint.is_detector:
         cfg.load_from = checkpoint.source
-        return InitialWeights([f'Initial weights: the detector {init}'], checkpoint)
-    backbone['init_cfg'], cfg.load_from = dict(type='Pretrained', checkpoint=str(init)), None
-    return InitialWeights([f'Initial weights: the backbone, {init}'])
+        return InitialWeights(f'Initial weights: the detector {init}{average}', checkpoint)
+    backbone['init_cfg'] = dict(type='Pretrained', checkpoint=str(init))
+    return InitialWeights(f'Initial weights: the backbone, {init}{average}')

@@ -14,15 +14,6 @@ from typing import Any
 from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError, did_you_mean
 
-LIMITS = dict(  # of options that are integers: the least and the most
-    epochs=(1, 10**6),
-    image_size=(32, 2**14),
-    batch_size=(1, 2**16),
-    patience=(1, 10**6),
-    workers=(0, 1024),
-    freeze=(0, 1000),
-    seed=(0, 2**32 - 1),
-)
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
 LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs
 MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
@@ -36,9 +27,14 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
 }
 
 
-def option(default: Any, text: str, group: str = '', **argument: Any) -> Any:
-    """A field, its line and group in `--help`, and more arguments of `ArgumentParser.add_argument`."""
+def option(group: str, text: str, default: Any = None, **argument: Any) -> Any:
+    """A field, its group and line in `--help`, and more arguments of `ArgumentParser.add_argument`."""
     return field(default=default, metadata=dict(group=group, help=text, **argument))
+
+
+def integer(group: str, text: str, least: int, most: int, metavar: str = 'N') -> Any:
+    """A field of an integer within limits, or None."""
+    return option(group, text, type=int, metavar=metavar, limits=(least, most))
 
 
 @dataclass(frozen=True)
@@ -46,100 +42,82 @@ class TrainOptions:
     """Options of a training run. Values that cannot be right raise `UserError`."""
 
     config: str | Path | None = option(
-        None,
-        'config file, or a name of `tokennorm configs` or mmdet::FOLDER/NAME; default: chosen for --data',
-        positional=True,
-        nargs='?',
+        '', 'config file, or a name of `tokennorm configs` or mmdet::FOLDER/NAME; default: chosen for --data', nargs='?'
     )
     data: str | Path | None = option(
-        None,
+        'data',
         'folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, '
         'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
-        'data',
         metavar='DIR',
     )
+    image_size: int | None = integer(
+        'data', "short side in pixels; default: the config's, less for small images", 32, 2**14, 'S'
+    )
+    augment: str | None = option('data', 'large-scale jitter, and without masks Mosaic and MixUp', choices=('strong',))
+    workers: int | None = integer('data', 'loading processes; default: as in the config, with --data 1 to 4', 0, 1024)
     model: str | None = option(
-        None, 'without a config; default: by hardware and annotations', 'model', choices=tuple(MODEL_NAMES)
+        'model', 'without a config; default: by hardware and annotations', choices=tuple(MODEL_NAMES)
     )
     norm: str | None = option(
-        None,
-        'without a config; local: mini only; default: ln, dtn for mini',
-        'model',
-        choices=('ln', 'dtn', 'local'),
+        'model', 'without a config; local: mini only; default: ln, dtn for mini', choices=('ln', 'dtn', 'local')
     )
     stem: str | None = option(
-        None, 'without a config: plain or Dual PatchNorm; default: plain', 'model', choices=('plain', 'dpn')
+        'model', 'without a config: plain or Dual PatchNorm; default: plain', choices=('plain', 'dpn')
     )
     init: str | Path | None = option(
-        None,
-        'coco, imagenet, none, a file or a work directory; default: as in the config; with --data coco if published',
         'model',
+        'coco, imagenet, none, a file or a work directory; default: as in the config; with --data coco if published',
         metavar='WEIGHTS',
     )
-    epochs: int | None = option(None, 'number of epochs; the schedule is rescaled', 'schedule', type=int, metavar='N')
+    freeze: int | None = integer(
+        'model', "do not train the backbone's stem and first N stages; default: as in the config", 0, 1000
+    )
+    epochs: int | None = integer('schedule', 'number of epochs; the schedule is rescaled', 1, 10**6)
     lr: float | None = option(
-        None, 'learning rate; default: as in the config, with --data scaled to the batch', 'schedule', type=float
+        'schedule', 'learning rate; default: as in the config, with --data scaled to the batch', type=float
     )
-    image_size: int | None = option(
-        None, "short side in pixels; default: the config's, less for small images", 'data', type=int, metavar='S'
+    batch_size: int | None = integer(
+        'schedule', 'images per batch and GPU in training; default: as in the config', 1, 2**16
     )
-    augment: str | None = option(
-        None, 'large-scale jitter, and without masks Mosaic and MixUp', 'data', choices=('strong',)
-    )
-    workers: int | None = option(
-        None, 'data loading processes; default: as in the config, with --data 1 to 4', 'data', type=int, metavar='N'
-    )
-    batch_size: int | None = option(
-        None, 'images per batch and GPU in training; default: as in the config', 'schedule', type=int, metavar='N'
-    )
-    freeze: int | None = option(
-        None,
-        "do not train the backbone's stem and first N stages; default: as in the config",
-        'model',
-        type=int,
-        metavar='N',
-    )
-    seed: int | None = option(None, 'seed of all random numbers; default: random', 'schedule', type=int, metavar='N')
-    device: str | None = option(None, 'cpu, cuda or cuda:N; default: a GPU if there is one', 'hardware')
-    ema: bool = option(False, 'validate and save a moving average of the weights', 'schedule', action='store_true')
-    patience: int | None = option(
-        None, 'stop after N validations without a better metric', 'schedule', type=int, metavar='N'
-    )
+    seed: int | None = integer('schedule', 'seed of all random numbers; default: random', 0, 2**32 - 1)
+    ema: bool = option('schedule', 'validate and save a moving average of the weights', False, action='store_true')
+    patience: int | None = integer('schedule', 'stop after N validations without a better metric', 1, 10**6)
     auto_scale_lr: bool = option(
-        False, 'scale the learning rate to the total batch size', 'schedule', action='store_true'
+        'schedule', 'scale the learning rate to the total batch size', False, action='store_true'
     )
     resume: bool | str | Path = option(
-        False,
-        'resume from this checkpoint, or without a value from the latest one in the work directory',
         'schedule',
+        'resume from this checkpoint, or without a value from the latest one in the work directory',
+        False,
         nargs='?',
         const=True,
         metavar='CHECKPOINT',
     )
+    device: str | None = option('hardware', 'cpu, cuda or cuda:N; default: a GPU if there is one')
     amp: bool | str = option(
-        False,
-        'automatic mixed precision; without a value bf16 where the GPU has it',
         'hardware',
+        'automatic mixed precision; without a value bf16 where the GPU has it',
+        False,
         nargs='?',
         const=True,
         metavar='bf16|fp16',
     )
-    launcher: str = option('none', 'job launcher', 'hardware', choices=('none', 'pytorch', 'slurm', 'mpi'))
+    launcher: str = option('hardware', 'job launcher', 'none', choices=('none', 'pytorch', 'slurm', 'mpi'))
     work_dir: str | Path | None = option(
-        None, 'directory of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME', 'output'
+        'output', 'directory of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME'
     )
     log: Sequence[str] = option(
-        (),
-        'additional loggers, joined by commas: tensorboard, wandb, mlflow, clearml, neptune, dvclive, aim',
-        'output',
-        type=lambda text: text.split(','),
-        metavar='NAMES',
+        'output', f'more loggers, joined by commas: {", ".join(LOGGERS)}', (), type=lambda text: text.split(',')
     )
     cfg_options: Mapping[str, Any] | None = None  # entries of the config by the paths of their keys, `a.b.0.c`
 
     def __post_init__(self) -> None:
-        for name in LIMITS:
-            check_integer(name, getattr(self, name))
+        for name, one in self.__dataclass_fields__.items():
+            value, choices = getattr(self, name), one.metadata.get('choices')
+            if 'limits' in one.metadata:
+                check_integer(name, value)
+            if choices and value is not None and value not in choices:
+                raise UserError(f'--{name} {value}: expected {", ".join(choices)}{did_you_mean(value, choices)}')
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise UserError(f'--lr {self.lr} must be above 0 and finite')
         for name in self.log:
@@ -148,10 +126,6 @@ class TrainOptions:
                 raise UserError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {known}')
             if find_spec(name) is None:
                 raise UserError(f'--log {name}: the package is not installed; run `pip install {name}`')
-        for name in ('model', 'norm', 'stem', 'augment'):
-            value, known = getattr(self, name), self.__dataclass_fields__[name].metadata['choices']
-            if value is not None and value not in known:
-                raise UserError(f'--{name} {value}: expected {", ".join(known)}{did_you_mean(value, known)}')
         if self.device is not None and not re.fullmatch(r'cpu|cuda(:\d+)?', self.device):
             raise UserError(f'--device {self.device}: expected cpu, cuda or cuda:N')
         if self.device is not None and self.launcher != 'none':
@@ -174,8 +148,8 @@ class TrainOptions:
 
 
 def check_integer(name: str, value: Any) -> None:
-    """Raises `UserError` for a value of an option that is not an integer within `LIMITS[name]`; None passes."""
-    least, most = LIMITS[name]
+    """Raises `UserError` for a value of an option that is not an integer within its limits; None passes."""
+    least, most = TrainOptions.__dataclass_fields__[name].metadata['limits']
     if value is not None and not (isinstance(value, int) and value is not True and least <= value <= most):
         bound = f'at least {least}' if not isinstance(value, int) or value < least else f'at most {most}'
         raise UserError(f'--{name.replace("_", "-")} {value} must be an integer of {bound}')

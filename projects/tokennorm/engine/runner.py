@@ -17,9 +17,11 @@ from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, conver
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
-from tokennorm.engine.checks import check_classes, check_classifier, check_config_data, check_feature_maps
+from tokennorm.config.tree import innermost_datasets
+from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps, check_queries
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
-from tokennorm.engine.hooks import DataErrorHook, SummaryHook
+from tokennorm.engine.hooks.data_errors import DataErrorHook
+from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable
@@ -66,11 +68,11 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     training = 'train' in splits
     check_mmcv_ops()
     keep_mmengine_from_unpickling()
-    for key in (f'{split}_dataloader' for split in splits if split != 'val'):
-        if not cfg.get(key):
-            raise UserError(f'{cfg.filename} has no {key}: it is not a whole config')
+    if not cfg.get(f'{splits[0]}_dataloader'):
+        raise UserError(f'{cfg.filename} has no {splits[0]}_dataloader: it is not a whole config')
     make_output_dir(cfg.work_dir)
     check_config_data(cfg, splits)
+    check_queries(cfg)
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     if training:
@@ -78,7 +80,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         find_checkpoint_to_resume(cfg)
         if cfg.get('load_from'):
             cfg.load_from = find_checkpoint(cfg.load_from)
-        if _is_own(backbone):  # third-party backbones keep their own loaders
+        if str(backbone.get('type')).startswith('tokennorm.'):  # third-party backbones keep their own loaders
             if cfg.get('load_from'):
                 backbone['init_cfg'] = None  # the whole detector is loaded
             elif init_cfg is None:
@@ -95,20 +97,22 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         if init_cfg is not None:
             runner.cfg.model.backbone.init_cfg = init_cfg
         runner.dump_config()
-    check_feature_maps(unwrapped(runner.model), cfg.model.get('neck'))
-    check_classifier(unwrapped(runner.model), cfg.model)
+    check_feature_maps(unwrapped(runner.model), cfg.model)
     with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
         _ = (runner.train_loop, runner.val_loop) if training else runner.test_loop
+    if training:
+        _note_category_ids(runner.train_dataloader.dataset)
     runner.register_hook(DataErrorHook())
     if cfg.get('load_from'):
         load_from_checkpoint(runner, cfg, training, checkpoint)
     return runner
 
 
-def _is_own(cfg: dict[str, Any]) -> bool:
-    """Whether a config is that of a class of this package, by its name or the class itself."""
-    kind = cfg.get('type')
-    return (kind if isinstance(kind, str) else getattr(kind, '__module__', '')).startswith('tokennorm.')
+def _note_category_ids(dataset: Any) -> None:
+    """Notes the ids of a COCO file's categories in the metainfo, which checkpoints keep and predictions carry."""
+    ids, meta = getattr(next(innermost_datasets(dataset)), 'cat_ids', None), getattr(dataset, '_metainfo', None)
+    if ids and isinstance(meta, dict):
+        meta.setdefault('category_ids', tuple(ids))
 
 
 def find_checkpoint_to_resume(cfg: Config) -> None:
@@ -167,14 +171,15 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     return checkpoint
 
 
-def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int) -> None:
+def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, made_for: dict[str, Any]) -> None:
     """Fits schedule, log lines and learning rate to the length of training and the total batch; shows them.
 
-    `base_batch` is the total batch that the config's learning rate is for; 0 where the config does not say.
+    `base_batch` is the total batch that the config's learning rate is for; 0 where the config does not say. `made_for`
+    is the `train_cfg` that its schedule is for.
     """
     own_data = options.data is not None
     with build_errors():  # the training loop and its data are built here
-        schedule = fit_schedule(runner, stretch=not options.sets('param_scheduler'), short_warm_up=own_data)
+        schedule = fit_schedule(runner, made_for, not options.sets('param_scheduler'), short_warm_up=own_data)
     if own_data and not options.sets('default_hooks.logger'):
         log_often(runner)
     is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins

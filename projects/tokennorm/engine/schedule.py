@@ -12,10 +12,18 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size
+from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
 from tokennorm.ranks import print_once
-from tokennorm.registry import type_name
+from tokennorm.registry import arguments_of, type_name
+
+Scheduler = dict[str, Any]
+
+_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
+_LISTS = ('milestones', 'periods')
+_WARM_UPS = ('LinearLR', 'ConstantLR', 'PolyLR', 'ExponentialLR', 'QuadraticWarmupLR')
+MOST_WARM_UP = 0.05  # of the iterations
 
 
 def accumulated(cfg: Config) -> int:
@@ -28,26 +36,9 @@ def batch_of_lr(cfg: Config) -> int:
     return (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
 
 
-def fit_schedule(runner: Runner, stretch: bool = True, short_warm_up: bool = False) -> list[str]:
-    """Has the schedule end with training, and returns it and its change, one line each; none with several optimizers.
-
-    A schedule of another length is rescaled, or, without `stretch`, a warning names both ends. `short_warm_up` cuts a
-    long warm-up even where the length fits. The runner must be built and not have trained.
-    """
-    schedulers = runner.param_schedulers
-    if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
-        return []
-    iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
-    problem = mismatch(schedulers, iterations, epoch_length)
-    if problem and not stretch:
-        print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
-    elif problem or short_warm_up:
-        schedulers = fit_to(schedulers, iterations, epoch_length)
-        runner.param_schedulers = schedulers
-        runner.cfg.param_scheduler = deepcopy(schedulers)
-        runner.dump_config()
-    lines = [describe(schedulers, iterations, epoch_length)]
-    return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
+def images_per_step(runner: Runner) -> int:
+    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
+    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
 
 
 def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
@@ -59,7 +50,8 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
         return ''
     optimizer = runner.optim_wrapper['optimizer']
-    value, reason = optimizer['lr'], 'as the config sets it'
+    default = arguments_of(optimizer, None, OPTIMIZERS).get('lr')
+    value, reason = optimizer.get('lr', default), 'as the config sets it'
     if lr is not None:
         value, reason = lr, '--lr'
     elif base_batch:
@@ -75,61 +67,43 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
     return f'{value:.4g}: {reason}'
 
 
-def images_per_step(runner: Runner) -> int:
-    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
-    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
-
-
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
     """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
     if base_batch == total_batch:
         return lr, f'the config sets it for {base_batch} images per step'
-    is_linear = optimizer in ('SGD', 'ASGD')
-    ratio = total_batch / base_batch
-    rule = 'linear in the batch (arXiv 1706.02677)' if is_linear else 'square root of the batch (arXiv 2205.10287)'
-    reason = f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
-    return lr * (ratio if is_linear else math.sqrt(ratio)), reason
+    ratio, rule = total_batch / base_batch, 'linear in the batch (arXiv 1706.02677)'
+    if optimizer not in ('SGD', 'ASGD'):
+        ratio, rule = math.sqrt(ratio), 'square root of the batch (arXiv 2205.10287)'
+    return lr * ratio, f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
 
 
-Scheduler = dict[str, Any]
+def fit_schedule(
+    runner: Runner, made_for: Mapping[str, Any], stretch: bool = True, short_warm_up: bool = False
+) -> list[str]:
+    """Has the schedule end with training, and returns it and its change, one line each; none with several optimizers.
 
-_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
-_LISTS = ('milestones', 'periods')
-_WARM_UPS = ('LinearLR', 'ConstantLR', 'PolyLR', 'ExponentialLR', 'QuadraticWarmupLR')
-MOST_WARM_UP = 0.05  # of the iterations
-
-
-def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int) -> int | None:
-    """Returns the iteration at which the last scheduler ends; None where none has an end."""
-    ends = [_end(scheduler, epoch_length) for scheduler in schedulers if not is_warm_up(scheduler, schedulers)]
-    return max((end for end in ends if end is not None), default=None)
-
-
-def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a scheduler raises the learning rate from the first iteration, before another continues."""
-    return (
-        len(schedulers) > 1
-        and type_name(scheduler) in _WARM_UPS
-        and scheduler.get('begin', 0) == 0
-        and 'end' in scheduler
-        and scheduler.get('start_factor', scheduler.get('factor', 0.1)) < scheduler.get('end_factor', 1.0)
-    )
-
-
-def fit_to(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> list[Scheduler]:
-    """Stretches or compresses schedulers to the length of training, and keeps the warm-up short.
-
-    Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
-    scheduler counts iterations instead of epochs.
+    A schedule of another length is rescaled, or, without `stretch`, a warning names both ends. `made_for` is the
+    `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
+    where the length fits. The runner must be built and not have trained.
     """
-    end = schedule_end(schedulers, epoch_length)
-    ratio = 1.0 if end is None else iterations / end
-    fitted = [
-        deepcopy(dict(scheduler)) if is_warm_up(scheduler, schedulers) else _scaled(scheduler, ratio, epoch_length)
-        for scheduler in schedulers
-    ]
-    fitted = _with_short_warm_up(fitted, iterations, epoch_length)
-    return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]  # none of no length
+    schedulers = runner.param_schedulers
+    if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
+        return []
+    iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
+    length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
+    end, problem = schedule_end(schedulers, epoch_length, length), ''
+    if end not in (None, iterations):
+        ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
+        problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
+    if problem and not stretch:
+        print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
+    elif problem or short_warm_up:
+        schedulers = fit_to(schedulers, iterations, epoch_length, length)
+        runner.param_schedulers = schedulers
+        runner.cfg.param_scheduler = deepcopy(schedulers)
+        runner.dump_config()
+    lines = [describe(schedulers, iterations, epoch_length)]
+    return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
 
 
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
@@ -143,38 +117,59 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
             parts.append(f'learning rate x {scheduler.get("gamma", 0.1):g} at {unit} {steps}')
         else:
             name = 'warm-up' if is_warm_up(scheduler, schedulers) else type_name(scheduler)
-            parts.append(f'{name} to {unit} {scheduler["end"]}' if _end(scheduler, epoch_length) else name)
+            end = scheduler.get('end', scheduler.get('total_steps'))
+            parts.append(f'{name} to {unit} {end}' if _end(scheduler, epoch_length) else name)
     return ', '.join(parts)
 
 
-def mismatch(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
-    """Returns what is wrong where the schedule does not end with training, with both ends, or ''."""
-    end = schedule_end(schedulers, epoch_length)
-    if end is None or end == iterations:
-        return ''
-    ends = f'iteration {end} (epoch {end / epoch_length:g})'
-    training = f'iteration {iterations} (epoch {iterations / epoch_length:g})'
-    return f'the learning rate schedule ends at {ends}, but training ends at {training}'
+def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, length: int = 0) -> int | None:
+    """Returns the iteration at which the last scheduler ends; None where none has an end.
 
-
-def _with_short_warm_up(schedulers: list[Scheduler], iterations: int, epoch_length: int) -> list[Scheduler]:
-    """Warm-up ends after one epoch or 5% of the iterations at the latest; what began after it begins with training.
-
-    Where that leaves fewer than two iterations there is no warm-up: mmengine's would never end.
+    Milestones and periods without an end are for a training run of `length` iterations, which is then their end.
     """
+    main = [scheduler for scheduler in schedulers if not is_warm_up(scheduler, schedulers)]
+    ends = [end for scheduler in main if (end := _end(scheduler, epoch_length)) is not None]
+    has_points = any(key in scheduler for scheduler in main for key in (*_POINTS, *_LISTS))
+    return max(ends, default=length if length and has_points else None)
+
+
+def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a scheduler raises the learning rate from the first iteration, before another continues."""
+    rises = scheduler.get('start_factor', scheduler.get('factor', 0.1)) < scheduler.get('end_factor', 1.0)
+    from_first = scheduler.get('begin', 0) == 0 and 'end' in scheduler
+    return len(schedulers) > 1 and type_name(scheduler) in _WARM_UPS and from_first and rises
+
+
+def fit_to(
+    schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int, length: int = 0
+) -> list[Scheduler]:
+    """Stretches or compresses schedulers to the length of training, and keeps the warm-up short.
+
+    Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
+    scheduler counts iterations instead of epochs. Warm-up ends after one epoch or 5% of the iterations at the latest;
+    what began after it begins with training. Where that leaves fewer than two iterations there is no warm-up:
+    mmengine's would never end. Stages that have no length are left out. `length` as in `schedule_end`.
+    """
+    end = schedule_end(schedulers, epoch_length, length)
+    ratio = 1.0 if end is None else iterations / end
+    fitted = [
+        deepcopy(dict(scheduler)) if is_warm_up(scheduler, schedulers) else _scaled(scheduler, ratio, epoch_length)
+        for scheduler in schedulers
+    ]
     most = min(epoch_length, int(MOST_WARM_UP * iterations))
-    for scheduler in [one for one in schedulers if is_warm_up(one, schedulers)]:
+    for scheduler in [one for one in fitted if is_warm_up(one, fitted)]:
         if _end(scheduler, epoch_length) <= most:
             continue
         old_end, was_by_epoch = scheduler['end'], scheduler.get('by_epoch', True)
         scheduler.update(end=most, by_epoch=False)
         scheduler.pop('convert_to_iter_based', None)
-        for other in schedulers:
+        for other in fitted:
             if other.get('begin') == old_end and other.get('by_epoch', True) == was_by_epoch:
                 other['begin'] = 0
                 if 'T_max' in other:
                     other['T_max'] += old_end
-    return [one for one in schedulers if most > 1 or not is_warm_up(one, schedulers)]
+    fitted = [one for one in fitted if most > 1 or not is_warm_up(one, fitted)]
+    return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
 
 
 def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
@@ -197,7 +192,7 @@ def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Sc
 
 def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:
     """Returns the iteration at which a scheduler ends; None if it has no end."""
-    end = scheduler.get('end')
+    end = scheduler.get('end', scheduler.get('total_steps'))  # the latter of OneCycleLR
     if end is None or end >= 10**9:  # mmengine's INF
         return None
     return round(end * epoch_length) if scheduler.get('by_epoch', True) else end

@@ -87,7 +87,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
             use_anchors_of(cfg, resumed)
 
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
-    base_batch = batch_of_lr(cfg)
+    base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
     apply_options(cfg, options)
     if resumed is not None and not options.sets('custom_hooks'):
         print_once(*use_average_of(cfg, resumed))
@@ -96,12 +96,12 @@ def train_with(options: TrainOptions) -> TrainingResult:
     if options.resume and resumed is not None:
         cfg.resume = 'auto' if options.resume is True else str(options.resume)
     else:
-        print_once(*weights.lines)
+        print_once(*filter(None, [weights.description]))
 
     with locked_work_dir(cfg.work_dir):
         runner = build_runner(cfg, SPLITS, weights.checkpoint)
         check_training_samples(runner.train_dataloader.dataset)
-        fit_schedule_and_lr(runner, options, base_batch)
+        fit_schedule_and_lr(runner, options, base_batch, made_for)
         run(runner, how_to_continue='--resume continues from the latest.')
     return _result(runner, Path(cfg.work_dir))
 

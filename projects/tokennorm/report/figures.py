@@ -19,6 +19,7 @@ SIZE = (4.6, 3.3)  # inches; one column of the page at its natural size
 STYLE = [
     'seaborn-v0_8-whitegrid',
     {'svg.fonttype': 'none', 'font.size': 9, 'axes.spines.top': False, 'axes.spines.right': False},
+    {'text.parse_math': False},  # names of classes may have a dollar sign
 ]
 MOST_CURVES = 6
 
@@ -69,7 +70,8 @@ def draw_precision_recall(axes: Axes, evaluation: Evaluation) -> None:
     pairs = zip(evaluation.classes, evaluation.precisions, strict=True)
     curves = [(result, precision) for result, precision in pairs if result.ap50 is not None]
     for result, precision in sorted(curves, key=lambda curve: -curve[0].objects)[:MOST_CURVES]:
-        axes.plot(recalls, precision, label=f'{result.name} ({100 * result.ap50:.1f})')
+        name = f'\u200b{result.name}'  # a legend leaves out labels that begin with _
+        axes.plot(recalls, precision, label=f'{name} ({100 * result.ap50:.1f})')
     if len(curves) > 1:
         mean = np.mean([precision for _, precision in curves], axis=0)
         label = f'mean of all classes ({100 * mean.mean():.1f})'

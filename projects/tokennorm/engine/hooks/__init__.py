@@ -3,31 +3,9 @@
 from mmengine.config import Config
 
 from tokennorm.config.tree import evaluators, is_classifier
-from tokennorm.engine.hooks.checkpoint import CheckpointHook
-from tokennorm.engine.hooks.data_errors import DataError, DataErrorHook
-from tokennorm.engine.hooks.early_stopping import EarlyStoppingHook
-from tokennorm.engine.hooks.lambdas import LambdaHook
-from tokennorm.engine.hooks.non_finite import NonFiniteError, NonFiniteHook
-from tokennorm.engine.hooks.saturation import SaturationHook
-from tokennorm.engine.hooks.summary import SummaryHook, describe_data, every
-from tokennorm.messages import UserError
+from tokennorm.evaluation.coco_metric import COCO_AP, COCO_AR
+from tokennorm.messages import UserError, did_you_mean
 from tokennorm.registry import type_name
-
-__all__ = [
-    'CheckpointHook',
-    'DataError',
-    'DataErrorHook',
-    'EarlyStoppingHook',
-    'LambdaHook',
-    'NonFiniteError',
-    'NonFiniteHook',
-    'SaturationHook',
-    'SummaryHook',
-    'describe_data',
-    'every',
-    'metric_of',
-    'use_training_hooks',
-]
 
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
@@ -46,7 +24,7 @@ def use_training_hooks(
         most_epochs: Epochs between two checkpoints, at most.
     """
     cfg.setdefault('default_hooks', {})  # returns a copy
-    metric = metric_of(cfg)
+    metrics = metrics_of(cfg)
 
     # A loss or gradient that is not finite; before a checkpoint is written.
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
@@ -55,15 +33,15 @@ def use_training_hooks(
     cfg.default_hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
     if (checkpoint := cfg.default_hooks.checkpoint) is not None:
         checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
-        if metric is not None and 'save_best' not in checkpoint:
-            checkpoint.update(save_best=metric, rule='greater')
+        if metrics and 'save_best' not in checkpoint:
+            checkpoint.update(save_best=metrics[0], rule='greater')
         if most_epochs is not None and checkpoint.get('by_epoch', True) and checkpoint.get('interval', 1) > most_epochs:
             checkpoint['interval'] = most_epochs
 
     # The report of a detector, and curves of lambda.
     hooks = list(cfg.get('custom_hooks') or [])
     present = {type_name(hook) for hook in hooks}
-    if 'ReportHook' not in present and any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
+    if 'ReportHook' not in present and any('bbox_' in name or 'segm_' in name for name in metrics):
         hooks.append(dict(type='tokennorm.ReportHook'))
     if 'LambdaHook' not in present:
         hooks.append(dict(type='tokennorm.LambdaHook', interval=100))
@@ -74,26 +52,48 @@ def use_training_hooks(
         hooks.append(average | dict(priority='ABOVE_NORMAL'))
 
     if patience is not None:
-        if metric is None:
+        if not metrics:
             raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
-        stop = dict(type='tokennorm.EarlyStoppingHook', monitor=metric, rule='greater', patience=patience)
+        stop = dict(type='tokennorm.EarlyStoppingHook', monitor=metrics[0], rule='greater', patience=patience)
         hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
         hooks.append(stop | dict(min_delta=LEAST_GAIN))
     cfg.custom_hooks = hooks
 
 
-def metric_of(cfg: Config) -> str | None:
-    """Returns the metric that selects the best checkpoint: top-1 accuracy, mask AP where masks are learned, or box AP.
+def check_watched_metrics(cfg: Config) -> None:
+    """Raises `UserError` for a metric that a hook reads and validation does not give, by its one COCO metric."""
+    metrics, evaluated = metrics_of(cfg), evaluators(cfg, 'val')
+    if not metrics or len(evaluated) != 1 or is_classifier(cfg):
+        return
+    checkpoint = cfg.default_hooks.get('checkpoint') or {}
+    watched = _list(checkpoint.get('save_best'))
+    if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
+        checkpoint['save_best'] = watched[0]
+    for name in watched + [hook.get('monitor') for hook in cfg.custom_hooks]:
+        # Those of classes, with `classwise`, have their names.
+        if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
+            known = f'{did_you_mean(name, metrics)}; there are {", ".join(metrics)}'
+            raise UserError(f'save_best or monitor of a hook: validation has no metric {name}{known}')
 
-    None where nothing validates, or by other metrics than these.
+
+def metrics_of(cfg: Config) -> list[str]:
+    """Returns the metrics of a validation by COCO AP or accuracy, or [].
+
+    The first one selects the best checkpoint: mask AP where masks are learned, or box AP, or top-1 accuracy.
     """
     for evaluator in evaluators(cfg, 'val'):
-        kind = type_name(evaluator)
-        if kind == 'CocoMetric':
-            metrics = evaluator.get('metric', 'bbox')
-            metrics = [metrics] if isinstance(metrics, str) else metrics
-            prefix = evaluator.get('prefix', 'coco')
-            return f'{prefix}/segm_mAP' if 'segm' in metrics else f'{prefix}/bbox_mAP'
-        if kind == 'Accuracy' and is_classifier(cfg):
-            return 'accuracy/top1'
-    return None
+        if type_name(evaluator) == 'Accuracy' and is_classifier(cfg):
+            return ['accuracy/top1']
+        prefix = evaluator.get('prefix') or 'coco'
+        if type_name(evaluator) == 'CocoMetric':
+            chosen, kinds = evaluator.get('metric_items'), sorted(_list(evaluator.get('metric', 'bbox')), reverse=True)
+            of_boxes = [
+                f'{kind}_{item}' for kind in kinds if kind != 'proposal' for item in _list(chosen or [*COCO_AP])
+            ]
+            of_proposals = _list(chosen or [*COCO_AR]) if 'proposal' in kinds else []
+            return [f'{prefix}/{name}' for name in of_boxes + of_proposals]
+    return []
+
+
+def _list(value: object) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -6,6 +6,7 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
+from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine.resume.random_state import random_state, set_random_state
@@ -58,7 +59,6 @@ class CheckpointHook(UpstreamCheckpointHook):
         self._epoch_begin = 0, 0  # an epoch, and its first iteration
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Keeps the state for `before_train`."""
         self._state = checkpoint.get('training_state')
         if self._state is not None:
             runner.logger.addFilter(lambda record: 'gradient of some iterations is lost' not in record.getMessage())
@@ -69,7 +69,8 @@ class CheckpointHook(UpstreamCheckpointHook):
         if on_disk and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=ATOMIC, outdated=[])
         super().before_train(runner)
-        self._find_best_of_renamed_directory(runner)
+        if on_disk:
+            self._find_best_of_renamed_directory(runner)
         if on_disk and is_main_process():
             for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
                 path.unlink(missing_ok=True)
@@ -84,10 +85,10 @@ class CheckpointHook(UpstreamCheckpointHook):
 
     def _find_best_of_renamed_directory(self, runner: Runner) -> None:
         """Has the best checkpoints of a directory that was renamed or copied replaced where they are now."""
-        info = runner.message_hub.runtime_info
-        for key in [key for key in info if key.startswith('best_ckpt') and info[key]]:
-            here = Path(self.out_dir) / Path(info[key]).name
-            if '://' not in str(self.out_dir) and here.is_file() and str(here) != info[key]:
+        noted = {key: path for key, path in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')}
+        for key, path in noted.items():
+            here = Path(self.out_dir) / Path(path or '').name
+            if here.is_file():
                 runner.message_hub.update_info(key, str(here))
                 if key == 'best_ckpt':
                     self.best_ckpt_path = str(here)
@@ -133,3 +134,26 @@ def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
     loop._decide_current_val_interval()  # by `dynamic_intervals`; private in mmengine 0.10.12, as `_load_from`
     done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
     return done >= loop.val_begin and (done % loop.val_interval == 0 or done == end)
+
+
+@HOOKS.register_module()
+class EarlyStoppingHook(UpstreamEarlyStoppingHook):
+    """mmengine's hook with its arguments. Checkpoints hold its best score and its count, and `--resume` restores them.
+
+    A checkpoint is written before the validation that follows it; `CheckpointHook` repeats that validation after
+    resuming, so that the count continues from the same place.
+    """
+
+    priority = 'BELOW_NORMAL'  # counts before the best checkpoint is written
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        checkpoint['early_stopping'] = dict(best_score=float(self.best_score), wait_count=self.wait_count)
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if runner._resume:  # private in mmengine 0.10.12
+            vars(self).update(checkpoint.get('early_stopping') or {})
+
+    def before_train(self, runner: Runner) -> None:
+        """A run that had stopped early does not continue when it is resumed."""
+        if self.wait_count >= self.patience:
+            runner.train_loop.stop_training = True

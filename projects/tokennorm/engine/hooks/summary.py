@@ -8,9 +8,11 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.config.image_size import short_side
-from tokennorm.config.tree import innermost_datasets
+from tokennorm.config.tree import evaluators, innermost_datasets
+from tokennorm.engine.resume.schedule import follows_command
 from tokennorm.engine.schedule import images_per_step
 from tokennorm.environment import check_mmcv_ops
+from tokennorm.registry import type_name
 
 
 class SummaryHook(Hook):
@@ -19,12 +21,10 @@ class SummaryHook(Hook):
     priority = 'LOWEST'
 
     def __init__(self, schedule: Sequence[str], lr: str) -> None:
-        self.schedule = schedule
-        self.lr = lr
+        self.schedule, self.lr = schedule, lr
 
     def before_train(self, runner: Runner) -> None:
-        rows = [(name, text) for name, text in self._rows(runner) if text]
-        lines = [f'    {name:<14} {text}' for name, text in rows]
+        lines = [f'    {name:<14} {text}' for name, text in self._rows(runner) if text]
         runner.logger.info('\n'.join(['This training run:', *lines]))
 
     def _rows(self, runner: Runner) -> Iterator[tuple[str, str]]:
@@ -34,20 +34,19 @@ class SummaryHook(Hook):
             interval = getattr(loop, 'val_interval', 1)
             when = every(interval) if isinstance(loop, EpochBasedTrainLoop) else f'every {interval} iterations'
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
+            if any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
+                yield 'metrics', "AP is from 0 to 1 in log lines, which are mmdet's, and from 0 to 100 in the report"
         size = short_side(cfg)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         yield 'batch', f'{images_per_step(runner)} images per step'
-        for line in self.schedule:
-            yield 'schedule', line
-        optimizer = getattr(runner.optim_wrapper, 'optimizer', None)
-        if runner.iter and optimizer is not None:
-            rate = max(group['lr'] for group in optimizer.param_groups)
-            yield (
-                'learning rate',
-                f'{rate:.4g} now, where the schedule of this command is after {runner.iter} iterations',
-            )
-        else:
-            yield 'learning rate', self.lr
+        lines, rate = self.schedule, self.lr
+        if runner.iter and follows_command(runner):
+            rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g} now'
+            rate += f', where the schedule of this command is after {runner.iter} iterations'
+        elif runner.iter:
+            lines, rate = ['that of the checkpoint, with its learning rates'], ''
+        yield from (('schedule', line) for line in lines)
+        yield 'learning rate', rate
         if runner.iter >= loop.max_iters:
             yield 'training', 'complete already; a larger --epochs continues it'
         elif runner.iter:

@@ -13,6 +13,13 @@ from mmengine.runner import Runner
 _PLACE = {'last_step', '_global_step', '_last_value', 'base_values', 'verbose'}  # in a schedule, not its settings
 
 
+def follows_command(runner: Runner) -> bool:
+    """Returns whether a resumed run can have the schedule of its command: one optimizer, no schedule by validations."""
+    schedulers = runner.param_schedulers or []
+    by_metric = not isinstance(schedulers, list) or any(getattr(one, 'need_val_args', False) for one in schedulers)
+    return isinstance(runner.optim_wrapper, OptimWrapper) and not by_metric
+
+
 def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]:
     """Replaces settings of optimizer and schedulers in a checkpoint to resume, where the run has others.
 
@@ -20,12 +27,12 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
     the beginning. Where nothing differs the checkpoint stays as it is. The runner's optimizer and schedulers must be
     built and not have stepped. Returns the names of the settings that differ.
     """
-    wrapper, schedulers = runner.optim_wrapper, runner.param_schedulers or []
-    saved = [*checkpoint['optimizer']['param_groups'], *_base(checkpoint['optimizer'])]
-    if not isinstance(wrapper, OptimWrapper) or not isinstance(schedulers, list):
+    if not follows_command(runner):
         return []
-    groups = wrapper.param_groups  # with the base settings, where there are several groups
-    if len(groups) != len(saved) or any(getattr(one, 'need_val_args', False) for one in schedulers):
+    groups, schedulers = runner.optim_wrapper.param_groups, runner.param_schedulers or []
+    base = checkpoint['optimizer'].get('base_param_settings')  # where there are several groups, the last of `groups`
+    saved = [*checkpoint['optimizer']['param_groups'], *([] if base is None else [base])]
+    if len(groups) != len(saved):
         return []
     scheduled = {one.param_name for one in schedulers}
     differing = {
@@ -43,11 +50,6 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
             old.update({key: value for key, value in new.items() if key != 'params'})
         checkpoint['param_schedulers'] = [one.state_dict() for one in schedulers]
     return sorted(key.removeprefix('initial_') for key in differing)
-
-
-def _base(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    base = optimizer.get('base_param_settings')
-    return [] if base is None else [base]
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
