@@ -1,11 +1,9 @@
 """The command `tokennorm`: its subcommands, its help, its errors with and without a traceback."""
 
-import builtins
 import re
 import subprocess
 import sys
 import time
-import warnings
 from importlib import import_module
 
 import pytest
@@ -108,12 +106,6 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     with pytest.raises(SystemExit, match=r'^error: this is a fault of TokenNorm, .* please report it'):
         command(lambda argv: [][1])([])
     assert 'IndexError: list index out of range' in capsys.readouterr().err
-
-
-def test_a_command_does_not_replace_functions_of_python():
-    before, seen = (builtins.print, warnings.formatwarning), []
-    command(lambda argv: seen.append((builtins.print, warnings.formatwarning)))([])
-    assert seen == [before]
 
 
 def test_options_are_not_abbreviated(capsys):

@@ -132,13 +132,6 @@ def test_bad_arguments_end_in_one_line(words, message, folder, capsys, monkeypat
     assert len(text.strip().splitlines()) == 1, text
 
 
-def test_a_line_is_printed_before_the_imports(folder, capsys):
-    for words in (PREDICT, TEST):
-        with pytest.raises(SystemExit):
-            main([word.replace('@', str(folder)) for word in [*words, '--cfg-options', 'train_cf=3']])
-        assert capsys.readouterr().out.startswith('Importing PyTorch and OpenMMLab ...\n')
-
-
 def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
     """An image of 3000 x 2 pixels cannot be resized to the detector's scale."""
     out = str(tmp_path / 'out')

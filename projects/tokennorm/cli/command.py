@@ -21,17 +21,10 @@ IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
-SYNONYMS = {  # options of Ultralytics and mmdet
-    '--imgsz': '--image-size',
-    '--conf': '--score-thr',
-    '--batch': '--batch-size',
-    '--weights': '--init',
-    '--pretrained': '--init',
-    '--project': '--work-dir',
-    '--name': '--work-dir',
-    '--lr0': '--lr',
-    '--save-dir': '--out',
-    '--source': '--data',
+SYNONYMS = {  # of Ultralytics and mmdet
+    **{'--imgsz': '--image-size', '--conf': '--score-thr', '--batch': '--batch-size', '--source': '--data'},
+    **{'--weights': '--init', '--pretrained': '--init', '--lr0': '--lr', '--save-dir': '--out'},
+    **dict.fromkeys(('--project', '--name'), '--work-dir'),
 }
 
 
