@@ -1,5 +1,6 @@
 """Parts that do not fit each other, or do not exist, are found before training."""
 
+import json
 import random
 import re
 from contextlib import nullcontext
@@ -14,7 +15,14 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tokennorm.backbones import PVT
-from tokennorm.engine.checks import check_feature_maps, check_training_samples
+from tokennorm.checkpoints import Checkpoint
+from tokennorm.engine.checks import (
+    check_backbone,
+    check_config_data,
+    check_feature_maps,
+    check_queries,
+    check_training_samples,
+)
 from tokennorm.messages import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,3 +142,44 @@ def test_a_pipeline_that_loses_all_objects_is_refused(kept, objects, fits, wrapp
     with nullcontext() if fits else pytest.raises(UserError, match=r'no object in \d+ samples'):
         check_training_samples(dataset)
     assert random.getstate() == state
+
+
+@pytest.mark.parametrize(('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None)])
+def test_a_detr_needs_as_many_positions_as_queries(size, queries, least):
+    """Two-stage models pick their queries on the encoder's maps; half of the test size is the smallest in training."""
+    steps = [dict(type='RandomChoiceResize', scales=[(size // 2, 4 * size), (size, 4 * size)])]
+    test = [dict(type='Resize', scale=(4 * size, size))]
+    cfg = Config(
+        dict(
+            model=dict(num_queries=queries, as_two_stage=True),
+            train_dataloader=dict(dataset=dict(pipeline=steps)),
+            test_dataloader=dict(dataset=dict(pipeline=test)),
+        )
+    )
+    with pytest.raises(UserError, match=f'--image-size {least} or more') if least else nullcontext():
+        check_queries(cfg)
+
+
+def test_weights_of_another_backbone_are_refused():
+    own = nn.Linear(2, 3)
+    fitting = Checkpoint(
+        'a.pth', dict(state_dict={'backbone.weight': torch.ones(3, 2), 'backbone.bias': torch.ones(3)})
+    )
+    check_backbone(own, dict(prefix='backbone.'), fitting)
+    with pytest.raises(UserError, match=r'a.pth has 0 of the 2 tensors of Linear; .*backbone.weight'):
+        check_backbone(own, {}, fitting)
+
+
+@pytest.mark.parametrize(('other', 'fits'), [('copy', True), ('train', False), (None, True)])
+def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits):
+    def write(name, file):
+        content = dict(images=[dict(id=1, file_name=file)], annotations=[], categories=[dict(id=1, name='a')])
+        (tmp_path / f'{name}.json').write_text(json.dumps(content))
+
+    for name, file in dict(val='1.jpg', copy='1.jpg', train='2.jpg').items():
+        write(name, file)
+    dataset = dict(type='CocoDataset', data_root=str(tmp_path), ann_file='val.json', metainfo=dict(classes=('a',)))
+    evaluator = dict(type='CocoMetric') | (dict(ann_file=str(tmp_path / f'{other}.json')) if other else {})
+    cfg = dict(model={}, val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
+    with nullcontext() if fits else pytest.raises(UserError, match=r'has other images than .*val\.json'):
+        check_config_data(cfg, ('val',))

@@ -18,6 +18,7 @@ from tokennorm.backbones import PVT, TimmBackbone
 from tokennorm.checkpoints.finding import CheckpointError
 from tokennorm.checkpoints.reading import Checkpoint, read_checkpoint
 from tokennorm.config.reading import name_types
+from tokennorm.config.tree import set_num_classes
 from tokennorm.engine.checks import check_feature_maps
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.recipe import apply_options, find_resumed, open_config
@@ -194,3 +195,14 @@ def test_timm_models_have_their_names_on_the_hub_and_no_download():
     assert [entry['num_chs'] for entry in backbone.feature_info] == [64, 128, 256, 512]
     with pytest.raises(ValueError, match=r'timm_args.pretrained=True: nothing is downloaded; .*init_cfg'):
         TimmBackbone('resnet18', timm_args=dict(pretrained=True))
+
+
+def test_heads_of_masks_and_weights_of_losses_follow_the_classes():
+    mask2former = dict(num_things_classes=80, num_stuff_classes=0, loss_cls=dict(class_weight=[1.0] * 80 + [0.1]))
+    model = dict(panoptic_head=mask2former, bbox_head=dict(num_classes=3, loss_cls=dict(class_weight=[2.0] * 3)))
+    set_num_classes(model, 2)
+    assert (mask2former['num_things_classes'], mask2former['loss_cls']['class_weight']) == (2, [1.0, 1.0, 0.1])
+    assert model['bbox_head'] == dict(num_classes=2, loss_cls=dict(class_weight=[2.0, 2.0]))
+    model['bbox_head']['loss_cls']['class_weight'] = [1.0, 3.0, 1.0]
+    with pytest.raises(UserError, match=r'bbox_head\.loss_cls\.class_weight has 3 values'):
+        set_num_classes(model, 4)

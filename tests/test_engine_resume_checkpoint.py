@@ -2,8 +2,6 @@
 
 import errno
 import os
-import resource
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,30 +18,9 @@ from tokennorm.messages import UserError
 SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
 
 
-@contextmanager
-def files_of_at_most(size):
-    """Files cannot grow beyond so many bytes, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def names(folder):
     """Files but for mmengine's copy of the config."""
     return sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != '.py')
-
-
-def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path):
-    path = tmp_path / 'file'
-    write_atomically(path, b'before')
-    with files_of_at_most(4096), pytest.raises(OSError, match=r'file, 1.0 MiB, could not be written: ') as raised:
-        write_atomically(path, bytes(2**20))
-    assert raised.value.errno == errno.EFBIG
-    assert path.read_bytes() == b'before'
-    assert names(tmp_path) == ['file']
 
 
 def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch):

@@ -79,27 +79,3 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
     ]
     for key, value in weights[0].items():
         assert torch.equal(value, weights[1][key]), key
-
-
-@pytest.mark.slow
-def test_killed_run_with_ema_and_early_stopping_ends_equal(tmp_path):
-    """No later AP is better than the first by a whole, so that the run ends after four of its 20 epochs."""
-    data = make_shapes_dataset(tmp_path / 'shapes', num_train=10, num_val=2, image_size=64)
-    arguments = ('--ema', '--patience', '3')
-    changes = {'train_cfg.max_epochs': 20, 'train_cfg.val_interval': 1, 'model.test_cfg.score_thr': 0.0}
-    changes |= {'custom_hooks': None, 'custom_hooks.3.min_delta': 1.0}  # two hooks of the config, --ema, --patience
-    finish(start(data, tmp_path / 'whole', *arguments, **changes), tmp_path / 'whole')
-    process = start(data, tmp_path / 'killed', *arguments, **changes)
-    wait_for_checkpoint(process, tmp_path / 'killed')
-    process.kill()
-    process.wait()
-    finish(start(data, tmp_path / 'killed', *arguments, **changes), tmp_path / 'killed')
-    paths = [Path((tmp_path / name / 'last_checkpoint').read_text()) for name in ('whole', 'killed')]
-    assert paths[0].name == paths[1].name
-    contents = [torch.load(path, weights_only=False) for path in paths]
-    # The last of 20 iterations, which are 4 epochs: every third is saved, and one that is better than all before it.
-    assert contents[0]['meta']['iter'] in (18, 20)
-    assert contents[0]['early_stopping'] == contents[1]['early_stopping']
-    for key in ('state_dict', 'ema_state_dict'):
-        for name, value in contents[0][key].items():
-            assert torch.equal(value, contents[1][key][name]), f'{key}: {name}'

@@ -1,6 +1,7 @@
 """Schedules end with training, warm-ups are short, and the resulting learning rates are those of the schedulers."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
-from tokennorm.engine.schedule import fit_to, scaled_lr, schedule_end
+from tokennorm.engine.schedule import fit_lr, fit_schedule, fit_to, scaled_lr, schedule_end
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -129,3 +130,31 @@ def test_schedules_without_an_end_are_for_the_length_of_their_recipe(schedule, k
     """A recipe of 12 epochs, trained for 24 epochs of 10 iterations."""
     (fitted,) = fit_to([schedule], 240, 10, length=120)
     assert fitted == schedule | {key: value}
+
+
+def fitted(schedule, lr, train_cfg, iterations, made_for):
+    """The schedule that a run of some iterations, 3 per epoch, has."""
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.01))
+    cfg = Config(dict(optim_wrapper=wrapper, train_cfg=train_cfg))
+    runner = SimpleNamespace(
+        cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=range(3), dump_config=lambda: None
+    )
+    runner.train_loop = SimpleNamespace(max_iters=iterations)
+    fit_schedule(runner, made_for)
+    fit_lr(runner, lr)
+    assert runner.cfg.param_scheduler == runner.param_schedulers
+    return runner.param_schedulers
+
+
+def test_a_single_scheduler_is_fitted_and_its_rates_follow_the_learning_rate():
+    schedule = dict(type='CosineAnnealingLR', T_max=12, begin=0, end=12, eta_min=0.0005, by_epoch=True)
+    loop = dict(max_epochs=4)
+    (found,) = fitted(schedule, 1e-4, loop, 12, dict(max_epochs=12))
+    assert (found['T_max'], found['end'], found['eta_min']) == (4, 4, pytest.approx(5e-6))
+
+
+def test_schedulers_of_a_loop_of_iterations_count_iterations():
+    schedule = [dict(type='MultiStepLR', by_epoch=True, begin=0, end=2, milestones=[1], gamma=0.1)]
+    loop = dict(max_iters=6)
+    (found,) = fitted(schedule, 0.01, loop, 6, loop)
+    assert (found['by_epoch'], found['milestones'], found['end']) == (False, [3], 6)

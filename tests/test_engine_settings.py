@@ -22,7 +22,7 @@ from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
 from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import use_training_hooks
+from tokennorm.engine.hooks import check_watched_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
 from tokennorm.messages import UserError
@@ -48,6 +48,8 @@ def config(**more):
         (dict(type='CocoMetric', metric='bbox'), 'coco/bbox_mAP'),
         (dict(type='tokennorm.CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP'),
         ([dict(type='CocoMetric', metric='bbox', prefix='mine')], 'mine/bbox_mAP'),
+        (dict(type='CocoMetric', metric=['proposal']), 'coco/AR@100'),
+        (dict(type='CocoMetric', metric_items=['mAP_50', 'mAP']), 'coco/bbox_mAP_50'),
         (dict(type='VOCMetric'), None),
     ],
 )
@@ -60,6 +62,35 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     use_training_hooks(cfg)
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+    if isinstance(evaluator, dict) and metric is not None:
+        with pytest.raises(UserError, match=f'no metric x; there are {metric}'):
+            check_watched_metrics(cfg)
+        cfg.default_hooks.checkpoint.save_best = [metric, f'{metric}_50']
+        check_watched_metrics(cfg)
+        assert cfg.default_hooks.checkpoint.save_best == metric
+
+
+def test_hooks_of_a_foreign_config_are_not_doubled():
+    average, stop = dict(type='EMAHook', momentum=0.1), dict(type='EarlyStoppingHook', monitor='loss')
+    checkpoint = dict(type='CheckpointHook', interval=3, max_keep_ckpts=1)
+    cfg = config(default_hooks=dict(ema=average, stop=stop), custom_hooks=[checkpoint])
+    use_training_hooks(cfg, ema=True, patience=2)
+    hooks = [hook.type for hook in [*cfg.custom_hooks, *cfg.default_hooks.values()]]
+    assert sorted(hooks) == sorted(
+        [
+            'EMAHook',
+            'CheckpointHook',
+            *(f'tokennorm.{name}Hook' for name in ('NonFinite', 'Report', 'Lambda', 'EarlyStopping')),
+        ]
+    )
+    assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.max_keep_ckpts) == (3, 1)
+
+
+def test_a_loop_of_iterations_counts_them_everywhere():
+    cfg = config(train_cfg=dict(type='IterBasedTrainLoop', max_iters=90, val_interval=30))
+    use_training_hooks(cfg)
+    assert (cfg.default_hooks.checkpoint.by_epoch, cfg.default_hooks.checkpoint.interval) == (False, 30)
+    assert cfg.log_processor.by_epoch is False
 
 
 def test_a_resumed_run_keeps_its_anchors(tmp_path):

@@ -82,7 +82,8 @@ def find_checkpoint(checkpoint: str | Path) -> str:
     if path.is_dir():
         return str(best_checkpoint(path))
     if not path.is_file():
-        raise CheckpointError(f'checkpoint {path} not found')
+        meant = did_you_mean(path, map(str, path.parent.glob('*')))
+        raise CheckpointError(f'checkpoint {path} not found{meant}')
     return str(path)
 
 

@@ -160,6 +160,11 @@ class Checkpoint:
         return {'backbone'} <= keys - {'data_preprocessor'} != {'backbone'} and 'head' not in keys
 
     @property
+    def is_average(self) -> bool:
+        """Whether the weights are a moving average of those that were trained, which it then has besides."""
+        return isinstance(self.content, dict) and 'ema_state_dict' in self.content
+
+    @property
     def dataset_meta(self) -> Mapping[str, Any]:
         """The `metainfo` of the dataset that it was trained on; {} if it has none."""
         meta = (self.content.get('meta') if isinstance(self.content, dict) else None) or {}
@@ -175,9 +180,16 @@ class Checkpoint:
             facts = [f'{selected[2]} {selected[3]}']
         hub = (self.content.get('message_hub') or {}) if selected else {}
         if selected and (score := (hub.get('runtime_info') or {}).get('best_score')) is not None:
+<<<<<<< HEAD
             facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
         if entries := describe_entries(self.content):
             facts.append(entries)
+=======
+            ap = f'{100 * float(score):.1f} of 100' if 'mAP' in selected[1] else f'{float(score):.3f}'
+            facts.append(f'the best of its training run, {selected[1]} {ap}')
+        if self.is_average:
+            facts.append('moving average of the weights')
+>>>>>>> df942b1 (wip2)
         if meta and meta.get('experiment_name'):  # the config's name and the time
             facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
         return self.source + (f' ({", ".join(facts)})' if facts else '')

@@ -66,6 +66,8 @@ def _name(kind: Any, scope: str | None) -> str:
     found = [known for known in _registries() if known.module_dict.get(kind.__name__) is kind]
     if any(known.scope in ('mmengine', scope) for known in found):
         return kind.__name__
+    if kind.__module__.startswith('mmcv.ops.'):  # heads look these up by their names
+        return kind.__name__
     return f'{found[0].scope if found else kind.__module__}.{kind.__qualname__}'
 
 

@@ -3,18 +3,38 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:
     """Returns whether a config is a classifier of mmpretrain."""
-    return type_name(cfg.get('model') or {}) == 'ImageClassifier'
+    return type_name(cfg.get('model') or {}).endswith('Classifier')
 
 
 def set_num_classes(model: Any, num_classes: int) -> None:
-    """Sets the number of classes of every head that counts the classes of the data, in place."""
-    for _, head in heads(model):
-        head['num_classes'] = num_classes
+    """Sets the number of classes of every head that counts the classes of the data, in place.
+
+    Raises:
+        UserError: for a loss whose weights per class differ, and are those of other classes.
+    """
+    counts = {name: (head, head['num_classes']) for name, head in heads(model)}
+    for name, part in walk(model, 'model'):
+        if 'num_things_classes' in part:  # of MaskFormer and Mask2Former
+            counts[name] = part, part['num_things_classes'] + part.get('num_stuff_classes', 0)
+    for name, (head, before) in counts.items():
+        if 'num_classes' in head:
+            head['num_classes'] = num_classes
+        if 'num_things_classes' in head:
+            head.update(num_things_classes=num_classes, num_stuff_classes=0)
+        loss = head.get('loss_cls') or {}
+        weights = loss.get('class_weight')
+        if isinstance(weights, list | tuple) and before != num_classes:
+            if len(set(weights[:before])) > 1:
+                raise UserError(
+                    f'{name}.loss_cls.class_weight has {len(weights)} values for other classes: leave it out'
+                )
+            loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
 
 
 def innermost_datasets(dataset: Any) -> Iterator[Any]:

@@ -15,7 +15,9 @@ def augment_strongly(cfg: Config) -> str:
     pipeline = list(dataset.get('pipeline') or [])
     loading = [step for step in pipeline if type_name(step).startswith('Load')]
     packing = [step for step in pipeline if type_name(step) == 'PackDetInputs']
-    if scale is None or 'dataset' in dataset or len(loading) < 2 or not packing:
+    if 'dataset' in dataset:
+        raise UserError(f'--augment strong: the training data of this config is inside a {type_name(dataset)}')
+    if scale is None or len(loading) < 2 or not packing:
         raise UserError('--augment strong: the training pipeline of this config does not load, resize and pack')
     # mmdet's scales are (width, height) for Mosaic and (long side, short side) for a resize.
     flip = dict(type='RandomFlip', prob=0.5)

@@ -13,6 +13,7 @@ from mmengine.fileio import list_from_file
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tokennorm.checkpoints.reading import Checkpoint
 from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import evaluators, heads, innermost_datasets, walk
 from tokennorm.datasets.coco.folder import read_coco_file
@@ -107,6 +108,20 @@ def check_classes(trained: Sequence[str], classes: Sequence[str], checkpoint: st
         f'and {len(classes)} ({", ".join(classes)}). Use the data that it was trained for, with --data or the config '
         'in its work directory, with its categories in that order'
     )
+
+
+def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+    """Checks that a checkpoint has most tensors of a third-party backbone: mmengine leaves out what does not fit."""
+    if hasattr(backbone, 'layouts'):  # TokenNorm's backbones check every tensor
+        return
+    own, prefix = backbone.state_dict(), init_cfg.get('prefix', '')
+    given = {key.removeprefix(prefix): value for key, value in checkpoint.state_dict.items() if key.startswith(prefix)}
+    fitting = sum(key in given and given[key].shape == value.shape for key, value in own.items())
+    if fitting < 0.5 * len(own):
+        raise UserError(
+            f'--init: {checkpoint.source} has {fitting} of the {len(own)} tensors of {type(backbone).__name__}; its '
+            f'names are such as {shorten(list(checkpoint.state_dict), 3)}. Use weights of this backbone'
+        )
 
 
 @torch.no_grad()

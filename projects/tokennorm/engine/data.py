@@ -118,7 +118,7 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
             topk = part.get('topk', ())
             topk = topk if isinstance(topk, list | tuple) else (topk,)
             if any(k > len(classes) for k in topk):
-                part['topk'] = tuple(k for k in topk if k <= len(classes))
+                part['topk'] = tuple(k for k in topk if k <= len(classes)) or (1,)
                 changes.append(f'{name}: topk={part["topk"]}, since there are {len(classes)} classes')
     return changes
 

@@ -18,7 +18,7 @@ _NORM_AND_STEM = tuple(f'model.backbone.{key}' for key in ('token_norm_cfg', 'st
 
 
 class InitialWeights(NamedTuple):
-    """A description, and the checkpoint of a detector that has been read."""
+    """A description, and the checkpoint that has been read."""
 
     description: str = ''
     checkpoint: Checkpoint | None = None
@@ -61,9 +61,15 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
             backbone['init_cfg'] = None
         return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
-    average = ', the moving average of the run' if 'ema_state_dict' in checkpoint.content else ''
+    average = ', the moving average of its run' if checkpoint.is_average else ''
     if checkpoint.is_detector:
         cfg.load_from = checkpoint.source
         return InitialWeights(f'Initial weights: the detector {init}{average}', checkpoint)
     backbone['init_cfg'] = dict(type='Pretrained', checkpoint=str(init))
-    return InitialWeights(f'Initial weights: the backbone, {init}{average}')
+    if not str(backbone.get('type')).startswith('tokennorm.'):  # these find the prefix by themselves
+        keys = checkpoint.state_dict
+        prefix = next(
+            (one for one in ('backbone.', 'encoder_q.', 'encoder.') if any(k.startswith(one) for k in keys)), ''
+        )
+        backbone['init_cfg'] |= dict(prefix=prefix) if prefix else {}
+    return InitialWeights(f'Initial weights: the backbone, {init}{average}', checkpoint)

@@ -106,6 +106,9 @@ class TrainOptions:
     work_dir: str | Path | None = option(
         'output', 'directory of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME'
     )
+    checkpoint_interval: int | None = integer(
+        'output', 'iterations between two checkpoints; default: as in the config, mostly an epoch', 1, 10**9
+    )
     log: Sequence[str] = option(
         'output', f'more loggers, joined by commas: {", ".join(LOGGERS)}', (), type=lambda text: text.split(',')
     )

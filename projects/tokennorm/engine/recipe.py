@@ -147,11 +147,14 @@ def use_anchors_of(cfg: Config, folder: Path) -> None:
 
 def use_average_of(cfg: Config, folder: Path) -> list[str]:
     """Adds the moving average of the run to resume, where this config has none. Returns the change in one line."""
-    own = list(cfg.get('custom_hooks') or ())
-    average = [hook for hook in config_of_run(folder).get('custom_hooks') or () if type_name(hook) == 'EMAHook']
-    if not average or any(type_name(hook) == 'EMAHook' for hook in own):
+    before, now = (
+        [hook for hook in [*(one.get('custom_hooks') or ()), *(one.get('default_hooks') or {}).values()] if hook]
+        for one in (config_of_run(folder), cfg)
+    )
+    average = [hook for hook in before if type_name(hook) == 'EMAHook']
+    if not average or any(type_name(hook) == 'EMAHook' for hook in now):
         return []
-    cfg.custom_hooks = [*own, *average]
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), *average]
     return ['--ema, as before: the run to resume averages its weights']
 
 
@@ -171,6 +174,10 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
     if options.workers is not None or own_data:
         set_workers(cfg, options.workers)
     drop_variables(cfg)
+    if options.checkpoint_interval is not None:
+        hook = dict((cfg.get('default_hooks') or {}).get('checkpoint') or dict(type='CheckpointHook'))
+        cfg.merge_from_dict(dict(default_hooks=dict(checkpoint=hook)))
+        cfg.default_hooks.checkpoint.update(interval=options.checkpoint_interval, by_epoch=False)
     if options.batch_size is not None:
         cfg.train_dataloader.batch_size = options.batch_size
     if options.seed is not None:

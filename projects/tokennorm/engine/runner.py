@@ -18,7 +18,7 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
-from tokennorm.engine.checks import check_classes, check_config_data, check_feature_maps, check_queries
+from tokennorm.engine.checks import check_backbone, check_classes, check_config_data, check_feature_maps, check_queries
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -63,7 +63,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     Args:
         cfg: A whole config, changed in place.
         splits: Of the data that the runner uses: 'train' and 'val', or 'test'.
-        checkpoint: That of `load_from`, where it has been read.
+        checkpoint: That of `load_from` or the backbone's `init_cfg`, where it has been read.
     """
     training = 'train' in splits
     check_mmcv_ops()
@@ -105,6 +105,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     runner.register_hook(DataErrorHook())
     if cfg.get('load_from'):
         load_from_checkpoint(runner, cfg, training, checkpoint)
+    elif checkpoint is not None:
+        check_backbone(unwrapped(runner.model).backbone, cfg.model.backbone.init_cfg, checkpoint)
     return runner
 
 
@@ -179,12 +181,16 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, 
     """
     own_data = options.data is not None
     with build_errors():  # the training loop and its data are built here
-        schedule = fit_schedule(runner, made_for, not options.sets('param_scheduler'), short_warm_up=own_data)
+        if not len(runner.train_dataloader):
+            samples, batch = len(runner.train_dataloader.dataset), runner.train_dataloader.batch_sampler.batch_size
+            raise UserError(f'{samples} images give no batch of {batch} with drop_last: use a smaller --batch-size')
+        own_schedule = options.sets('param_scheduler')
+        schedule = fit_schedule(runner, made_for, not own_schedule, short_warm_up=own_data)
     if own_data and not options.sets('default_hooks.logger'):
         log_often(runner)
     is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins
     by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
-    rate = fit_lr(runner, options.lr, base_batch if by_batch else 0)
+    rate = fit_lr(runner, options.lr, base_batch if by_batch else 0, not own_schedule)
     runner.register_hook(SummaryHook(schedule, rate))
 
 

@@ -41,11 +41,11 @@ def images_per_step(runner: Runner) -> int:
     return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
 
 
-def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
+def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_schedule: bool = True) -> str:
     """Sets the learning rate of the optimizer, and returns it with the reason; '' where the config has several.
 
     It is the user's `lr`, or the config's scaled from `base_batch` images per optimizer step to the batch of this run;
-    a `base_batch` of 0 leaves it as it is.
+    a `base_batch` of 0 leaves it as it is. Rates in the schedule keep their ratio to it, unless `with_schedule` is off.
     """
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
         return ''
@@ -56,8 +56,14 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0) -> str:
         value, reason = lr, '--lr'
     elif base_batch:
         value, reason = scaled_lr(value, type_name(optimizer), base_batch, images_per_step(runner))
+    factor = value / optimizer.get('lr', default)
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
         cfg['lr'] = value
+    if with_schedule and isinstance(runner.param_schedulers, list):
+        schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
+        for scheduler in schedulers:
+            scheduler.update({key: scheduler[key] * factor for key in ('eta_min', 'eta_max') if key in scheduler})
+        _set_schedule(runner, schedulers)
     runner.dump_config()
     auto = runner.cfg.get('auto_scale_lr') or {}
     if auto.get('enable'):  # mmengine does, when training begins; it leaves out accumulated batches
@@ -86,10 +92,14 @@ def fit_schedule(
     `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
     where the length fits. The runner must be built and not have trained.
     """
-    schedulers = runner.param_schedulers
+    schedulers, by_iteration = runner.param_schedulers, 'max_iters' in runner.cfg.train_cfg
+    if isinstance(schedulers, dict) and 'type' in schedulers:  # several optimizers have a dict of lists
+        schedulers = [schedulers]
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
+    if by_iteration:  # a loop of iterations has no epochs that a scheduler could count
+        schedulers = [_scaled(scheduler, 1.0, epoch_length, in_iterations=True) for scheduler in schedulers]
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end, problem = schedule_end(schedulers, epoch_length, length), ''
     if end not in (None, iterations):
@@ -99,11 +109,15 @@ def fit_schedule(
         print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
     elif problem or short_warm_up:
         schedulers = fit_to(schedulers, iterations, epoch_length, length)
-        runner.param_schedulers = schedulers
-        runner.cfg.param_scheduler = deepcopy(schedulers)
-        runner.dump_config()
+    _set_schedule(runner, schedulers)
     lines = [describe(schedulers, iterations, epoch_length)]
     return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
+
+
+def _set_schedule(runner: Runner, schedulers: list[Scheduler]) -> None:
+    runner.param_schedulers = schedulers
+    runner.cfg.param_scheduler = deepcopy(schedulers)
+    runner.dump_config()
 
 
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
@@ -172,15 +186,15 @@ def fit_to(
     return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
 
 
-def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
+def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int, in_iterations: bool = False) -> Scheduler:
     """All points in time of a scheduler times `ratio`, in iterations where they would not be whole epochs."""
     scaled = deepcopy(dict(scheduler))
-    if ratio == 1.0:
+    if ratio == 1.0 and not in_iterations:
         return scaled
     points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
     points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
     is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
-    if scaled.get('by_epoch', True) and not is_whole:
+    if scaled.get('by_epoch', True) and (in_iterations or not is_whole):
         ratio *= epoch_length
         scaled['by_epoch'] = False
         scaled.pop('convert_to_iter_based', None)

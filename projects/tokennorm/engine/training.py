@@ -33,7 +33,7 @@ SPLITS = ('train', 'val')
 class TrainingResult:
     """Result of a training run."""
 
-    metrics: dict[str, float]  #: of the last validation by name, such as `coco/bbox_mAP`
+    metrics: dict[str, float]  #: of the last validation by name, such as `coco/bbox_mAP`, from 0 to 1 as in mmdet
     checkpoint: Path | None  #: the best one; the latest where the config selects none; None where none was written
     work_dir: Path  #: directory of checkpoints, logs and the report
 

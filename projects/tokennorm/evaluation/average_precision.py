@@ -13,6 +13,15 @@ COCO_AP: dict[str, dict[str, Any]] = {  # mmdet's names: arguments of `average_p
     'mAP_m': dict(area='medium'),
     'mAP_l': dict(area='large'),
 }
+# mmdet's names: arguments of `average_recall`. The numbers in the names are mmdet's default limits, `proposal_nums`.
+COCO_AR: dict[str, dict[str, Any]] = {
+    'AR@100': dict(limit=0),
+    'AR@300': dict(limit=1),
+    'AR@1000': dict(limit=2),
+    'AR_s@1000': dict(area='small'),
+    'AR_m@1000': dict(area='medium'),
+    'AR_l@1000': dict(area='large'),
+}
 
 
 def average_precision(

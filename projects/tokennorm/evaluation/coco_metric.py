@@ -11,20 +11,10 @@ from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
 from tokennorm.datasets.coco.normalizing import original_id
-from tokennorm.evaluation.average_precision import COCO_AP, average_precision, average_recall
+from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import did_you_mean
 from tokennorm.registry import METRICS
-
-# mmdet's names: arguments of `average_recall`. The numbers in the names are mmdet's default limits, `proposal_nums`.
-COCO_AR: dict[str, dict[str, Any]] = {
-    'AR@100': dict(limit=0),
-    'AR@300': dict(limit=1),
-    'AR@1000': dict(limit=2),
-    'AR_s@1000': dict(area='small'),
-    'AR_m@1000': dict(area='medium'),
-    'AR_l@1000': dict(area='large'),
-}
 
 
 @METRICS.register_module()

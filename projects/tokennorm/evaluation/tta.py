@@ -7,6 +7,7 @@ from mmengine.config import Config, ConfigDict
 
 from tokennorm.config.tree import innermost_datasets, is_classifier, walk
 from tokennorm.messages import UserError
+from tokennorm.registry import type_name
 
 _KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')
 # The first view is the image itself: merged detections have the ground truth of that view, which --show-dir draws.
@@ -29,6 +30,8 @@ def use_tta(cfg: Config) -> tuple[ConfigDict, str]:
         dataset['pipeline'] = cfg.get('tta_pipeline') or [*dataset['pipeline'][:-1], deepcopy(_FLIPS)]
         views = prod(len(choices) for choices in dataset['pipeline'][-1]['transforms'])
     merge = ConfigDict(deepcopy(cfg.get('tta_model') or _MERGE))
+    if type_name(merge) == 'DetTTAModel' and not merge.get('tta_cfg'):
+        merge.tta_cfg = deepcopy(_MERGE['tta_cfg'])
     for name, limits in walk(cfg.model.get('test_cfg'), 'test_cfg'):
         if 'rpn' not in name and 'tta_cfg' in merge:  # a model of one's own may have other arguments
             merge.tta_cfg.max_per_img = max(merge.tta_cfg.get('max_per_img', 100), limits.get('max_per_img', 0))

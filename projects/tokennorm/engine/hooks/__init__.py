@@ -3,7 +3,7 @@
 from mmengine.config import Config
 
 from tokennorm.config.tree import evaluators, is_classifier
-from tokennorm.evaluation.coco_metric import COCO_AP, COCO_AR
+from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.registry import type_name
 
@@ -25,12 +25,23 @@ def use_training_hooks(
     """
     cfg.setdefault('default_hooks', {})  # returns a copy
     metrics = metrics_of(cfg)
+    hooks = list(cfg.get('custom_hooks') or [])
+    of_default = [hook for hook in cfg.default_hooks.values() if hook is not None]
+    loop = cfg.get('train_cfg') or {}
 
     # A loss or gradient that is not finite; before a checkpoint is written.
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
 
     # Checkpoints. `make_resumable` replaces the type of the hook.
     cfg.default_hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
+    for hook in [hook for hook in hooks if type_name(hook) == 'CheckpointHook']:  # it would write every file twice
+        hooks.remove(hook)
+        cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, **hook)
+    if 'max_iters' in loop:  # epochs have no end there, and nothing that counts them would come
+        cfg.log_processor = dict(cfg.get('log_processor') or dict(type='LogProcessor'), by_epoch=False)
+        if (cfg.default_hooks.checkpoint or {}).get('by_epoch', True):
+            interval = loop.get('val_interval', loop.max_iters)
+            cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, by_epoch=False, interval=interval)
     if (checkpoint := cfg.default_hooks.checkpoint) is not None:
         checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
         if metrics and 'save_best' not in checkpoint:
@@ -39,8 +50,7 @@ def use_training_hooks(
             checkpoint['interval'] = most_epochs
 
     # The report of a detector, and curves of lambda.
-    hooks = list(cfg.get('custom_hooks') or [])
-    present = {type_name(hook) for hook in hooks}
+    present = {type_name(hook) for hook in hooks + of_default}
     if 'ReportHook' not in present and any('bbox_' in name or 'segm_' in name for name in metrics):
         hooks.append(dict(type='tokennorm.ReportHook'))
     if 'LambdaHook' not in present:
@@ -56,6 +66,8 @@ def use_training_hooks(
             raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
         stop = dict(type='tokennorm.EarlyStoppingHook', monitor=metrics[0], rule='greater', patience=patience)
         hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
+        for name in [key for key, hook in cfg.default_hooks.items() if hook and type_name(hook) == 'EarlyStoppingHook']:
+            cfg.default_hooks.pop(name)
         hooks.append(stop | dict(min_delta=LEAST_GAIN))
     cfg.custom_hooks = hooks
 
@@ -69,7 +81,8 @@ def check_watched_metrics(cfg: Config) -> None:
     watched = _list(checkpoint.get('save_best'))
     if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
         checkpoint['save_best'] = watched[0]
-    for name in watched + [hook.get('monitor') for hook in cfg.custom_hooks]:
+    hooks = [*cfg.custom_hooks, *filter(None, cfg.default_hooks.values())]
+    for name in watched + [hook.get('monitor') for hook in hooks]:
         # Those of classes, with `classwise`, have their names.
         if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
             known = f'{did_you_mean(name, metrics)}; there are {", ".join(metrics)}'
@@ -83,7 +96,8 @@ def metrics_of(cfg: Config) -> list[str]:
     """
     for evaluator in evaluators(cfg, 'val'):
         if type_name(evaluator) == 'Accuracy' and is_classifier(cfg):
-            return ['accuracy/top1']
+            is_plain = 1 in _list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names
+            return [f'{evaluator.get("prefix") or "accuracy"}/top1'] if is_plain else []
         prefix = evaluator.get('prefix') or 'coco'
         if type_name(evaluator) == 'CocoMetric':
             chosen, kinds = evaluator.get('metric_items'), sorted(_list(evaluator.get('metric', 'bbox')), reverse=True)
