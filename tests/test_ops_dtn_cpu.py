@@ -123,11 +123,22 @@ def test_in_place_change_before_backward_raises(index):
         y.sum().backward()
 
 
-@pytest.mark.parametrize('options', [dict(create_graph=True), dict(is_grads_batched=True)])
-def test_second_derivatives_and_batches_of_gradients_are_refused(options):
+def test_second_derivatives_are_refused():
     y = dtn(*(args := arguments()))
     with pytest.raises(RuntimeError, match='differentiable once on a CPU'):
-        torch.autograd.grad(y, args, torch.randn(3, *y.shape) if 'is_grads_batched' in options else y, **options)
+        torch.autograd.grad(y, args, y, create_graph=True)
+
+
+@pytest.mark.parametrize('autocast', [False, True])
+def test_batched_gradients(autocast):
+    args = arguments()
+    y = dtn(*args, pool=2, valid=VALID)
+    grads = torch.randn(3, *y.shape)
+    with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
+        actual = torch.autograd.grad(y, args, grads, is_grads_batched=True, retain_graph=True)
+    for i, grad in enumerate(grads):
+        for name, a, e in zip(NAMES, actual, torch.autograd.grad(y, args, grad, retain_graph=True), strict=True):
+            assert_near(name, a[i], e, 'backward')
 
 
 def test_negated_views():

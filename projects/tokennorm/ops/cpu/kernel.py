@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tokennorm.ops.cpu import build
+from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.tensors import without_autocast
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of tokens; the library computes in float32
 NUMBERS = ('batch', 'height', 'width', 'channels', 'heads', 'pool', 'threads')
@@ -93,13 +95,15 @@ class CpuDTN(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_y):
         """The gradients of the arguments of `forward`, None for those that have none. torch calls it."""
-        if torch.is_grad_enabled() or not has_memory(grad_y):
+        if torch.is_grad_enabled():
             raise RuntimeError(
-                'DTN in float32 and below is differentiable once on a CPU, and not by batches of gradients: for '
-                'create_graph=True and is_grads_batched=True use float64 tokens or TOKENNORM_CPU_KERNEL=0'
+                'DTN in float32 and below is differentiable once on a CPU: for create_graph=True use float64 tokens, '
+                'tokennorm.ops.dtn_eager.eager_dtn or TOKENNORM_CPU_KERNEL=0'
             )
         # Unpack once: under activation checkpointing a second access of saved_tensors raises.
         x, *parameters, valid, statistics = ctx.saved_tensors
+        if not has_memory(grad_y):  # batches of gradients, gradients of nothing, dispatch modes
+            return *eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
         gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
         grad_x = statistics.new_empty(x.shape)
         others = dict(zip(GRADIENTS, gradients, strict=True), grad_y=grad_y, grad_x=grad_x, statistics=statistics)
@@ -107,6 +111,17 @@ class CpuDTN(torch.autograd.Function):
         pairs = zip(parameters, gradients, strict=True)
         gradients = [g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in pairs]
         return grad_x.to(x.dtype), *gradients, None, None, None
+
+
+def eager_gradients(
+    grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
+) -> list[Tensor | None]:
+    """The gradients of x and the parameters by the eager form."""
+    with torch.enable_grad(), without_autocast(x):
+        inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
+        y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
+        gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
+    return [None if t is None else next(gradients) for t in inputs]
 
 
 def _call(
