@@ -51,7 +51,7 @@ def test_a_second_state_dict_in_the_file_is_named(read, average, tmp_path):
     torch.save({average: others, read: weights, 'optimizer': dict(state=dict())}, tmp_path / 'two.pth')
     model = pretrained(tmp_path / 'two.pth')
     assert_same_weights(model, source)
-    expected = f'read from "{read}"{", the average (EMA)" * (read == "state_dict")}; the file also has "{average}"'
+    expected = f'read from "{read}"{", the moving average" * (read == "state_dict")}; the file also has "{average}"'
     assert expected in str(load_pretrained(model, tmp_path / 'two.pth'))
     assert expected in str(Checkpoint.read(tmp_path / 'two.pth'))
 

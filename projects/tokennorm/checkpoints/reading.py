@@ -127,7 +127,7 @@ def describe_entries(content: Any) -> str:
     entries = _weight_entries(content)
     read = next((name for name in WRAPPERS if name in entries), None)
     others = ', '.join(f'"{name}"' for name in entries if name != read)
-    average = ', the average (EMA)' if others == '"ema_state_dict"' else ''  # mmengine's EMAHook
+    average = ', the moving average' if others == '"ema_state_dict"' else ''  # mmengine's EMAHook
     return f'read from "{read}"{average}; the file also has {others}' if read and others else ''
 
 
@@ -180,16 +180,10 @@ class Checkpoint:
             facts = [f'{selected[2]} {selected[3]}']
         hub = (self.content.get('message_hub') or {}) if selected else {}
         if selected and (score := (hub.get('runtime_info') or {}).get('best_score')) is not None:
-<<<<<<< HEAD
-            facts.append(f'the best of its training run, {selected[1]} {float(score):.3f}')
-        if entries := describe_entries(self.content):
-            facts.append(entries)
-=======
             ap = f'{100 * float(score):.1f} of 100' if 'mAP' in selected[1] else f'{float(score):.3f}'
             facts.append(f'the best of its training run, {selected[1]} {ap}')
-        if self.is_average:
-            facts.append('moving average of the weights')
->>>>>>> df942b1 (wip2)
+        if entries := describe_entries(self.content):
+            facts.append(entries)
         if meta and meta.get('experiment_name'):  # the config's name and the time
             facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
         return self.source + (f' ({", ".join(facts)})' if facts else '')
