@@ -1,5 +1,6 @@
 """The command `tokennorm`: its subcommands, its help, its errors with and without a traceback."""
 
+import json
 import re
 import subprocess
 import sys
@@ -112,3 +113,13 @@ def test_options_are_not_abbreviated(capsys):
     with pytest.raises(SystemExit, match='2'):
         main(['train', 'x', '--epoch', '1'])
     assert 'unrecognized arguments: --epoch 1 (did you mean --epochs?)' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('words', 'key'), [(['weights'], 'url'), (['configs', 'retinanet_pvt-t_*'], 'AP: paper')])
+def test_json_is_all_that_is_on_the_standard_output(words, key, capfd):
+    main([*words, '--json'])
+    out, err = capfd.readouterr()
+    rows = json.loads(out)
+    assert rows
+    assert all(key in row for row in rows)
+    assert len(err.splitlines()) > len(rows)

@@ -47,7 +47,7 @@ def choose_config(data, *names, **more):
 
 def use_initial_weights(cfg, init, own_data, keys=()):
     options = TrainOptions(cfg.filename, '.' if own_data else None, init=init, cfg_options=dict.fromkeys(keys))
-    return initial_weights.use_initial_weights(cfg, options).lines
+    return list(filter(None, [initial_weights.use_initial_weights(cfg, options).description]))
 
 
 @pytest.fixture

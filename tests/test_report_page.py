@@ -82,6 +82,14 @@ def test_ap_is_from_0_to_100_in_figures(report):
     assert '>40<' in curve
 
 
+def test_classes_with_dollar_signs_and_underscores_have_curves(report):
+    _, truth, detections, _ = report
+    categories = [dict(one, name=f'_$\\frac{one["id"]}$') for one in truth['categories']]
+    evaluation = evaluate(dict(truth, categories=categories), detections['bbox'])
+    legend = draw_precision_recall(evaluation)
+    assert all(f'>\u200b{result.name} (' in legend for result in evaluation.classes)
+
+
 def test_nothing_detected_and_nothing_annotated(report, tmp_path):
     folder, truth, detections, _ = report
     nothing = dict(bbox=CocoResults(np.zeros((0, 7))))

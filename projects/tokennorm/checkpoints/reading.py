@@ -160,11 +160,6 @@ class Checkpoint:
         return {'backbone'} <= keys - {'data_preprocessor'} != {'backbone'} and 'head' not in keys
 
     @property
-    def is_average(self) -> bool:
-        """Whether the weights are a moving average of those that were trained, which it then has besides."""
-        return isinstance(self.content, dict) and 'ema_state_dict' in self.content
-
-    @property
     def dataset_meta(self) -> Mapping[str, Any]:
         """The `metainfo` of the dataset that it was trained on; {} if it has none."""
         meta = (self.content.get('meta') if isinstance(self.content, dict) else None) or {}

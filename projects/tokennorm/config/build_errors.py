@@ -16,7 +16,9 @@ def build_errors() -> Iterator[None]:
     """Turns errors of parts of a config that cannot be built into a `UserError` with the class. Others pass."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, AssertionError, AttributeError, IndexError) as error:
+    except UserError:
+        raise
+    except (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError) as error:
         if (build := _innermost_build(error)) is None:
             raise
         raise UserError(_text(error, *build)) from error

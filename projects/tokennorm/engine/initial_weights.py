@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mmengine.config import Config
 
 from tokennorm.checkpoints.finding import PACKAGED
-from tokennorm.checkpoints.reading import Checkpoint
+from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.published import published_detector
@@ -61,10 +61,11 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
             backbone['init_cfg'] = None
         return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
-    average = ', the moving average of its run' if checkpoint.is_average else ''
+    entries = describe_entries(checkpoint.content)
+    read = f' ({entries})' if entries else ''
     if checkpoint.is_detector:
         cfg.load_from = checkpoint.source
-        return InitialWeights(f'Initial weights: the detector {init}{average}', checkpoint)
+        return InitialWeights(f'Initial weights: the detector {init}{read}', checkpoint)
     backbone['init_cfg'] = dict(type='Pretrained', checkpoint=str(init))
     if not str(backbone.get('type')).startswith('tokennorm.'):  # these find the prefix by themselves
         keys = checkpoint.state_dict
@@ -72,4 +73,4 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
             (one for one in ('backbone.', 'encoder_q.', 'encoder.') if any(k.startswith(one) for k in keys)), ''
         )
         backbone['init_cfg'] |= dict(prefix=prefix) if prefix else {}
-    return InitialWeights(f'Initial weights: the backbone, {init}{average}', checkpoint)
+    return InitialWeights(f'Initial weights: the backbone, {init}{read}', checkpoint)

@@ -16,7 +16,7 @@ from tokennorm.config.detectors import config_of
 from tokennorm.config.image_size import set_image_size
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config
-from tokennorm.config.tree import evaluators, is_classifier
+from tokennorm.config.tree import evaluators, is_classifier, walk
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
@@ -196,6 +196,10 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
     use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
     merge_options(cfg, of_hooks)
     check_watched_metrics(cfg)
+    for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):
+        for key in {'interval', 'val_interval'} & set(part):
+            if not isinstance(part[key], int) or part[key] == 0:  # -1 is never
+                raise UserError(f'{name}.{key}={part[key]!r} must be an integer of at least 1')
     for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
         if not loader.get('num_workers'):  # PyTorch refuses both together
             loader['persistent_workers'] = False

@@ -15,6 +15,7 @@ from mmengine.dist import get_world_size
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
+from tokennorm.messages import UserError
 from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of, type_name
 
@@ -97,6 +98,10 @@ def fit_schedule(
         schedulers = [schedulers]
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
+    for scheduler in schedulers:
+        for key in set(_POINTS) & set(scheduler):
+            if not isinstance(scheduler[key], int | float | None):
+                raise UserError(f'param_scheduler: {key}={scheduler[key]!r} of {type_name(scheduler)} must be a number')
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     if by_iteration:  # a loop of iterations has no epochs that a scheduler could count
         schedulers = [_scaled(scheduler, 1.0, epoch_length, in_iterations=True) for scheduler in schedulers]

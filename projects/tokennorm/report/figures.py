@@ -70,7 +70,9 @@ def draw_precision_recall(axes: Axes, evaluation: Evaluation) -> None:
     pairs = zip(evaluation.classes, evaluation.precisions, strict=True)
     curves = [(result, precision) for result, precision in pairs if result.ap50 is not None]
     for result, precision in sorted(curves, key=lambda curve: -curve[0].objects)[:MOST_CURVES]:
-        name = f'\u200b{result.name}'  # a legend leaves out labels that begin with _
+        name = (
+            f'\u200b{result.name}' if result.name.startswith('_') else result.name
+        )  # a legend leaves out labels with _
         axes.plot(recalls, precision, label=f'{name} ({100 * result.ap50:.1f})')
     if len(curves) > 1:
         mean = np.mean([precision for _, precision in curves], axis=0)

@@ -65,7 +65,9 @@ def describe_data(dataset: Any, loader: Any) -> str:
     files = first.get('ann_file') or first.get('split') or first.get('data_prefix')  # classifiers have the last two
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
-    return f'{len(loader.dataset)} images, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
+    images, samples = sum(map(len, innermost_datasets(loader.dataset))), len(loader.dataset)
+    drawn = '' if images == samples else f', {samples} samples per epoch'
+    return f'{images} images{drawn}, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
 
 
 def every(interval: int) -> str:
