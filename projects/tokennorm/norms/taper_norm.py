@@ -16,8 +16,8 @@ class TaperNorm(TokenNorm):
 
     This is the paper's form for RMSNorm. The gate g is 1 for the first `warmup` forward passes in training mode, then
     falls to 0 by a cosine until pass `steps`. Then the layer is one factor per channel, which `experiments.prepbn`
-    merges into the linear layers after it. In the warm-up `scale` follows `weight`, and c is the mean of (weight x)^2 / r
-    divided by that of (weight x)^2, which brings the two terms closest. Their momentum, 0.01, is this project's. Eval
+    merges into the linear layers after it. In the warm-up `scale` follows `weight`, and c is the mean of (weight x)^2 /
+    r divided by that of (weight x)^2, which brings the two terms closest. Their momentum, 0.01, is this project's. Eval
     mode keeps g.
 
     Args:
