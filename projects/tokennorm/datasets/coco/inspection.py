@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -55,7 +55,11 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
         inspect_entries(split, found)
     if found.errors:
         return found
-    opened = [open_images_of(split) for split in splits.values()] if open_images else []
+    opened = [  # begins to open them
+        map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
+        for split in (splits.values() if open_images else ())
+        if (names := [image['file_name'] for image in split.content['images']])
+    ]
     for split in splits.values():
         inspect_objects(split, found)
     _compare_categories(splits, found)
@@ -104,11 +108,11 @@ def inspect_entries(split: CocoSplit, found: Inspection) -> None:
             for entry in split.content[kind]
             if not is_valid(entry.get(key))
         ]
-        found.errors += named(split, f'{kind} without a valid {key}', wrong)
+        found.errors += named(split, {f'{kind} without a valid {key}': wrong})
     for kind, key in (('images', 'id'), ('categories', 'id'), ('categories', 'name')):
         counts = Counter(repr(entry.get(key)) for entry in split.content[kind])
         twice = [value for value, count in counts.items() if count > 1]
-        found.errors += named(split, f'{kind} with the same {key}', twice)
+        found.errors += named(split, {f'{kind} with the same {key}': twice})
     if not split.content['categories'] or not split.content['images']:
         found.errors.append(f'{split.name}: {split.source} has no images or no categories')
 
@@ -147,11 +151,11 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
                 which[kind].append(f'annotation {original_id(annotation)} of {image["file_name"]}')
     if split.name == 'train' and _SHORT_MASK in masks:
         boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
-    found.warnings += grouped(split, boxes)
+    found.warnings += named(split, boxes)
     if len(masks[_NO_MASK]) == len(annotations) > 0:
         found.mask_errors.append(f'{split.name}: no annotation has a segmentation')
     else:
-        found.mask_errors += grouped(split, masks)
+        found.mask_errors += named(split, masks)
     beyond = len(boxes[_PARTLY_OUTSIDE])
     if beyond > len(annotations) / 4 and all(
         x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
@@ -164,18 +168,12 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not objects:
-        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{_cause(boxes)}')
+        counts = Counter({problem: len(items) for problem, items in boxes.items() if items})
+        cause = ''.join(f': {problem}: {count}' for problem, count in counts.most_common(1))
+        hint = '. Are they fractions? COCO has pixels' if 'without area' in cause else ''
+        found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{cause}{hint}')
     unused = [name for name, count in split.objects_by_class().items() if not count]
-    found.warnings += named(split, 'classes without an example', unused)
-
-
-def _cause(boxes: Mapping[str, list[str]]) -> str:
-    """The problem that most boxes have, for the case that no box can be used."""
-    counts = {problem: len(items) for problem, items in boxes.items() if items}
-    if not counts:
-        return ''
-    most = max(counts, key=counts.__getitem__)
-    return f': {most}: {counts[most]}' + ('. Are they fractions? COCO has pixels' if 'without area' in most else '')
+    found.warnings += named(split, {'classes without an example': unused})
 
 
 def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], categories: set[Any], fate: str) -> str:
@@ -222,14 +220,8 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 # ---- image files ----
 
 
-def open_images_of(split: CocoSplit) -> Iterator[tuple[str, tuple[int, int], bool]]:
-    """Begins to open every image file of a split, and returns the results of `open_image`."""
-    names = [image['file_name'] for image in split.content['images']]
-    return map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
-
-
 def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int], bool]], found: Inspection) -> None:
-    """Adds what is wrong with the image files, of which `open_images_of` returned the results."""
+    """Adds what is wrong with the image files, of which `open_image` returned the results."""
     problems: dict[str, list[str]] = defaultdict(list, {_OTHER_SIZE: []})
     turned = 0
     for image, (problem, size, is_turned) in zip(split.content['images'], opened, strict=True):
@@ -240,7 +232,7 @@ def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]
         elif size != (image['width'], image['height']):
             listed = f'{image["width"]}x{image["height"]}'
             problems[_OTHER_SIZE].append(f'{label[:-1]}, {size[0]}x{size[1]}, annotated {listed})')
-    found.errors += grouped(split, problems)
+    found.errors += named(split, problems)
     if turned:
         found.warnings.append(
             f'{split.name}: images that their EXIF turns: {turned} of {len(split.content["images"])}. They are turned '
@@ -282,7 +274,7 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
     for name in names:
         alike[' '.join(name.casefold().split())].append(repr(name))
     same = [' and '.join(group) for group in alike.values() if len(group) > 1]
-    found.warnings += named(first, 'classes whose names differ only in case or spaces', same)
+    found.warnings += named(first, {'classes whose names differ only in case or spaces': same})
     for split in others:
         theirs = [category['name'] for category in split.content['categories']]
         if missing := [name for name in names if name not in theirs]:
@@ -293,7 +285,8 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
             )
         counts = split.objects_by_class()
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
-        found.warnings += named(split, f'categories that {first.name} does not have, with their objects ignored', extra)
+        problem = f'categories that {first.name} does not have, with their objects ignored'
+        found.warnings += named(split, {problem: extra})
 
 
 def _table(splits: Mapping[str, CocoSplit]) -> str:
@@ -319,14 +312,9 @@ def _table(splits: Mapping[str, CocoSplit]) -> str:
 # ---- words ----
 
 
-def named(split: CocoSplit, problem: str, items: list[str]) -> list[str]:
-    """Returns one line with the items of a split that have a problem; none if there are no items."""
-    return [f'{split.name}: {problem}: {list_items(items)}'] if items else []
-
-
-def grouped(split: CocoSplit, problems: Mapping[str, list[str]]) -> list[str]:
-    """Returns one line per problem, with the items that have it."""
-    return [line for problem, items in problems.items() for line in named(split, problem, items)]
+def named(split: CocoSplit, problems: Mapping[str, list[str]]) -> list[str]:
+    """Returns one line per problem, with the items of a split that have it; none for a problem without items."""
+    return [f'{split.name}: {problem}: {list_items(items)}' for problem, items in problems.items() if items]
 
 
 def list_items(items: list[str]) -> str:

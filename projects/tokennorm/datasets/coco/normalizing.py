@@ -211,10 +211,9 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     mask = one.get('segmentation')
     if isinstance(mask, list) and mask:
         pieces = [mask] if all(map(is_number, mask)) else mask
-        if isinstance(pieces[0], list) and pieces[0] and isinstance(pieces[0][0], list):
-            pieces = [[value for point in piece for value in point] for piece in pieces]  # of [x, y] for each point
+        pieces = [_flat(piece) for piece in pieces]
         good = [piece for piece in pieces if not _is_short(piece)]
-        if len(good) < len(mask) or pieces is not mask:
+        if len(good) < len(mask) or any(a is not b for a, b in zip(good, mask, strict=True)):
             if len(good) < len(pieces):
                 counts['pieces of polygons with fewer than 3 points, left out'] += len(pieces) - len(good)
             mask = new['segmentation'] = good
@@ -240,6 +239,12 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     if needs_area and is_box(box) and min(box[2:]) > 0:
         new['area'] = (measured and measured[1]) or box[2] * box[3]
     return new
+
+
+def _flat(piece: Any) -> Any:
+    """A polygon of [x, y] for each point as x, y, x, y, ...; another one itself."""
+    nested = isinstance(piece, list) and piece and all(isinstance(point, list) for point in piece)
+    return [value for point in piece for value in point] if nested else piece
 
 
 def _is_short(piece: Any) -> bool:
