@@ -234,16 +234,34 @@ def test_a_variance_of_nothing_is_nothing():
     assert_near('y', actual, dense(*args))
 
 
+@pytest.mark.parametrize('function', [dtn, eager_dtn])
+def test_a_variance_is_never_below_zero(function):
+    """Of equal neighbors far from the image's mean, E[x^2] - E[x]^2 is rounding of either sign."""
+    x, *rest = (t.float() for t in arguments(1, 16, 16, 64, 16, a1=-0.3))
+    x[:, :8], x[:, 8:] = 1000, -1000
+    rest[3][:] = -100  # lambda = 0
+    assert function(x, *rest).isfinite().all()
+
+
+def test_the_mean_of_a_token_keeps_its_digits():
+    """A sum of 4096 channels drops 0.3 of each of them once it exceeds 2^23."""
+    x = (100_000.3125 + torch.tensor([1.0, -1.0]).repeat(2048))[None, None, None]
+    _, *rest = (t.float() for t in arguments(1, 1, 1, 4096, 1))
+    rest[2][:], rest[3][:] = 100, 100  # lambda = 1
+    expected = F.layer_norm(x.double(), (4096,), rest[0].double(), rest[1].double())
+    assert (dtn(x, *rest) - expected).abs().max() < 0.03
+
+
 def test_gradient_of_a_p_that_is_one_neighbor():
-    """Its own gradient is nearly 0; that of sums over 512 tokens, whose rounding was 1e-4, must not take its place."""
-    args = arguments(2, 16, 16, 8, 1)
+    """Its own gradient is nearly 0; that of sums over 3200 tokens, whose rounding is 2e-3, must not take its place."""
+    args = arguments(2, 40, 40, 8, 1)
     args[0] = args[0].float().double()
     args[-1] = torch.tensor([[-21, -40.9, 0]]).double()  # nearly e^20 times as heavy at dx = -1 as at 0
     grad_y = torch.randn(args[0].shape)
     actual = forward_and_gradients(dtn, args, torch.float32, grad_y)[-1]
     expected = forward_and_gradients(dense, args, torch.float64, grad_y.double())[-1]
-    assert 0 < expected.abs().max() < 1e-5
-    assert (actual - expected).abs().max() < 1e-5
+    assert 0 < expected.abs().max() < 1e-3
+    assert (actual - expected).abs().max() < 6e-4
 
 
 @pytest.mark.compiler
