@@ -21,7 +21,7 @@ from pycocotools.coco import COCO
 
 from tokennorm.config.reading import read_config
 from tokennorm.datasets.image_files import read_image
-from tokennorm.export.verify import all_detections_ap
+from tokennorm.export.measure import all_detections_ap
 from tokennorm.inference.detector import TorchDetector
 from tokennorm.inference.runtime import Detections
 from tokennorm.inference.tiles import detect_in_tiles

@@ -80,7 +80,7 @@ def test_float16_finds_the_same_in_fewer_bytes(tmp_path):
         path = write(cfg, model, tmp_path / f'{half}.onnx', half, dynamic=False)
         detector = ExportedDetector(path, threads=1)
         detector.metadata['resize'] = None
-        found.append(detector([image, image])[0])
+        found.append(detector([image, image], batch_size=2)[0])
         sizes.append(path.stat().st_size)
     expected, actual = found
     assert len(expected.scores) > 10

@@ -194,7 +194,6 @@ def test_bad_paths_end_with_one_line(model_file, images, tmp_path):
     (tmp_path / 'empty').mkdir()
     out = ['--out', str(tmp_path / 'out')]
     cases = {
-        'https://a.org/x.jpg': 'error: https://a.org/x.jpg is a URL; download the file first',
         str(tmp_path / 'empty'): r'error: .*empty has no images \(.jpg',
         str(tmp_path / 'notes.txt'): 'error: .*notes.txt cannot be opened as a video, and is not an image',
         str(images): 'error: 1 of 4 files could not be read: b/broken.png',

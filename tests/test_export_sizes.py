@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.exporting import PVT, build, config, write
+from tests.helpers.exporting import PVT, build, config, matched, write
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import trace, write_openvino
 from tokennorm.inference.runtime import ExportedDetector
@@ -56,13 +56,12 @@ def test_raw_outputs_are_those_of_pytorch(exported, suffix):
 def assert_same(shape, actual, expected, i):
     """Compares image i; detections whose scores differ by rounding may swap places."""
     assert (expected['scores'][i] > 0).sum() > 5, shape
-    orders = []
-    for found in (actual, expected):
-        scores, boxes = np.asarray(found['scores'][i]), np.asarray(found['boxes'][i])
-        orders.append(np.lexsort((boxes[:, 0], boxes[:, 1], -scores.round(4))))
-    for name, tolerance in (('scores', 2e-5), ('labels', 0), ('boxes', 2e-2)):
-        left, right = (np.asarray(f[name][i])[o] for f, o in zip((actual, expected), orders, strict=True))
-        np.testing.assert_allclose(left, right, atol=tolerance, rtol=1e-5, err_msg=f'{name} of {shape}')
+    left, right = (
+        [np.asarray(found[name][i]) for name in ('boxes', 'scores', 'labels')] for found in (actual, expected)
+    )
+    order = matched(right, left)
+    for name, tolerance, a, b in zip(('boxes', 'scores', 'labels'), (2e-2, 2e-5, 0), left, right, strict=True):
+        np.testing.assert_allclose(a[order], b, atol=tolerance, rtol=1e-5, err_msg=f'{name} of {shape}')
 
 
 def test_level_of_stride_128():
@@ -83,7 +82,7 @@ def test_images_without_objects(kind, tmp_path):
                 p[-1] = 30.0  # background
     detector = ExportedDetector(write(cfg, model, tmp_path / 'none.onnx', dynamic=False), threads=1)
     detector.metadata['resize'] = None
-    for found in detector([np.zeros((300, 420, 3), np.uint8)] * 2):
+    for found in detector([np.zeros((300, 420, 3), np.uint8)] * 2, batch_size=2):
         assert found.boxes.shape == (0, 4)
         assert found.masks is None or found.masks.shape == (0, 300, 420)
     raw = detector.run(dict(images=np.zeros((2, 3, 300, 420), np.float32), sizes=np.zeros((2, 2), np.int64)))

@@ -53,7 +53,6 @@ def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
 def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
     (tmp_path / 'notes.txt').write_text('text')
     cases = {
-        ('https://a.org/x.jpg',): 'is a URL; download the file first',
         ('none.jpg',): 'none.jpg not found',
         (str(tmp_path / 'notes.txt'), str(tmp_path / 'notes.txt')): 'several inputs must be image files',
         (str(tmp_path), 'rtsp://camera'): 'several inputs must be image files',

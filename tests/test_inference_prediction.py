@@ -6,10 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
-from tokennorm.evaluation.thresholds import write_thresholds
-from tokennorm.inference.input_images import open_sources
-from tokennorm.inference.prediction import Options, Predictor, predict
-from tokennorm.inference.runtime import BaseDetector, ImageError, draw
+from tests.helpers.http import serve
+from tokennorm.inference.input_images import check_sources, open_sources
+from tokennorm.inference.prediction import Options, Predictor, draw_detections, predict
+from tokennorm.inference.runtime import BaseDetector, ImageError
+from tokennorm.messages import UserError
 
 SCORES = np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
 LABELS = np.array([0, 1, 0, 1, 0])
@@ -37,10 +38,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, options, **arguments):
+def run(folder, **options):
     source = open_sources([str(folder / 'in')], folder)
-    outcome = predict(Predictor(Five(), options), source, folder, **arguments)
-    return outcome, json.loads((folder / 'detections.json').read_text())
+    results = predict(Predictor(Five(), Options(**options)), source, folder)
+    return results, json.loads((folder / 'detections.json').read_text())
 
 
 @pytest.mark.parametrize(
@@ -53,22 +54,23 @@ def run(folder, options, **arguments):
     ],
 )
 def test_thresholds_of_each_class(thresholds, kept, folder):
-    write_thresholds(folder, {name: float(np.float32(value)) for name, value in thresholds.items()}, None)
-    outcome, content = run(folder, Options(thresholds=str(folder / 'thresholds.json')), with_drawings=False)
+    lowest = {name: float(np.float32(value)) for name, value in thresholds.items()}
+    (folder / 'thresholds.json').write_text(json.dumps(dict(classes=lowest)))
+    results, content = run(folder, thresholds=str(folder / 'thresholds.json'), drawings=False)
     scores = [one['score'] for one in content['annotations'] if one['image_id'] == 1]
     assert scores == pytest.approx(kept)
-    assert outcome.detections == outcome.shown == 3 * len(kept)
+    assert len(content['annotations']) == results.shown == 3 * len(kept)
     assert [one['category_id'] for one in content['annotations'][: len(kept)]] == [
         Five.category_ids[LABELS[np.flatnonzero(np.isclose(SCORES, score))[0]]] for score in kept
     ]
 
 
 def test_the_score_that_is_drawn_leaves_the_json_whole(folder):
-    outcome, content = run(folder, Options(score_thr=float(SCORES[2])))
-    assert len(content['annotations']) == outcome.detections == 15
-    assert outcome.shown == 9
+    results, content = run(folder, score_thr=float(SCORES[2]))
+    assert len(content['annotations']) == 15
+    assert results.shown == 9
     drawn = cv2.imread(str(folder / 'vis' / 'a.png'))
-    expected = draw(np.full((32, 48, 3), 90, np.uint8), Five().detect([drawn])[0].select(SCORES >= 0.5))
+    expected = draw_detections(np.full((32, 48, 3), 90, np.uint8), Five().detect([drawn])[0].select(SCORES >= 0.5))
     np.testing.assert_array_equal(drawn, expected)
 
 
@@ -77,13 +79,13 @@ def test_one_bad_image_or_drawing_loses_no_other(batch_size, folder):
     (folder / 'in' / 'e.png').write_bytes(b'')
     (folder / 'vis' / 'd.png').mkdir(parents=True)  # in the way of the drawing
     (folder / 'vis' / 'd.png.png').mkdir()
-    outcome, content = run(folder, Options(batch_size=batch_size))
+    results, content = run(folder, batch_size=batch_size)
     assert [image['file_name'] for image in content['images']] == ['a.png', 'b.pgm', 'd.png']
-    assert (outcome.unread, outcome.undrawn) == (['c.png (too narrow)', 'e.png'], ['d.png'])
+    assert (results.unread, results.unwritten) == (['c.png (too narrow)', 'e.png'], ['d.png'])
     assert len(cv2.imread(str(folder / 'vis' / 'b.pgm.png')).shape) == 3
 
 
-def test_an_error_keeps_what_is_done(folder, monkeypatch):
+def test_an_error_keeps_what_is_done(folder):
     class Breaks(Five):
         def detect(self, images, batch_size=1):
             if self.count == 2:
@@ -116,10 +118,38 @@ def test_results_come_while_the_run_continues(folder, monkeypatch):
 
 
 def test_tiles_are_counted(folder, capsys):
-    run(folder, Options(tiles=16, overlap=0.0), with_drawings=False)
+    run(folder, tiles=16, overlap=0.0, drawings=False)
     assert '6 tiles of 16 x 16 pixels for an image of 48 x 32' in capsys.readouterr().out
 
 
 def test_progress_in_a_file_is_not_a_line_per_image(folder, capsys):
-    run(folder, Options(), with_drawings=False)
+    run(folder, drawings=False)
     assert capsys.readouterr().out == '4 of 4 images\n'
+
+
+def test_classes_crops_and_labels(folder):
+    (folder / 'in' / 'a.jpg').write_bytes((folder / 'in' / 'a.png').read_bytes())  # would have the same label file
+    results, content = run(folder, classes=['star'], crops=True, txt=True, drawings=False)
+    assert {one['category_id'] for one in content['annotations']} == {Five.category_ids[1]}
+    assert results.shown == 8
+    crop = cv2.imread(str(folder / 'crops' / 'star' / 'a.png_2.jpg'))
+    assert crop.shape == (18, 10, 3)
+    lines = (folder / 'labels' / 'a.txt').read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ['1', '1']
+    x, y, w, h = map(float, lines[0].split()[1:])  # the box 4, 2, 14, 20 in an image of 48 x 32
+    assert (x * 48, y * 32, w * 48, h * 32) == pytest.approx((9, 11, 10, 18), abs=1e-4)
+    assert not (folder / 'vis').exists()
+    assert len(list((folder / 'labels').iterdir())) == len(content['images'])
+    with pytest.raises(UserError, match=r"--classes: no class 'stra' \(did you mean star\?\); expected some of disk"):
+        run(folder, classes=['stra'])
+
+
+def test_images_behind_urls(folder):
+    with serve(folder / 'in') as url:
+        sources = [f'{url}/a.png?size=1', str(folder / 'in' / 'd.png'), f'{url}/none.png']
+        check_sources(sources)
+        results = predict(Predictor(Five(), Options()), open_sources(sources, folder), folder)
+    place = url.partition('://')[2]
+    assert [image['file_name'] for image in results.content['images']] == [f'{place}/a.png', 'd.png']
+    assert results.unread == [f'{place}/none.png']
+    assert (folder / 'vis' / place / 'a.png').is_file()

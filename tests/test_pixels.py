@@ -69,7 +69,7 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
 def test_files_that_end_early_are_refused(kind, tmp_path):
     content = encoded(Image.effect_noise((64, 64), 60).convert('RGB'), kind)
     (tmp_path / 'cut').write_bytes(content[: len(content) * 2 // 3])
-    with pytest.raises(ImageError, match='cut not found, or it cannot be decoded'):
+    with pytest.raises(ImageError, match='cut cannot be read: it cannot be decoded'):
         read_image(tmp_path / 'cut')
 
 

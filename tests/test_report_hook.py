@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,8 @@ def trained(demo_trained):
 def test_a_training_run_ends_with_a_report(trained):
     numbers = json.loads((trained / 'report.json').read_text())
     assert numbers['results']['bbox']['summary']['mAP'] >= 0
-    assert numbers['title'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
+    assert numbers['config_name'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
+    assert re.fullmatch(r'Trained on \d+ images for 1 epochs?, in [\d.]+ min', numbers['training'])
     assert numbers['checkpoint'] == 'best_coco_bbox_mAP_epoch_1.pth'
     assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == list(CLASSES)
     text = (trained / 'report.html').read_text()
@@ -51,12 +53,13 @@ def test_coco_configs_get_metric_and_hooks(config):
 
 def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch):
     reports = []
-    monkeypatch.setattr('tokennorm.report.hook.report_on', lambda *args, **kwargs: reports.append(kwargs))
+    monkeypatch.setattr('tokennorm.report.hook.report_on', lambda *args: reports.append(args[3:5]))
     metric = SimpleNamespace()
     runner = SimpleNamespace(
         work_dir=str(tmp_path),
         logger=logging.getLogger('report'),
         train_loop=None,
+        train_dataloader=SimpleNamespace(dataset=[]),
         val_loop=SimpleNamespace(evaluator=SimpleNamespace(metrics=[metric])),
         message_hub=SimpleNamespace(runtime_info={'best_ckpt': 'run/best_coco_bbox_mAP_epoch_1.pth'}),
     )
@@ -67,8 +70,8 @@ def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch):
         metric.detections = dict(bbox=epoch)
         hook.after_val_epoch(runner)
         hook.after_train(runner)
-    assert [report['detections'] for report in reports] == [None, *[dict(bbox=12)] * 3]
-    assert [report['checkpoint'] for report in reports][1:] == ['best_coco_bbox_mAP_epoch_12.pth'] * 3
+    assert [detections for _, detections in reports] == [None, *[dict(bbox=12)] * 3]
+    assert [checkpoint for checkpoint, _ in reports][1:] == ['best_coco_bbox_mAP_epoch_12.pth'] * 3
 
 
 def test_classifiers_log_lambda():

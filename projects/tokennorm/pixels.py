@@ -12,12 +12,15 @@ It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as f
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import cv2
 import numpy as np
 
+HTTP = 'http://', 'https://'
 _BITS = 8, 10, 12, 14, 16
 # Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
 _OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i for i in range(1, 7))
@@ -51,15 +54,23 @@ def as_pixels(image: Any) -> np.ndarray:
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
-    """Reads an image file.
+    """Reads an image file, or downloads one.
 
     Raises:
         ImageError: for a file that is not a readable image.
     """
-    with suppress(OSError, ValueError):
-        if (image := decode(Path(path).read_bytes())) is not None:
+    reason = 'it cannot be decoded'
+    try:
+        if str(path).startswith(HTTP):
+            with urlopen(str(path), timeout=30) as file:
+                content = file.read()
+        else:
+            content = Path(path).read_bytes()
+        if (image := decode(content)) is not None:
             return image
-    raise ImageError(f'image {path} not found, or it cannot be decoded')
+    except (OSError, ValueError, HTTPException) as error:
+        reason = getattr(error, 'strerror', None) or str(error)
+    raise ImageError(f'image {path} cannot be read: {reason}')
 
 
 def decode(content: bytes) -> np.ndarray | None:

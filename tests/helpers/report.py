@@ -15,7 +15,7 @@ from tokennorm.report.page import write_report
 
 CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
 
-VOID = {'meta', 'link', 'br', 'image', 'use', 'rect'}
+VOID = {'meta', 'link', 'br', 'image', 'use', 'rect', 'img'}
 
 
 class Balance(HTMLParser):
@@ -48,7 +48,7 @@ class Balance(HTMLParser):
 
 @pytest.fixture(scope='module')
 def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('report')
+    folder = tmp_path_factory.mktemp('tiny <run>')
     truth = make_truth(num_images=8)
     for image in truth['images']:
         cv2.imwrite(str(folder / image['file_name']), np.full((400, 400, 3), 128, np.uint8))
@@ -59,7 +59,6 @@ def report(tmp_path_factory):
     detections = dict(bbox=noisy(truth))
     numbers = write_report(
         folder / 'report.html',
-        title='tiny <run>',
         ann_file=folder / 'val.json',
         detections=detections,
         image_dir=folder,

@@ -7,6 +7,7 @@ examples:
   tokennorm compare work_dirs/baseline work_dirs/dtn --out compare.html
 """
 
+from itertools import count
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
@@ -18,13 +19,20 @@ def main(argv: list[str]) -> None:
     parser = Parser(__doc__)
     parser.add_argument('first', type=Path, help='work directory of the baseline')
     parser.add_argument('second', type=Path, help='work directory of the run to compare with it')
-    parser.add_argument('--out', type=Path, default='compare.html', help='the page; default: compare.html')
+    parser.add_argument('--out', type=Path, help='the page; default: compare.html, or compare-2.html if that exists')
     args = parser.parse_args(argv)
-    check_output_file(args.out)
-    from tokennorm.report.compare import compare, read_run
+    names = (Path(f'compare-{i}.html' if i > 1 else 'compare.html') for i in count(1))
+    out = args.out or next(path for path in names if not path.exists())
+    check_output_file(out)
+    from tokennorm.report.compare import compare, names_of, read_run
 
-    differences = compare(read_run(args.first), read_run(args.second), args.out)
-    for iou_type, result in differences.items():
-        interval = '' if result.low is None else f' (95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f})'
-        print(f'{iou_type} AP: {100 * result.value:+.1f} points{interval}')
-    print(f'The comparison is in {args.out}')
+    runs = read_run(args.first), read_run(args.second)
+    for iou_type, result in compare(*runs, out).items():
+        first, second = (100 * run.numbers['results'][iou_type]['summary']['mAP'] for run in runs)
+        which = 'equal to' if result.value == 0 else 'higher than' if result.value > 0 else 'lower than'
+        interval = '' if result.low is None else f', 95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f}'
+        name, other = names_of(*runs)
+        print(
+            f'{iou_type} AP of {other}: {second:.1f}, {which} {first:.1f} of {name} ({second - first:+.1f}{interval})'
+        )
+    print(f'The comparison is in {out}')

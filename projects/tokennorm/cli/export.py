@@ -11,7 +11,7 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command
 from tokennorm.files import check_output_file
-from tokennorm.messages import UserError
+from tokennorm.messages import UserError, user_errors
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 TOLERANCE, TOLERANCE_INT8 = 5e-4, 1e-2  # differences of AP, from 0 to 1, with which --verify fails
@@ -82,6 +82,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
+    from tokennorm.inference.runtime import ThresholdError
 
     check_packages(args.out.suffix, args.int8)
     trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
@@ -90,16 +91,25 @@ def main(argv: list[str]) -> None:
     detector = WholeDetector(trained.model, args.fp16)
     meta = trained.model.dataset_meta
     thresholds = None
-    if args.thresholds is not None or trained.has_thresholds:
-        thresholds = trained.thresholds(args.thresholds or 'best').tolist()
+    with user_errors(ThresholdError):
+        if args.thresholds is not None or trained.recommended is not None:
+            thresholds = trained.thresholds(args.thresholds or 'best').tolist()
     metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
     export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
     if split is not None:
-        from tokennorm.export.verify import compare
+        from tokennorm.export.measure import measure
+        from tokennorm.inference.runtime import ExportedDetector
 
         print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
-        results = compare(trained, args.out, split, TOLERANCE_INT8 if args.int8 else TOLERANCE)
-        print('\n'.join(map(str, results)))
-        if not all(result.equal for result in results):
+        pytorch, exported = measure([trained, ExportedDetector(args.out)], split)
+        tolerance = TOLERANCE_INT8 if args.int8 else TOLERANCE
+        differences = {kind: abs(exported.aps[kind] - ap) for kind, ap in pytorch.aps.items()}
+        for kind, value in differences.items():
+            print(
+                f'{kind} AP on {len(split.content["images"])} images: exported {100 * exported.aps[kind]:.2f}, PyTorch '
+                f'{100 * pytorch.aps[kind]:.2f}: they differ by {"less than" if value < tolerance else "at least"} '
+                f'{100 * tolerance:g}'
+            )
+        if max(differences.values()) >= tolerance:
             raise SystemExit(1)

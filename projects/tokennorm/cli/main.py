@@ -16,6 +16,7 @@ COMMANDS = dict(
     configs='list the configs of this package',
     weights='list the detectors trained on COCO that can be used by name',
     export='write a detector as an ONNX, PyTorch or OpenVINO file',
+    benchmark='compare AP, time and size of exported files with PyTorch',
     compare='compare two training runs on one page',
     publish='make a checkpoint small and safe to share',
 )

@@ -25,7 +25,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         'path',
         nargs='+',
         metavar='PATH',
-        help='image files, a folder of images, a video, the index of a webcam (0) or the URL of a stream (rtsp://...)',
+        help='image files or their URLs, a folder of images, a video, the index of a webcam (0) or the URL of a stream (rtsp://...)',
     )
     output, detection, video = map(parser.add_argument_group, ('output', 'detection', 'video'))
     output.add_argument(
@@ -43,7 +43,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='keep detections, in the json too, from this score on: best for the thresholds of each class that the '
         "training run's report recommends, a number, or a thresholds.json",
     )
-    output.add_argument('--no-save-vis', action='store_true', help='write detections.json only')
+    output.add_argument('--classes', nargs='+', default=[], metavar='NAME', help='keep these classes only')
+    output.add_argument('--no-save-vis', action='store_true', help='write no drawings')
+    output.add_argument('--save-crops', action='store_true', help='write the box of each object into crops/CLASS')
+    output.add_argument(
+        '--save-txt', action='store_true', help="write each image's objects into labels/NAME.txt, in YOLO's format"
+    )
     detection.add_argument(
         '--batch-size', type=positive_integer, default=1, metavar='N', help='images per forward pass; default: 1'
     )
@@ -56,6 +61,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     detection.add_argument(
         '--overlap', type=fraction, default=0.2, help='fraction of a tile that it shares with the next; default: 0.2'
+    )
+    detection.add_argument(
+        '--tta', action='store_true', help='test-time augmentation: merge the boxes of each image and its mirror image'
     )
     video.add_argument(
         '--track', action='store_true', help='video only: give objects ids across frames (needs the package trackers)'
@@ -72,8 +80,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     if not is_exported(args.config):
         use_detector(args, following='path')
         return args
-    if args.device or args.cfg_options:
-        parser.error(f'{args.config}: an exported file takes no --device or --cfg-options')
+    if args.device or args.cfg_options or args.tta:
+        parser.error(f'{args.config}: an exported file takes no --device, --cfg-options or --tta')
     if args.checkpoint is not None:  # argparse takes the first of several paths for it
         args.path.insert(0, args.checkpoint)
     return args
@@ -84,29 +92,32 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
     from tokennorm.inference.prediction import Options, Predictor, predict
-    from tokennorm.inference.runtime import ModelFileError
+    from tokennorm.inference.runtime import ModelFileError, ThresholdError
 
     check_sources(args.path)
     if (args.track or args.every != 1) and not is_video(args.path[0]):
         raise UserError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     make_output_dir(args.out)
-    options = Options(args.score_thr, args.thresholds, args.tiles, args.overlap, args.batch_size, args.track)
-    with user_errors(ModelFileError):
+    kept = dict(score_thr=args.score_thr, thresholds=args.thresholds, classes=args.classes, track=args.track)
+    tiles = dict(tiles=args.tiles, overlap=args.overlap, batch_size=args.batch_size)
+    options = Options(**kept, **tiles, drawings=not args.no_save_vis, crops=args.save_crops, txt=args.save_txt)
+    with user_errors(ModelFileError, ThresholdError):
         detector = _open_detector(args)
+        has_thresholds = detector.recommended is not None
         source = open_sources(args.path, args.out, args.every)
         predictor = Predictor(detector, options, source.frame_rate)
-    outcome = predict(predictor, source, args.out, not args.no_save_vis)
-    drawn = '' if args.no_save_vis else f'; {outcome.shown} drawn, with scores of at least {predictor.lowest:.3g}'
-    print(f'{args.out}: detections.json ({outcome.detections} detections on {outcome.images} images){drawn}')
-    if args.thresholds is None and detector.has_thresholds:
+    results = predict(predictor, source, args.out)
+    images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
+    shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
+    print(f'{args.out}: detections.json ({objects} detections on {images} images); {shown}')
+    if args.thresholds is None and has_thresholds:
         print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
-    done = len(outcome.unread) + outcome.images
-    failed = [f'{len(outcome.unread)} of {done} files could not be read: {shorten(outcome.unread, 5)}'] * bool(
-        outcome.unread
-    )
-    if outcome.undrawn:
-        failed.append(f'{len(outcome.undrawn)} drawings could not be written: {shorten(outcome.undrawn, 5)}')
-    if outcome.interrupted and source.count:
+    unread, unwritten, done, failed = results.unread, results.unwritten, len(results.unread) + images, []
+    if unread:
+        failed.append(f'{len(unread)} of {done} files could not be read: {shorten(unread, 5)}')
+    if unwritten:
+        failed.append(f'drawings or crops of {len(unwritten)} images could not be written: {shorten(unwritten, 5)}')
+    if results.interrupted and source.count:
         failed.append(f'interrupted after {done} of {source.count} images')
     if failed:
         raise SystemExit(f'error: {"; ".join(failed)}')
@@ -120,7 +131,7 @@ def _open_detector(args: argparse.Namespace) -> Any:
     import_openmmlab()
     from tokennorm.inference.detector import TorchDetector
 
-    detector = TorchDetector(args.config, args.checkpoint, args.device, args.cfg_options)
+    detector = TorchDetector(args.config, args.checkpoint, args.device, args.cfg_options, args.tta)
     print(f'Checkpoint: {detector.description}', flush=True)
     return detector
 

@@ -23,13 +23,12 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
-    from tokennorm.evaluation.thresholds import NAME as THRESHOLDS
     from tokennorm.files import make_output_dir
 
     checkpoint = Checkpoint.read(args.source)
     source = Path(checkpoint.source)
     published = for_publication(checkpoint.content, checkpoint.source)
-    if (thresholds := source.with_name(THRESHOLDS)).is_file():
+    if (thresholds := source.with_name('thresholds.json')).is_file():
         published['meta']['thresholds'] = json.loads(thresholds.read_text())['classes']
     make_output_dir(args.out.parent)
     suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'

@@ -9,12 +9,13 @@ from tokennorm.published import PUBLISHED
 def is_detector(name: str | Path) -> bool:
     """Returns whether a name is that of a folder, a checkpoint or a published detector, which need no second name."""
     path = Path(name).expanduser()
-    return str(name) in PUBLISHED or (bool(str(name)) and path.is_dir()) or is_checkpoint(path)
+    return str(name) in PUBLISHED or (bool(str(name)) and path.is_dir()) or is_checkpoint(name)
 
 
-def is_checkpoint(path: Path) -> bool:
-    """Returns whether a path is that of a checkpoint's file, by its suffix."""
-    return path.suffix in ('.pth', '.safetensors') and path.is_file()
+def is_checkpoint(name: str | Path) -> bool:
+    """Returns whether a name is that of a checkpoint's file or URL, by its suffix."""
+    path = Path(name).expanduser()
+    return path.suffix in ('.pth', '.safetensors') and (path.is_file() or str(name).startswith(('http://', 'https://')))
 
 
 def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tuple[str, str]:
@@ -28,9 +29,10 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
         detector = PUBLISHED[str(name)]
         return detector.config, str(checkpoint or detector.url)
     path = Path(name).expanduser()
-    if is_checkpoint(path) and checkpoint in (None, str(path)):
+    if is_checkpoint(name) and checkpoint in (None, str(name)):
+        source = str(path if path.is_file() else name)
         has_config = any(path.parent.glob('*.py')) and any(path.parent.glob('*/vis_data'))
-        return str(config_of(path.parent) if has_config else path), str(path)
+        return str(config_of(path.parent) if has_config else source), source
     if str(name) and path.is_dir():
         return str(config_of(path)), str(checkpoint or path)
     if checkpoint is None:

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import torch
 from mmdet.apis import DetInferencer
+from mmdet.registry import MODELS
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 
@@ -20,9 +21,16 @@ from tokennorm.config.image_size import use_trained_size
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import set_num_classes
 from tokennorm.environment import check_mmcv_ops
-from tokennorm.evaluation.thresholds import NAME, read_thresholds
+from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config, meta_of
-from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, batches_of_one_shape
+from tokennorm.inference.runtime import (
+    THRESHOLDS,
+    BaseDetector,
+    Detections,
+    ImageError,
+    batches_of_one_shape,
+    read_thresholds,
+)
 from tokennorm.messages import UserError
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
@@ -48,6 +56,8 @@ class TorchDetector(BaseDetector):
             directory.
         device: Such as 'cuda:0' or 'cpu'; by default the best one available.
         options: Entries of the config to set, as `{'model.test_cfg.score_thr': 0.0}`.
+        tta: Test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the
+            `tta_pipeline` of the config has.
 
     Attributes:
         checkpoint: File or URL of the checkpoint.
@@ -67,6 +77,7 @@ class TorchDetector(BaseDetector):
         checkpoint: str | Path | None = None,
         device: str | None = None,
         options: Mapping[str, Any] | None = None,
+        tta: bool = False,
     ) -> None:
         check_mmcv_ops()
         config, checkpoint = detector_files(detector, checkpoint)
@@ -75,21 +86,24 @@ class TorchDetector(BaseDetector):
         use_options(self.cfg, options)
         if self.cfg.get('default_scope') != 'mmdet':
             raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
+        if tta:
+            views, _ = use_tta(self.cfg)
         try:
             torch.empty(0, device=device)
         except (AssertionError, RuntimeError) as error:
             raise UserError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
         opened = Checkpoint.read(checkpoint) if opened is None else opened
-        inside = meta_of(opened).get('thresholds') or {}
-        self._thresholds = inside if set(opened.dataset_meta.get('classes') or ()) <= set(inside) else {}
         self.checkpoint, self.description, meta = opened.source, str(opened), opened.dataset_meta
         if not meta.get('classes'):
             raise CheckpointError(
                 f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
             )
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
+        self._thresholds = meta_of(opened).get('thresholds') or {}
         self._inferencer = _build(self.cfg, meta, device)
         self.model = self._inferencer.model
+        if tta:
+            self._inferencer.model = MODELS.build(dict(views, module=self.model)).eval()
         converted, _ = convert_detector(self.model, opened.state_dict, self.description)
         self.model.load_state_dict(converted)
         self.model.dataset_meta = dict(meta)
@@ -108,16 +122,13 @@ class TorchDetector(BaseDetector):
                 found[i] = self._detections(sample.pred_instances.cpu().numpy())
         return found
 
-    def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
-        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
-        if chosen == 'best' and self._thresholds:  # of a published file
-            return np.array([self._thresholds[name] for name in self.classes], float)
-        return np.array(read_thresholds(chosen, self.checkpoint, self.classes))
-
     @property
-    def has_thresholds(self) -> bool:
-        """Whether there are recommended thresholds, `thresholds('best')`."""
-        return bool(self._thresholds) or Path(self.checkpoint).with_name(NAME).is_file()
+    def recommended(self) -> list[float] | None:
+        """Those of a published file, or of the file next to the checkpoint."""
+        if set(self.classes) <= set(self._thresholds):
+            return [float(self._thresholds[name]) for name in self.classes]
+        path = Path(self.checkpoint).with_name(THRESHOLDS)
+        return read_thresholds(path, self.classes) if path.is_file() else None
 
     def _detections(self, instances: Any) -> Detections:
         masks = instances.masks.astype(bool) if 'masks' in instances else None

@@ -34,9 +34,10 @@ def embedded_config(checkpoint: Checkpoint) -> Config:
         for statement in ast.parse(text).body:
             if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
                 raise ValueError(f'line {statement.lineno} is not an assignment')
-            values[statement.targets[0].id] = _value(statement.value)
+            literal = _DictsAsLiterals().visit(statement.value)
+            values[statement.targets[0].id] = ast.literal_eval(literal)
         _check_types(values)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise UserError(
             f'the config inside {source} is not used, because it is more than plain data ({error}); name a config '
             f'that you trust before it: CONFIG {source}'
@@ -44,17 +45,14 @@ def embedded_config(checkpoint: Checkpoint) -> Config:
     return Config(values)
 
 
-def _value(node: ast.expr) -> Any:
-    """Returns the value of an expression of literals and `dict(...)`."""
-    is_dict = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict'
-    if is_dict and not node.args and all(keyword.arg for keyword in node.keywords):
-        return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-    if isinstance(node, ast.Dict) and all(key is not None for key in node.keys):
-        return {ast.literal_eval(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
-    if isinstance(node, ast.List | ast.Tuple):
-        values = [_value(one) for one in node.elts]
-        return values if isinstance(node, ast.List) else tuple(values)
-    return ast.literal_eval(node)
+class _DictsAsLiterals(ast.NodeTransformer):
+    """Replaces `dict(a=1)` by `{'a': 1}`, which `ast.literal_eval` reads."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if getattr(node.func, 'id', None) != 'dict' or node.args or not all(keyword.arg for keyword in node.keywords):
+            return node
+        return ast.Dict([ast.Constant(keyword.arg) for keyword in node.keywords], [one.value for one in node.keywords])
 
 
 def _check_types(value: Any) -> None:

@@ -1,16 +1,19 @@
 """Input of prediction: image files, a folder of images, a video, a webcam or a stream."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import cv2
 import numpy as np
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images, read_image
 from tokennorm.messages import UserError
+from tokennorm.pixels import HTTP
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class InputImages:
 
 def is_live(source: str) -> bool:
     """Whether an input is the index of a webcam or the URL of a stream, such as rtsp://."""
-    return '://' in source or (source.isdigit() and not Path(source).exists())
+    return ('://' in source and not _is_image(source)) or (source.isdigit() and not Path(source).exists())
 
 
 def is_video(source: str) -> bool:
@@ -36,9 +39,7 @@ def is_video(source: str) -> bool:
 def check_sources(sources: Sequence[str]) -> None:
     """Checks inputs by their names, before anything long begins."""
     for source in sources:
-        if source.startswith(('http://', 'https://')):
-            raise UserError(f'{source} is a URL; download the file first, for example with curl -LO {source}')
-        if not is_live(source) and not Path(source).exists():
+        if not is_live(source) and not source.startswith(HTTP) and not Path(source).exists():
             raise UserError(f'{source} not found')
         if len(sources) > 1 and not _is_image(source):
             raise UserError(
@@ -49,24 +50,30 @@ def check_sources(sources: Sequence[str]) -> None:
 
 def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImages:
     """Opens inputs that `check_sources` accepts, every Nth frame of a video. Drawings in `out`/vis are not read."""
-    first = Path(sources[0])
     if is_video(sources[0]):
         return _open_video(sources[0], every)
-    if first.is_dir():
-        folder, drawings = first, (out / 'vis').resolve()
-        paths = [path for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
+    folder = sources[0]
+    if Path(folder).is_dir():
+        drawings = (out / 'vis').resolve()
+        paths = [str(path) for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
         if others := left_out(list_files(folder)):
             print(f'{folder}: images of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
-    else:
-        paths = [Path(os.path.abspath(source)) for source in sources]  # names of drawings must not have `..`
-        folder = Path(os.path.commonpath([path.parent for path in paths]))
-    return InputImages(((str(path.relative_to(folder)), read_image(path)) for path in paths), len(paths))
+    else:  # names of drawings must not have `..`
+        paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in sources]
+        folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
+    return InputImages(((_name(path, folder), read_image(path)) for path in paths), len(paths))
+
+
+def _name(path: str, folder: str) -> str:
+    return re.sub(r'^\w+://|[?#].*', '', path) if path.startswith(HTTP) else os.path.relpath(path, folder)
 
 
 def _is_image(source: str) -> bool:
-    return Path(source).suffix.lower() in IMAGE_SUFFIXES and not is_live(source)
+    if source.startswith(HTTP):
+        source = urlsplit(source).path
+    return '://' not in source and Path(source).suffix.lower() in IMAGE_SUFFIXES
 
 
 def _open_video(source: str, every: int) -> InputImages:

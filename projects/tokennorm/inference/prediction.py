@@ -1,9 +1,10 @@
 """What `tokennorm predict` does with a detector, in PyTorch or in an exported file. It needs no PyTorch itself."""
 
 import json
+import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from tokennorm.evaluation.thresholds import read_thresholds
+from tokennorm.drawing import color_of, draw
 from tokennorm.files import write_atomically
 from tokennorm.inference.input_images import InputImages
-from tokennorm.inference.runtime import BaseDetector, Detections, ImageError, draw
+from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
+from tokennorm.messages import UserError, did_you_mean, shorten
 
 _EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
 
@@ -26,10 +28,14 @@ class Options:
 
     score_thr: float = 0.3  # lowest score that is drawn
     thresholds: str | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
+    classes: list[str] = field(default_factory=list)  # names of those that are kept; none is all
     tiles: int | None = None  # side in pixels
     overlap: float = 0.2  # of tiles
     batch_size: int = 1
     track: bool = False
+    drawings: bool = True
+    crops: bool = False
+    txt: bool = False
 
 
 class Predictor:
@@ -41,11 +47,12 @@ class Predictor:
 
     def __init__(self, detector: BaseDetector, options: Options, frame_rate: float | None = None) -> None:
         self.detector, self.options = detector, options
-        self.kept = np.zeros(len(detector.classes))
-        if options.thresholds == 'best':
-            self.kept = detector.thresholds('best')
-        elif options.thresholds is not None:
-            self.kept = np.array(read_thresholds(options.thresholds, '', detector.classes))
+        self.kept = detector.thresholds(0.0 if options.thresholds is None else options.thresholds)
+        if unknown := [name for name in options.classes if name not in detector.classes]:
+            meant = did_you_mean(unknown[0], detector.classes)
+            raise UserError(f'--classes: no class {unknown[0]!r}{meant}; expected some of {shorten(detector.classes)}')
+        if options.classes:
+            self.kept = np.where(np.isin(detector.classes, options.classes), self.kept, np.inf)
         self.lowest = options.score_thr if options.thresholds is None else self.kept.min()
         self.tracker: Any = None
         if options.track:
@@ -72,90 +79,104 @@ class Predictor:
 
 
 class Results:
-    """Detections in COCO's format, written to `detections.json` as they come: every 10 seconds, and at the end."""
+    """What was found, in a folder: `detections.json` in COCO's format, drawings or a video, crops, labels of YOLO.
 
-    def __init__(self, path: Path, detector: BaseDetector) -> None:
-        self.path, self.category_ids = path, detector.category_ids
-        pairs = zip(detector.category_ids, detector.classes, strict=True)
+    `detections.json` is written every 10 seconds and at the end.
+
+    Attributes:
+        content: That of `detections.json`.
+        shown: Number of detections with at least the lowest score that is drawn.
+        unread: Names of images that could not be read or used, with the reason where it is known.
+        unwritten: Names of images whose drawing or crops could not be written.
+        interrupted: Whether the user has interrupted the run.
+    """
+
+    def __init__(self, out: Path, predictor: Predictor, frame_rate: float | None) -> None:
+        self.out, self.options, self.lowest, self.frame_rate = out, predictor.options, predictor.lowest, frame_rate
+        self.category_ids = predictor.detector.category_ids
+        pairs = zip(self.category_ids, predictor.detector.classes, strict=True)
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         self.content['categories'] = [dict(id=i, name=name) for i, name in pairs]
+        self.shown, self.interrupted, self.video = 0, False, None
+        self.unread: list[str] = []
+        self.unwritten: list[str] = []
+        self.labels: set[Path] = set()
         self.due = time.monotonic() + _EVERY
 
     def add(self, name: str, image: np.ndarray, found: Detections) -> None:
-        """Adds an image (H, W, 3) and its detections."""
+        """Adds an image (H, W, 3) uint8 BGR and its detections."""
         images, annotations = self.content['images'], self.content['annotations']
         images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
         for one in found.annotations(self.category_ids):
             annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
+        shown = found.select(found.scores >= self.lowest)
+        self.shown += len(shown)
+        written = True
+        if self.options.drawings:
+            written = self._draw(name, draw_detections(image, shown))
+        if self.options.crops:
+            written &= self._write_crops(name, image, shown)
+        if self.options.txt:
+            self._write_labels(name, image, shown)
+        if not written:
+            self.unwritten.append(name)
         if time.monotonic() > self.due:
             self.write()
 
     def write(self) -> None:
-        """Writes what there is so far."""
+        """Writes `detections.json` with what there is so far."""
         begin = time.monotonic()
-        write_atomically(self.path, json.dumps(self.content).encode())
+        write_atomically(self.out / 'detections.json', json.dumps(self.content).encode())
         end = time.monotonic()
         self.due = end + max(_EVERY, 20 * (end - begin))  # large files do not cost more than 5% of the time
 
-
-class Drawings:
-    """Writes drawn images under their names, or the frames of a video into a video.
-
-    An image in a format that cannot hold its colors, such as .pgm, is written as .png, with that suffix in addition.
-    """
-
-    def __init__(self, out: Path, frame_rate: float | None) -> None:
-        self.out = out
-        self.frame_rate = frame_rate
-        self.failed: list[str] = []
-        self.writer: Any = None
-
-    def add(self, name: str, image: np.ndarray) -> None:
-        """Writes an image (H, W, 3) uint8 BGR, or adds its name to `failed`."""
-        written = self._write_image(self.out / 'vis' / name, image) if self.frame_rate is None else self._add(image)
-        if not written:
-            self.failed.append(name)
-
     def close(self) -> None:
-        """Closes the video; before that it cannot be played."""
-        if self.writer is not None:
-            self.writer.release()
+        """Writes `detections.json`, and ends the video, which cannot be played before."""
+        self.write()
+        if self.video is not None:
+            self.video.release()
 
-    def _write_image(self, path: Path, image: np.ndarray) -> bool:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return _imwrite(path, image) or _imwrite(path.with_name(f'{path.name}.png'), image)
-
-    def _add(self, image: np.ndarray) -> bool:
-        if self.writer is None:
+    def _draw(self, name: str, image: np.ndarray) -> bool:
+        """Writes an image, as .png in addition where its format cannot hold colors, or the next frame of the video."""
+        if self.frame_rate is None:
+            path = self.out / 'vis' / name
+            return _imwrite(path, image) or _imwrite(path.with_name(f'{path.name}.png'), image)
+        if self.video is None:
             code, path = cv2.VideoWriter.fourcc(*'mp4v'), self.out / 'detections.mp4'
-            self.writer = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
-        self.writer.write(image)
-        return self.writer.isOpened()
+            self.video = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
+        self.video.write(image)
+        return self.video.isOpened()
+
+    def _write_crops(self, name: str, image: np.ndarray, shown: Detections) -> bool:
+        written = True
+        limits = np.array(image.shape[1::-1] * 2)
+        for i, (x1, y1, x2, y2) in enumerate(np.clip(shown.boxes, 0, limits).round().astype(int)):
+            folder = self.out / 'crops' / re.sub(r'[^\w-]', '_', shown.class_names[i])
+            if x2 > x1 and y2 > y1:
+                written &= _imwrite(folder / f'{name}_{i + 1}.jpg', image[y1:y2, x1:x2])
+        return written
+
+    def _write_labels(self, name: str, image: np.ndarray, shown: Detections) -> None:
+        """Writes a line `class x y width height` per object, relative to the image, with the center of the box."""
+        boxes = shown.boxes / np.array(image.shape[1::-1] * 2)
+        centers = np.column_stack([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]])
+        rows = zip(shown.labels.tolist(), centers.tolist(), strict=True)
+        path = (self.out / 'labels' / name).with_suffix('.txt')
+        if path in self.labels:  # of an image with another suffix
+            path = path.with_name(f'{Path(name).name}.txt')
+        self.labels.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(''.join(f'{label} {" ".join(f"{value:.6f}" for value in row)}\n' for label, row in rows))
 
 
-@dataclass
-class Outcome:
-    """What became of the images: numbers, and the names of those that failed, with the reason where it is known."""
-
-    images: int
-    detections: int
-    shown: int  # with at least the lowest score that is drawn
-    unread: list[str]
-    undrawn: list[str]
-    interrupted: bool
-
-
-def predict(predictor: Predictor, source: InputImages, out: Path, with_drawings: bool = True) -> Outcome:
-    """Detects objects in images, and writes `detections.json` and drawings into a folder.
+def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
+    """Detects objects in images, and writes what it finds into a folder.
 
     What is done is kept when the user interrupts, and when an error ends the run.
     """
-    results = Results(out / 'detections.json', predictor.detector)
-    drawings = Drawings(out, source.frame_rate) if with_drawings else None
-    unread: list[str] = []
-    progress = _Progress(source.count)
-    interrupted = False
-    images, annotations = results.content['images'], results.content['annotations']
+    results = Results(out, predictor, source.frame_rate)
+    progress = Progress(source.count)
+    images, unread = results.content['images'], results.unread
     try:
         for batch in iter(lambda: list(islice(source.images, predictor.options.batch_size)), []):
             unread += [name for name, image in batch if image is None]
@@ -165,22 +186,24 @@ def predict(predictor: Predictor, source: InputImages, out: Path, with_drawings:
             for (name, image), found in zip(readable, predictor([image for _, image in readable]), strict=True):
                 if isinstance(found, ImageError):
                     unread.append(f'{name} ({found})')
-                    continue
-                results.add(name, image, found)
-                if drawings is not None:
-                    drawings.add(name, draw(image, found.select(found.scores >= predictor.lowest)))
+                else:
+                    results.add(name, image, found)
             progress.show(len(images) + len(unread))
     except KeyboardInterrupt:  # the end of a webcam or a stream
-        interrupted = True
+        results.interrupted = True
     finally:
         progress.close()
-        results.write()
-        if drawings is not None:
-            drawings.close()
-    shown = sum(one['score'] >= round(float(predictor.lowest), 5) for one in annotations)
-    return Outcome(
-        len(images), len(annotations), shown, unread, [] if drawings is None else drawings.failed, interrupted
-    )
+        results.close()
+    return results
+
+
+def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:
+    """Returns an image (H, W, 3) uint8 BGR with boxes, masks, names, scores and ids of tracks drawn on it."""
+    texts = [f'{name} {score:.2f}' for name, score in zip(found.class_names, found.scores, strict=True)]
+    for i, track in enumerate(found.track_ids if found.track_ids is not None else ()):
+        texts[i] += f' #{track}' * (track >= 0)
+    masks = found.masks if found.masks is not None else ()
+    return draw(image, found.boxes, texts, [color_of(label) for label in found.labels], masks)
 
 
 def _print_tiles(image: np.ndarray, options: Options) -> None:
@@ -191,12 +214,13 @@ def _print_tiles(image: np.ndarray, options: Options) -> None:
 
 def _imwrite(path: Path, image: np.ndarray) -> bool:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         return cv2.imwrite(str(path), image)
-    except cv2.error:  # a format that OpenCV cannot write
+    except (cv2.error, OSError):  # a format that OpenCV cannot write; a file in the way of the folder
         return False
 
 
-class _Progress:
+class Progress:
     """The number of images that are done: on a terminal in one line, in a file every 10 seconds."""
 
     def __init__(self, count: int) -> None:
@@ -206,11 +230,13 @@ class _Progress:
         self.done = self.shown = 0
 
     def show(self, done: int) -> None:
+        """Shows the number if it is time to."""
         self.done = done
         if self.terminal or time.monotonic() > self.due:
             self._print()
 
     def close(self) -> None:
+        """Shows the last number, and ends the line."""
         if self.shown != self.done:
             self._print()
         if self.terminal:

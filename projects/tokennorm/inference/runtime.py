@@ -11,9 +11,7 @@ Copy this file and `tokennorm/pixels.py` into a service:
 With the package openvino it also reads `.xml` files.
 """
 
-import colorsys
 import json
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -30,11 +28,16 @@ except ImportError:  # both files are copied into a service
     from pixels import ImageError, as_pixels
 
 FORMAT = 1  # of the metadata
+THRESHOLDS = 'thresholds.json'  # of a training run, next to its checkpoints
 SMALLEST_SIDE = 65  # pixels of a resized image, in files whose metadata has no `smallest_side`
 
 
 class ModelFileError(RuntimeError):
     """A model file that cannot be used, with the reason."""
+
+
+class ThresholdError(ValueError):
+    """Score thresholds that do not exist or cannot be used, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class BaseDetector:
 
         Raises:
             ImageError: a ValueError, for an image that cannot be read or resized.
-            ModelFileError, UserError: for thresholds that do not exist.
+            ThresholdError: a ValueError, for thresholds that do not exist.
         """
         lowest = self.thresholds(score_threshold)
         is_list = isinstance(images, list | tuple)
@@ -142,13 +145,34 @@ class BaseDetector:
         raise NotImplementedError
 
     def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
-        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
-        raise NotImplementedError
+        """Returns the lowest score of each class, (classes,), as `__call__` takes them. A number may be text."""
+        lowest: Any = chosen
+        if isinstance(chosen, str) and chosen == 'best':
+            lowest = self.recommended
+            if lowest is None:
+                raise ThresholdError(
+                    f'score thresholds best: there are none; training writes {THRESHOLDS} next to its checkpoints, '
+                    f'`tokennorm test --report` next to its report; name that file, or give a number'
+                )
+        elif isinstance(chosen, str | PathLike):
+            try:
+                lowest = float(chosen)  # type: ignore[arg-type]
+            except (TypeError, ValueError):
+                lowest = read_thresholds(chosen, self.classes)
+        try:
+            lowest = np.broadcast_to(np.asarray(lowest, dtype=float), len(self.classes))
+        except (TypeError, ValueError):
+            raise ThresholdError(
+                f'score threshold {chosen!r} must be best, a number, a file, or {len(self.classes)} numbers'
+            ) from None
+        if not ((lowest >= 0) & (lowest <= 1)).all():
+            raise ThresholdError(f'score threshold {chosen} must be from 0 to 1')
+        return lowest
 
     @property
-    def has_thresholds(self) -> bool:
-        """Whether there are recommended thresholds, `thresholds('best')`."""
-        raise NotImplementedError
+    def recommended(self) -> Sequence[float] | None:
+        """The score threshold of each class that the training run's report recommends, if there are any."""
+        return None
 
     def detections(
         self, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, masks: np.ndarray | None
@@ -217,24 +241,10 @@ class ExportedDetector(BaseDetector):
             place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
         return {'images': batch, 'sizes': sizes}
 
-    def thresholds(self, chosen: float | str | Path | Sequence[float]) -> np.ndarray:
-        """Returns the lowest score of each class, (classes,), as `__call__` takes them."""
-        if isinstance(chosen, str) and chosen == 'best':
-            chosen = self.metadata.get('thresholds')
-            if chosen is None:
-                raise ModelFileError('thresholds best: the file has none; give a number or a thresholds.json')
-        elif isinstance(chosen, str | PathLike):
-            known = json.loads(Path(chosen).read_text())['classes']
-            chosen = [float(known[name]) for name in self.classes]
-        lowest = np.broadcast_to(np.asarray(chosen, dtype=float), len(self.classes))
-        if not ((lowest >= 0) & (lowest <= 1)).all():
-            raise ValueError(f'score threshold {chosen} must be from 0 to 1')
-        return lowest
-
     @property
-    def has_thresholds(self) -> bool:
-        """Whether there are recommended thresholds, `thresholds('best')`."""
-        return self.metadata.get('thresholds') is not None
+    def recommended(self) -> Sequence[float] | None:
+        """Those in the metadata."""
+        return self.metadata.get('thresholds')
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the raw outputs of the model for inputs of `inputs_of`, by name."""
@@ -321,6 +331,24 @@ class _OpenVino:
         return {output.any_name: value for output, value in self._compiled(inputs).items()}
 
 
+def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]:
+    """Reads a `thresholds.json`: the lowest score of each class that counts as a detection.
+
+    Raises:
+        ThresholdError: for a file that does not exist or has not a number from 0 to 1 for each class.
+    """
+    try:
+        known = json.loads(Path(path).read_text())['classes']
+        lowest = [known[name] for name in classes]
+        if wrong := [value for value in lowest if type(value) not in (int, float) or not 0 <= value <= 1]:
+            raise ValueError(f'{wrong[0]!r} is not a number from 0 to 1')
+        return lowest
+    except FileNotFoundError:
+        raise ThresholdError(f'score thresholds {path} not found; give best, a number or a {THRESHOLDS}') from None
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise ThresholdError(f'{path} has no score threshold of each class ({type(error).__name__}: {error})') from None
+
+
 def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:
     """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn."""
     by_shape = defaultdict(list)
@@ -382,29 +410,3 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
             more = value != -1 if bits & 0x10 else value != 0
             text.append(chr(bits + 0x20 * more + 48))
     return dict(size=list(mask.shape), counts=''.join(text))
-
-
-def draw(image: np.ndarray, found: Detections) -> np.ndarray:
-    """Returns an image (H, W, 3) uint8 BGR with boxes, masks, names, scores and ids of tracks drawn on it."""
-    picture = np.array(image, order='C')
-    thickness = max(1, round(max(image.shape[:2]) / 500))
-    colors = [_color(label) for label in found.labels]
-    for mask, color in zip(found.masks if found.masks is not None else (), colors, strict=False):
-        picture[mask] = picture[mask] // 2 + np.array(color, np.uint8) // 2
-    for i, (box, color) in enumerate(zip(found.boxes, colors, strict=True)):
-        left, top, right, bottom = (int(value) for value in box)
-        cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
-        text = f'{found.class_names[i]} {found.scores[i]:.2f}'
-        if found.track_ids is not None and found.track_ids[i] >= 0:
-            text += f' #{found.track_ids[i]}'
-        text = unicodedata.normalize('NFKD', text).encode('ascii', 'ignore').decode()  # OpenCV's font has no more
-        for shade, width in (((0, 0, 0), 3 * thickness), (color, thickness)):
-            at = left + 2, max(top - 3 * thickness, 10 * thickness)
-            cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.4 * thickness, shade, width, cv2.LINE_AA)
-    return picture
-
-
-def _color(label: int) -> tuple[int, int, int]:
-    """Returns a bright BGR color. Hues step by the golden ratio, so that neighbors differ strongly."""
-    red, green, blue = colorsys.hsv_to_rgb((0.02 + int(label) * 0.61803) % 1, 0.6, 1.0)
-    return round(255 * blue), round(255 * green), round(255 * red)

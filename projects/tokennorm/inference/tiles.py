@@ -16,52 +16,29 @@ _SAME_OBJECT = 0.5  # overlap, as a fraction of the smaller of two detections, a
 
 
 @dataclass
-class _Mask:
-    """A mask within the rectangle of its pixels: bool (h, w) whose upper left corner is the pixel `top`, `left`."""
-
-    top: int
-    left: int
-    pixels: np.ndarray
-
-    @property
-    def area(self) -> int:
-        return int(self.pixels.sum())
-
-    def overlap(self, other: '_Mask') -> int:
-        """Returns the number of pixels that both have."""
-        top, left = max(self.top, other.top), max(self.left, other.left)
-        bottom, right = np.minimum(self._end(), other._end())
-        if bottom <= top or right <= left:
-            return 0
-        a, b = (m.pixels[top - m.top : bottom - m.top, left - m.left : right - m.left] for m in (self, other))
-        return int((a & b).sum())
-
-    def union(self, other: '_Mask') -> '_Mask':
-        """Returns the pixels that at least one of the two has."""
-        top, left = min(self.top, other.top), min(self.left, other.left)
-        pixels = np.zeros(np.maximum(self._end(), other._end()) - (top, left), bool)
-        for mask in (self, other):
-            mask.paste(pixels, top, left)
-        return _Mask(top, left, pixels)
-
-    def paste(self, pixels: np.ndarray, top: int = 0, left: int = 0) -> None:
-        """Sets the mask's pixels in an image whose upper left corner is the pixel `top`, `left`."""
-        height, width = self.pixels.shape
-        pixels[self.top - top : self.top - top + height, self.left - left : self.left - left + width] |= self.pixels
-
-    def _end(self) -> np.ndarray:
-        return np.array(self.pixels.shape) + (self.top, self.left)
-
-
-@dataclass
 class _Object:
-    """A detection in pixels of the whole image; `tiles` are the numbers of the tiles that have found it."""
+    """A detection in pixels of the whole image; `tiles` are the numbers of the tiles that have found it.
+
+    `masks` are the parts of its mask: the pixel of their upper left corner, y and x, and their pixels, bool (h, w).
+    `area` is the number of pixels of all of them together.
+    """
 
     box: np.ndarray
     score: float
     label: int
     tiles: set[int]
-    mask: _Mask | None
+    masks: list[tuple[int, int, np.ndarray]]
+    area: int = 0
+
+    def window(self, top: int, left: int, height: int, width: int) -> np.ndarray:
+        """Returns the mask within a rectangle of the image, bool (height, width)."""
+        pixels = np.zeros((height, width), bool)
+        for y, x, mask in self.masks:
+            y1, x1 = max(y, top), max(x, left)
+            y2, x2 = min(y + mask.shape[0], top + height), min(x + mask.shape[1], left + width)
+            if y1 < y2 and x1 < x2:
+                pixels[y1 - top : y2 - top, x1 - left : x2 - left] |= mask[y1 - y : y2 - y, x1 - x : x2 - x]
+        return pixels
 
 
 def tile_starts(size: int, tile: int, overlap: float) -> list[int]:
@@ -101,17 +78,15 @@ def detect_in_tiles(
         with_masks = with_masks or found.masks is not None
         boxes = found.boxes + np.array([x, y, x, y], np.float32)
         for i, (box, score, label) in enumerate(zip(boxes, found.scores.tolist(), found.labels.tolist(), strict=True)):
-            mask = None if found.masks is None else _crop(found.masks[i], y, x)
-            objects.append(_Object(box, score, label, {number}, mask))
+            objects.append(_Object(box, score, label, {number}, []))
+            if found.masks is not None:
+                _add_mask(objects[-1], found.masks[i], y, x)
     kept = merge_tiles(objects)
-    masks = np.zeros((len(kept), height, width), bool) if with_masks else None
-    for place, one in zip(masks if masks is not None else (), kept, strict=False):
-        one.mask.paste(place)
     return detector.detections(
         np.array([one.box for one in kept], np.float32).reshape(-1, 4),
         np.array([one.score for one in kept], np.float32),
         np.array([one.label for one in kept], np.int64),
-        masks,
+        np.array([one.window(0, 0, height, width) for one in kept]).reshape(-1, height, width) if with_masks else None,
     )
 
 
@@ -124,38 +99,37 @@ def merge_tiles(objects: list[_Object]) -> list[_Object]:
     kept: list[_Object] = []
     for one in sorted(objects, key=lambda one: -one.score):
         for other in kept:
-            if other.label == one.label and not other.tiles & one.tiles and _overlap(other, one) > _SAME_OBJECT:
-                _unite(other, one)
-                break
+            if other.label == one.label and not other.tiles & one.tiles:
+                shared, smaller = _overlap(other, one)
+                if shared > _SAME_OBJECT * smaller:
+                    low, high = np.minimum(other.box[:2], one.box[:2]), np.maximum(other.box[2:], one.box[2:])
+                    other.box = np.concatenate([low, high])
+                    other.tiles |= one.tiles
+                    other.masks += one.masks
+                    other.area += one.area - int(shared)
+                    break
         else:
             kept.append(one)
     return kept
 
 
-def _crop(mask: np.ndarray, y: int, x: int) -> _Mask:
-    """Returns the mask of a tile at `y`, `x`."""
+def _add_mask(one: _Object, mask: np.ndarray, y: int, x: int) -> None:
+    """Gives an object its mask in a tile at `y`, `x`, without what is empty around it."""
     rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return _Mask(y, x, np.zeros((0, 0), bool))
-    top, left = int(rows[0]), int(columns[0])
-    return _Mask(y + top, x + left, mask[top : rows[-1] + 1, left : columns[-1] + 1].copy())
+    if len(rows):
+        top, left = int(rows[0]), int(columns[0])
+        one.masks = [(y + top, x + left, mask[top : rows[-1] + 1, left : columns[-1] + 1].copy())]
+        one.area = int(mask.sum())
 
 
-def _overlap(a: _Object, b: _Object) -> float:
-    """Returns the intersection over the smaller of two detections."""
+def _overlap(a: _Object, b: _Object) -> tuple[float, float]:
+    """Returns the area that two detections share, and that of the smaller one; `b` has been found in one tile."""
     left, top = np.maximum(a.box[:2], b.box[:2])
     right, bottom = np.minimum(a.box[2:], b.box[2:])
     if right <= left or bottom <= top:
-        return 0.0
-    if a.mask is None or b.mask is None:
+        return 0.0, 1.0
+    if not a.masks or not b.masks:
         smaller = min(np.prod(a.box[2:] - a.box[:2]), np.prod(b.box[2:] - b.box[:2]))
-        return float((right - left) * (bottom - top) / smaller)
-    return a.mask.overlap(b.mask) / max(min(a.mask.area, b.mask.area), 1)
-
-
-def _unite(kept: _Object, other: _Object) -> None:
-    """Extends a detection by another one of the same object."""
-    kept.box = np.concatenate([np.minimum(kept.box[:2], other.box[:2]), np.maximum(kept.box[2:], other.box[2:])])
-    if kept.mask is not None and other.mask is not None:
-        kept.mask = kept.mask.union(other.mask)
-    kept.tiles |= other.tiles
+        return float((right - left) * (bottom - top)), float(smaller)
+    ((y, x, mask),) = b.masks
+    return int((a.window(y, x, *mask.shape) & mask).sum()), min(a.area, b.area)

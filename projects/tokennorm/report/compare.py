@@ -10,7 +10,7 @@ from tokennorm.evaluation.analysis import select_categories
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import UserError
 from tokennorm.report import figures
-from tokennorm.report.page import IOU_TYPES, curve_figures, render
+from tokennorm.report.page import IOU_TYPES, curve_figures, fingerprint, render
 from tokennorm.report.scalars import Curve, read_scalars
 
 
@@ -40,21 +40,27 @@ def read_run(path: str | Path) -> Run:
         raise UserError(
             f'{path} has no report.json; expected a work directory after training, or after `tokennorm test --report`'
         )
-    numbers = json.loads((path / 'report.json').read_text())
+    try:
+        numbers = json.loads((path / 'report.json').read_text())
+        _ = numbers['results'], numbers['data']['fingerprint'], numbers['by_epoch'], numbers['max_detections']
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{path / "report.json"} is not the report of this version ({type(error).__name__}: {error}); write it '
+            f'again by `tokennorm test {path} --report`, and compare {path / "test"}'
+        ) from None
     scalars = read_scalars(path) or read_scalars(path.resolve().parent)  # a report of testing is one folder deeper
-    return Run(numbers['title'], path, numbers, scalars)
+    return Run(path.resolve().name, path, numbers, scalars)
 
 
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
     """Writes the page, and returns the difference in AP by 'bbox' or 'segm'."""
     shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
     same_data = first.numbers['data']['fingerprint'] == second.numbers['data']['fingerprint']
-    can_resample = same_data and Path(first.numbers['data']['path']).is_file()
+    can_resample = same_data and fingerprint(first.numbers['data']['path']) == first.numbers['data']['fingerprint']
     differences = {
         iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
     }
-    same_name = first.label == second.label
-    runs = {f'{run.label} ({i})' if same_name else run.label: run for i, run in enumerate((first, second), 1)}
+    runs = dict(zip(names_of(first, second), (first, second), strict=True))
     steps = sorted({'epoch' if run.numbers['by_epoch'] else 'iteration' for run in runs.values()})
     page = render(
         'compare.html.j2',
@@ -81,6 +87,14 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(page)
     return differences
+
+
+def names_of(first: Run, second: Run) -> list[str]:
+    """Returns the names of the work directories, with as much of their paths as tells them apart."""
+    if first.label != second.label:
+        return [first.label, second.label]
+    paths = [str(first.folder), str(second.folder)]
+    return paths if paths[0] != paths[1] else [f'{path} ({i})' for i, path in enumerate(paths, 1)]
 
 
 def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Difference:

@@ -18,8 +18,13 @@ from tokennorm.report.scalars import Curve
 SIZE = (4.6, 3.3)  # inches; one column of the page at its natural size
 STYLE = [
     'seaborn-v0_8-whitegrid',
-    {'svg.fonttype': 'none', 'font.size': 9, 'axes.spines.top': False, 'axes.spines.right': False},
-    {'text.parse_math': False},  # names of classes may have a dollar sign
+    {
+        'svg.fonttype': 'none',
+        'text.parse_math': False,
+        'font.size': 9,
+        'axes.spines.top': False,
+        'axes.spines.right': False,
+    },
 ]
 MOST_CURVES = 6
 
@@ -39,11 +44,16 @@ def as_svg(draw: Callable[..., None]) -> Callable[..., str]:
     return drawn
 
 
+def _shown(label: str) -> str:
+    """Returns a label that matplotlib shows; it leaves out those that begin with an underscore."""
+    return f' {label}' if label.startswith('_') else label
+
+
 @as_svg
 def draw_curves(axes: Axes, curves: Mapping[str, Curve], xlabel: str, ylabel: str, marker: str = '') -> None:
     """Draws scalars against their steps."""
     for label, curve in curves.items():
-        axes.plot(list(curve), list(curve.values()), marker=marker, label=label)
+        axes.plot(list(curve), list(curve.values()), marker=marker, label=_shown(label))
     axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(nbins='auto', integer=True, steps=[1, 2, 5, 10]))
     if len(curves) > 1:
@@ -66,19 +76,16 @@ def draw_lambdas(axes: Axes, lambdas: Mapping[str, Curve]) -> None:
 @as_svg
 def draw_precision_recall(axes: Axes, evaluation: Evaluation) -> None:
     """Draws precision against recall at IoU 0.5: the mean, and of many classes those with the most objects."""
-    recalls = np.linspace(0, 1, evaluation.precisions.shape[1])
+    recalls = np.linspace(0, 100, evaluation.precisions.shape[1])
     pairs = zip(evaluation.classes, evaluation.precisions, strict=True)
     curves = [(result, precision) for result, precision in pairs if result.ap50 is not None]
     for result, precision in sorted(curves, key=lambda curve: -curve[0].objects)[:MOST_CURVES]:
-        name = (
-            f'\u200b{result.name}' if result.name.startswith('_') else result.name
-        )  # a legend leaves out labels with _
-        axes.plot(recalls, precision, label=f'{name} ({100 * result.ap50:.1f})')
+        axes.plot(recalls, 100 * precision, label=_shown(f'{result.name} ({100 * result.ap50:.1f})'))
     if len(curves) > 1:
         mean = np.mean([precision for _, precision in curves], axis=0)
         label = f'mean of all classes ({100 * mean.mean():.1f})'
-        axes.plot(recalls, mean, color='black', label=label, linewidth=2.4)
-    axes.set(xlabel='recall', ylabel='precision', xlim=(0, 1.01), ylim=(0, 1.02))
+        axes.plot(recalls, 100 * mean, color='black', label=label, linewidth=2.4)
+    axes.set(xlabel='recall, %', ylabel='precision, %', xlim=(0, 101), ylim=(0, 102))
     if curves:
         axes.legend()
 
@@ -88,10 +95,10 @@ def draw_thresholds(axes: Axes, evaluation: Evaluation) -> None:
     """Draws precision, recall and F1 of all classes together against the score threshold."""
     score, *columns = evaluation.sweep.T
     for label, values in zip(('precision', 'recall', 'F1'), columns, strict=True):
-        axes.plot(score, values, label=label)
+        axes.plot(score, 100 * values, label=label)
     if evaluation.best is not None:
         axes.axvline(evaluation.threshold, color='black', linewidth=1, linestyle='--')
-    axes.set(xlabel='score threshold', xlim=(0, 1), ylim=(0, 1.02))
+    axes.set(xlabel='score threshold', ylabel='%', xlim=(0, 1), ylim=(0, 102))
     axes.legend()
 
 
@@ -101,7 +108,7 @@ def draw_tide(axes: Axes, results: Mapping[str, Mapping[str, float]]) -> None:
     height = 0.8 / len(results)
     rows = np.arange(len(TIDE))
     for i, (label, lost) in enumerate(results.items()):
-        bars = axes.barh(rows + i * height, [100 * lost[key] for key in TIDE], height * 0.9, label=label)
+        bars = axes.barh(rows + i * height, [100 * lost[key] for key in TIDE], height * 0.9, label=_shown(label))
         axes.bar_label(bars, fmt='%.1f', padding=3)
     axes.set_yticks(rows + 0.4 - height / 2, list(TIDE.values()))
     axes.invert_yaxis()

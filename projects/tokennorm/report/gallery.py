@@ -1,7 +1,8 @@
-"""Chooses the images of the report and describes what is drawn over them."""
+"""Chooses the images of the report, and draws objects and detections on them."""
 
 import base64
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,38 +11,40 @@ from typing import Any
 import cv2
 import numpy as np
 
-from tokennorm.datasets.drawing import outlines
+from tokennorm.datasets.drawing import mask_of
 from tokennorm.datasets.image_files import read_image
-from tokennorm.evaluation.analysis import Evaluation
+from tokennorm.drawing import draw
+from tokennorm.evaluation.analysis import Evaluation, ImageErrors
 
-LONG_SIDE = 640  # pixels of an embedded image
-JPEG_QUALITY = 80
+LONG_SIDE = 480  # pixels of an embedded image
+MOST_TEXTS = 20  # in an image; more cannot be read
+# BGR, as in style.css: of objects 'found', 'missed' and 'crowd', and of detections 'right' and 'false'
+_GREEN, _ORANGE, _RED, _WHITE = (94, 197, 34), (60, 146, 251), (94, 63, 244), (255, 255, 255)
+COLORS = dict(found=_GREEN, right=_GREEN, missed=_ORANGE, false=_RED, crowd=_WHITE)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A box, or the outline of a mask, in pixels of the original image."""
+    """An annotated object or a detection."""
 
-    box: tuple[float, float, float, float]  # x, y, width, height
+    box: np.ndarray  # x, y, width, height in pixels of the image
     text: str  # class if there are several, and the score of a detection
-    state: str  # 'found' or 'missed' for an object, 'right' or 'false' for a detection, 'crowd'
-    outline: str = ''  # path data of the mask's outline, or ''
+    state: str  # a key of `COLORS`
+    mask: np.ndarray | None = None  # (H, W) bool
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image region with the objects and the detections in it."""
+    """An image, or a region of it, twice: with its annotated objects, and with the detections that count."""
 
-    uri: str  # the region as a data URI
-    view: tuple[float, float, float, float]  # x, y, width, height of the region in pixels of the original image
-    caption: str  # what there is to see
-    file_name: str  # the image
-    objects: list[Shape]  # annotated objects
-    detections: list[Shape]  # detections above the report's threshold
+    annotations: str  # data URI
+    detections: str
+    caption: str
+    file_name: str
 
 
 class Gallery:
-    """Makes pictures of an evaluated dataset."""
+    """Makes pictures of an evaluated dataset. Images that cannot be read are left out."""
 
     def __init__(self, ground_truth: dict[str, Any], evaluation: Evaluation, image_dir: str | Path) -> None:
         self.images = {image['id']: image for image in ground_truth['images']}
@@ -53,57 +56,55 @@ class Gallery:
         self.image_dir = Path(image_dir)
 
     def worst_images(self, most: int = 8) -> list[Picture]:
-        """Returns the images with the most errors at the report's threshold; images without errors are left out."""
-        wrong = (errors for errors in self.evaluation.images if errors.false + errors.missed)
-        pictures = (self.picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in wrong)
-        return list(islice(filter(None, pictures), most))
+        """Returns the images with the most errors at the report's threshold."""
+        return self._pictures((e for e in self.evaluation.images if e.false + e.missed), most)
+
+    def best_images(self, most: int = 6) -> list[Picture]:
+        """Returns the images with the fewest errors per right detection; of equal ones those with the most objects."""
+        some = [e for e in self.evaluation.images if e.right]
+        return self._pictures(sorted(some, key=lambda e: ((e.false + e.missed) / e.right, -e.right, e.image_id)), most)
 
     def label_errors(self, most: int = 12) -> list[Picture]:
         """Returns the surroundings of the detections that most likely show an error in the annotations."""
         return list(islice(filter(None, map(self._label_error, self.evaluation.label_errors)), most))
 
+    def shapes(self, image_id: int, height: int, width: int) -> tuple[list[Shape], list[Shape]]:
+        """Returns the annotated objects of an image of this size, and the detections in it."""
+        found, kept, masks = self.evaluation.found, self.evaluation.kept, self.evaluation.iou_type == 'segm'
+        objects, detections = [], []
+        for one in self.annotations[image_id]:
+            state = 'found' if one['id'] in found else 'crowd' if one.get('iscrowd') else 'missed'
+            mask = mask_of(one.get('segmentation'), height, width) if masks else None
+            objects.append(Shape(np.array(one['bbox'], float), self._name(one['category_id']), state, mask))
+        for i in np.flatnonzero(kept.table[:, 0] == image_id):
+            *box, score, category_id = kept.table[i, 1:]
+            mask = None if kept.masks is None else mask_of(kept.masks[i], height, width)
+            state = 'right' if self.evaluation.right[i] else 'false'
+            detections.append(Shape(np.array(box), f'{self._name(category_id)} {score:.2f}'.strip(), state, mask))
+        return objects, detections
+
+    def _pictures(self, images: Iterable[ImageErrors], most: int) -> list[Picture]:
+        pictures = (self._picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in images)
+        return list(islice(filter(None, pictures), most))
+
     def _label_error(self, error: dict[str, Any]) -> Picture | None:
         annotated = f'annotated as {error["gt_category"]}' if error['type'] == 'wrong_label' else 'no annotation'
         caption = f'{annotated}, detected as {error["dt_category"]} with score {error["dt_score"]:.2f}'
-        return self.picture(error['image_id'], caption, around=self.evaluation.kept.table[error['dt_id'] - 1, 1:5])
+        return self._picture(error['image_id'], caption, around=self.evaluation.kept.table[error['dt_id'] - 1, 1:5])
 
-    def picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
+    def _picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
         """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
-        entry = self.images[image_id]
-        pixels = read_image(self.image_dir / entry['file_name'])
+        file_name = self.images[image_id]['file_name']
+        pixels = read_image(self.image_dir / file_name)
         if pixels is None:
             return None
         height, width = pixels.shape[:2]
         view = (0, 0, width, height) if around is None else surroundings(around, width, height)
-        x, y, w, h = view
-        objects = (self._object(annotation, height, width) for annotation in self.annotations[image_id])
-        rows = np.flatnonzero(self.evaluation.kept.table[:, 0] == image_id)
-        return Picture(
-            uri=encode(pixels[y : y + h, x : x + w]),
-            view=view,
-            caption=caption,
-            file_name=entry['file_name'],
-            objects=[shape for shape in objects if overlaps(shape.box, view)],
-            detections=[shape for shape in map(self._detection, rows) if overlaps(shape.box, view)],
-        )
+        objects, detections = (as_uri(pixels, shapes, view) for shapes in self.shapes(image_id, height, width))
+        return Picture(objects, detections, caption, file_name)
 
-    def _object(self, annotation: dict[str, Any], height: int, width: int) -> Shape:
-        state = 'crowd' if annotation.get('iscrowd') else 'missed'
-        state = 'found' if annotation['id'] in self.evaluation.found else state
-        masks = self.evaluation.iou_type == 'segm'
-        path = outline(annotation.get('segmentation'), height, width) if masks else ''
-        return Shape(tuple(annotation['bbox']), self._name(annotation['category_id']), state, path)
-
-    def _detection(self, i: int) -> Shape:
-        row = self.evaluation.kept.table[i]
-        state = 'right' if self.evaluation.right[i] else 'false'
-        masks = self.evaluation.kept.masks
-        path = '' if masks is None else outline(masks[i], *masks[i]['size'])
-        text = f'{self._name(int(row[6]))} {row[5]:.2f}'.strip()
-        return Shape(tuple(row[1:5].tolist()), text, state, path)
-
-    def _name(self, category_id: int) -> str:
-        return self.names[category_id] if len(self.names) > 1 else ''
+    def _name(self, category_id: float) -> str:
+        return self.names[int(category_id)] if len(self.names) > 1 else ''
 
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
@@ -114,22 +115,19 @@ def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5)
     return int(low[0]), int(low[1]), int(size[0]), int(size[1])
 
 
-def overlaps(box: tuple[float, ...], view: tuple[float, ...]) -> bool:
-    """Returns whether two boxes (x, y, width, height) share an area."""
-    return all(box[i] < view[i] + view[i + 2] and view[i] < box[i] + box[i + 2] for i in (0, 1))
-
-
-def encode(pixels: np.ndarray) -> str:
-    """Returns the data URI of an image (H, W, 3) uint8 BGR as JPEG, its long side at most `LONG_SIDE` pixels."""
-    scale = LONG_SIDE / max(pixels.shape[:2])
-    if scale < 1:
-        pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    data = cv2.imencode('.jpg', pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, int]) -> str:
+    """Returns a region of an image (H, W, 3) uint8 BGR with shapes drawn on it, as the data URI of a JPEG."""
+    x, y, w, h = view
+    scale = LONG_SIDE / max(w, h)
+    size = max(1, round(w * scale)), max(1, round(h * scale))
+    region = cv2.resize(
+        pixels[y : y + h, x : x + w], size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    )
+    boxes = np.array([[*one.box[:2], *(one.box[:2] + one.box[2:])] for one in shapes]).reshape(-1, 4) - [x, y, x, y]
+    inside = [i for i, (left, top, right, bottom) in enumerate(boxes) if left < w and top < h and right > 0 < bottom]
+    masks = [shapes[i].mask for i in inside]
+    small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
+    texts = [shapes[i].text if len(inside) <= MOST_TEXTS else '' for i in inside]
+    drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, 0.7)
+    data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
-
-
-def outline(segmentation: Any, height: int, width: int) -> str:
-    """Returns SVG path data of a COCO segmentation: polygons, or run lengths of an image of this size."""
-    shift = 0 if isinstance(segmentation, list) else 0.5  # to the centers of pixels
-    contours = [points[:, 0] + shift for points in outlines(segmentation, height, width)]
-    return ''.join('M' + 'L'.join(f'{x:.4g},{y:.4g}' for x, y in points) + 'Z' for points in contours)

@@ -1,11 +1,12 @@
 """The report of a runner of mmengine that has evaluated a detector, and the hook that writes it after training."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
@@ -24,10 +25,10 @@ class ReportHook(Hook):
 
     def __init__(self) -> None:
         self.best: tuple[str, dict[str, Any]] | None = None
-        self.begin = -1  # iteration that a resumed run begins with
+        self.begin, self.began = -1, 0.0  # iteration and time of the beginning, or of the resume
 
     def before_train(self, runner: Runner) -> None:
-        self.begin = runner.iter
+        self.begin, self.began = runner.iter, time.time()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""
@@ -45,7 +46,7 @@ class ReportHook(Hook):
             if runner.iter == self.begin and self.best is None:  # it was complete but for its report
                 runner.val_loop.run()
             end, detections = self.best or (f'end of training, iteration {runner.iter}', None)
-            results = report_on(runner, 'val', path, checkpoint=end, detections=detections)['results']
+            results = report_on(runner, 'val', path, end, detections, self._training(runner))['results']
             aps = ', '.join(
                 f'{IOU_TYPES[kind]} AP {format_points(results[kind]["summary"]["mAP"])}' for kind in results
             )
@@ -55,9 +56,22 @@ class ReportHook(Hook):
         else:
             runner.logger.info(f'The report is {path}: {aps} (0 to 100)')
 
+    def _training(self, runner: Runner) -> str:
+        images = len(runner.train_dataloader.dataset)
+        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        length = f'{runner.epoch} epochs' if by_epoch else f'{runner.iter} iterations'
+        since = f' since it was resumed at iteration {self.begin}' if self.begin else ''
+        minutes = (time.time() - self.began) / 60
+        return f'Trained on {images} images for {length}, in {minutes:.1f} min{since}'
+
 
 def report_on(
-    runner: Runner, split: str, path: str | Path, checkpoint: str | None = None, detections: dict | None = None
+    runner: Runner,
+    split: str,
+    path: str | Path,
+    checkpoint: str | None = None,
+    detections: dict | None = None,
+    training: str = '',
 ) -> dict[str, Any]:
     """Writes the report of a runner's last evaluation, or of the detections of an earlier one."""
     loop, metric = getattr(runner, f'{split}_loop'), _metric(runner, split)
@@ -73,7 +87,6 @@ def report_on(
         dataset = dataset.dataset
     return write_report(
         path,
-        title=Path(runner.cfg.filename).stem if runner.cfg.filename else runner.experiment_name,
         ann_file=metric.ann_file,
         detections=detections or metric.detections,
         image_dir=getattr(dataset, 'data_prefix', {}).get('img'),
@@ -82,6 +95,7 @@ def report_on(
         cfg=runner.cfg,
         checkpoint=checkpoint,
         max_detections=metric.max_detections,
+        training=training,
     )
 
 

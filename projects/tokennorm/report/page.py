@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 import shlex
 import sys
@@ -16,10 +17,10 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit
+from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.evaluation.thresholds import write_thresholds
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.scalars import Curve, read_scalars
@@ -33,12 +34,12 @@ SUMMARY = {
     'mAP_m': 'AP medium',
     'mAP_l': 'AP large',
 }
+_CHOSEN = 'best F1 of the class at IoU 0.5'
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
 
 
 def write_report(
     path: str | Path,
-    title: str,
     ann_file: str | Path,
     detections: Mapping[str, CocoResults],
     image_dir: str | Path | None = None,
@@ -47,6 +48,7 @@ def write_report(
     cfg: Config | None = None,
     checkpoint: str | None = None,
     max_detections: int = 100,
+    training: str = '',
 ) -> dict[str, Any]:
     """Writes a report on detections, by 'bbox' or 'segm', of the images of a COCO annotation file.
 
@@ -59,6 +61,7 @@ def write_report(
         work_dir: Work directory of the training run, for its scalars; None leaves the curves out.
         checkpoint: Where the weights come from.
         max_detections: Detections per image and class that AP counts.
+        training: A line about the training run, for the top of the page.
     """
     path = Path(path)
     content = json.loads(Path(ann_file).read_text())
@@ -69,13 +72,16 @@ def write_report(
     train_cfg = (cfg or {}).get('train_cfg') or {}
     by_epoch = 'IterBased' not in str(train_cfg.get('type', '')) and bool(train_cfg.get('by_epoch', True))
     numbers = dict(
-        title=title,
+        title=data_name(content, ann_file, image_dir),
+        config_name=Path(cfg.filename).stem if cfg is not None and cfg.filename else None,
+        training=training,
         command=shlex.join([Path(sys.argv[0]).name.split()[0], *sys.argv[1:]]),
         checkpoint=checkpoint,
         work_dir=None if work_dir is None else str(work_dir),
         data=dict(
             path=str(Path(ann_file).resolve()),
-            fingerprint=hashlib.sha256(Path(ann_file).read_bytes()).hexdigest()[:12],
+            source=content.get('tokennorm', {}).get('source', str(ann_file)),
+            fingerprint=fingerprint(ann_file),
             images=len(ground_truth['images']),
             objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
             classes=len(ground_truth['categories']),
@@ -96,6 +102,7 @@ def write_report(
         tide={IOU_TYPES[kind]: result.tide for kind, result in results.items()},
         fit=None if cfg is None else anchor_fit(cfg, ground_truth),
         over_the_run=curve_figures({'': scalars}, 'epoch' if by_epoch else 'iteration'),
+        best=gallery.best_images() if gallery else [],
         worst=gallery.worst_images() if gallery else [],
         labels=gallery.label_errors() if gallery else [],
         figures=figures,
@@ -104,9 +111,27 @@ def write_report(
     for kind, found in detections.items():
         found.write(path.with_suffix(f'.{kind}.json'))
     path.with_suffix('.json').write_text(json.dumps(numbers, indent=1))
-    write_thresholds(path.parent, main.class_thresholds(), checkpoint)
+    thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
+    path.with_name('thresholds.json').write_text(json.dumps(thresholds, indent=1))
     path.write_text(page)
     return numbers
+
+
+def fingerprint(path: str | Path) -> str:
+    """Returns the first digits of a file's SHA-256; '' without the file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if Path(path).is_file() else ''
+
+
+def data_name(content: Mapping[str, Any], ann_file: str | Path, image_dir: str | Path | None) -> str:
+    """Returns the name of the folder that annotations and images share, or of its parent if a split has the name."""
+    noted = content.get('tokennorm', {})
+    ann_file = Path(noted.get('source', ann_file)).resolve()
+    folder = Path(
+        os.path.commonpath([ann_file.parent, Path(noted.get('images') or image_dir or ann_file.parent).resolve()])
+    )
+    while folder.name.lower() in (*SPLIT_WORDS, 'annotations', 'images', 'labels'):
+        folder = folder.parent
+    return folder.name or str(folder)
 
 
 def render(template: str, **variables: Any) -> str:
@@ -161,8 +186,10 @@ def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[st
     drawn = {}
     if precisions:
         drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', marker='.')
-    for name, caption in (('loss', 'Training loss'), ('lr', 'Learning rate')):
-        curves = {run or name: scalars[name] for run, scalars in runs.items() if scalars.get(name)}
+    # `lr` is the rate of the first group of parameters, `base_lr` that of the optimizer, where they differ.
+    for names, caption in ((['loss'], 'Training loss'), (['base_lr', 'lr'], 'Learning rate')):
+        curves = {run: next(filter(None, map(scalars.get, names)), None) for run, scalars in runs.items()}
+        curves = {run: curve for run, curve in curves.items() if curve}
         if curves:
             drawn[caption] = figures.draw_curves(curves, 'iteration', caption.lower())
     lambdas = {

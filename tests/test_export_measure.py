@@ -1,4 +1,4 @@
-"""`tokennorm export --verify`: the AP of a file and of its PyTorch model, against pycocotools."""
+"""`tokennorm export --verify` and `benchmark`: the AP of a file and of its PyTorch model, against pycocotools."""
 
 import io
 import json
@@ -12,13 +12,14 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import tokennorm
+from experiments.shapes import CLASSES
 from tests.helpers.commands import tool
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.datasets.finding import find_splits
-from tokennorm.export.verify import compare
+from tokennorm.export.measure import measure
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.messages import UserError
 
-CLASSES = ('disk', 'ring', 'square', 'star')
 IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
 HANDMADE = [4, 6, 16, 24]  # x, y, width and height of the square that the file finds on each image
 
@@ -62,9 +63,9 @@ def pycocotools_ap(split, results):
 
 def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
     path = write_handmade(
-        tmp_path / 'model.onnx', classes=CLASSES, category_ids=[1, 2, 3, 4], thresholds=[0.9] * 4, label=2
+        tmp_path / 'model.onnx', classes=CLASSES, category_ids=[1, 2, 3, 4], thresholds=[0.9] * 4, label=1
     )
-    (result,) = compare(detector, path, split, 5e-4)
+    by_pytorch, exported = measure([detector, ExportedDetector(path)], split)
     ids = {category['name']: category['id'] for category in split.content['categories']}  # in the order of the labels
     by_file = [dict(image_id=i, category_id=ids['square'], bbox=HANDMADE, score=0.75) for i in (5, 6)]
     by_torch = []
@@ -74,24 +75,23 @@ def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
         boxes = np.concatenate([found.boxes[:, :2], found.boxes[:, 2:] - found.boxes[:, :2]], axis=1).tolist()
         for box, score, name in zip(boxes, found.scores.tolist(), found.class_names, strict=True):
             by_torch.append(dict(image_id=image['id'], category_id=ids[name], bbox=box, score=score))
-    assert (result.kind, result.images, result.equal) == ('bbox', 2, False)
-    for actual, results in ((result.exported, by_file), (result.pytorch, by_torch)):
+    for actual, results in ((exported.aps['bbox'], by_file), (by_pytorch.aps['bbox'], by_torch)):
         ap, ap50 = pycocotools_ap(split, results)
         assert 0.01 < ap < ap50 - 0.01
         assert actual == pytest.approx(ap, abs=2e-3)  # boxes in steps of 0.01 pixels
-    assert abs(result.exported - result.pytorch) > 0.01
+    assert by_pytorch.milliseconds > 0
 
 
 def test_annotations_without_images_or_without_a_class_are_refused(detector, split, tmp_path):
     path = write_handmade(tmp_path / 'model.onnx', classes=['disk', 'moon'])
     with pytest.raises(
-        UserError, match="the annotations have no class 'moon'; their classes are disk, ring, square, star"
+        UserError, match=f"the annotations have no class 'moon'; their classes are {', '.join(CLASSES)}"
     ):
-        compare(detector, path, split, 5e-4)
+        measure([detector, ExportedDetector(path)], split)
     split.content['images'].clear()
     path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES)
     with pytest.raises(UserError, match=r'instances_val2017.json has no images'):
-        compare(detector, path, split, 5e-4)
+        measure([detector, ExportedDetector(path)], split)
 
 
 @pytest.mark.slow
@@ -104,3 +104,9 @@ def test_a_written_file_has_the_ap_of_pytorch(demo_data, demo_trained, tmp_path,
     ).groups()
     assert float(exported) == pytest.approx(float(pytorch), abs=0.01)
     assert float(pytorch) > 0
+    tool('benchmark')([str(demo_trained), str(tmp_path / 'd.onnx'), '--data', str(demo_data), *few])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert rows[0] == ['bbox', 'AP', 'ms', 'per', 'image', 'MiB']
+    assert rows[1][:2] == ['PyTorch', f'{float(pytorch):.1f}']
+    assert rows[2][0].endswith('d.onnx')
+    assert all(float(value) > 0 for row in rows[1:] for value in row[2:])
