@@ -1,6 +1,14 @@
-// Ranks search results: guides first, the changelog and other pages about the project last. The weights are Sphinx's.
+// Ranks search results: guides first, the changelog and other pages about the project last. The other weights are Sphinx's.
+const RANKS = [
+  ["project/", -100],
+  ["study/", -5],
+  ["research/", -5],
+  ["reference/", -4],
+  ["get_started/", 1],
+  ["guides/troubleshooting", 1],
+];
 var Scorer = {
-  score: ([page, , , , score]) => score - (page.startsWith("project/") ? 100 : /^(study|research)\//.test(page) ? 5 : 0),
+  score: ([page, , , , score]) => score + (RANKS.find(([start]) => page.startsWith(start)) || ["", 0])[1],
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
