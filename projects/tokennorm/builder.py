@@ -18,16 +18,16 @@ from tokennorm.norms import NORMS
 # `stem_cfg`. A token normalization layer is called as `norm(x, valid=None)` on (B, H, W, C); norms of other libraries
 # have no `valid`, and most of them take channels first. A patch embedding is built with `in_channels`, `embed_dims` and
 # `patch_size`.
-KINDS = dict(is_token_norm='a token normalization layer', is_patch_embed='a patch embedding')
+MARKERS = dict(is_token_norm='a token normalization layer', is_patch_embed='a patch embedding')
 
 
 def resolve_type(
-    cfg: Mapping[str, Any], role: str, known: Mapping[str, type] | None = None, kind: str | None = None
+    cfg: Mapping[str, Any], role: str, known: Mapping[str, type] | None = None, marker: str | None = None
 ) -> tuple[type[nn.Module], dict[str, Any]]:
     """Returns the class that `cfg['type']` names, with or without a scope, or is, and the other entries.
 
-    `role` is the argument that `cfg` came from, `known` the names of TokenNorm's own classes, and `kind` a key of
-    `KINDS`, or None for any class. Classes of another kind, and arguments that the class does not have, raise
+    `role` is the argument that `cfg` came from, `known` the names of TokenNorm's own classes, and `marker` a key of
+    `MARKERS`, or None for any class. Classes of another kind, and arguments that the class does not have, raise
     `ValueError`.
     """
     check_cfg(cfg, role)
@@ -40,12 +40,12 @@ def resolve_type(
         cls = models.get(name)
     if not isinstance(cls, type):
         known |= getattr(models, 'module_dict', {})
-        names = sorted(key for key, cls in known.items() if kind is None or getattr(cls, kind, False))
+        names = sorted(key for key, cls in known.items() if marker is None or getattr(cls, marker, False))
         raise ValueError(
             f'{role}: no type {name!r} in scope tokennorm, which has {", ".join(names)}{did_you_mean(name, names)}'
         )
-    if kind is not None and not getattr(cls, kind, False):
-        raise ValueError(f'{role}: {cls.__name__} is not {KINDS[kind]}: it has no {kind} = True')
+    if marker is not None and not getattr(cls, marker, False):
+        raise ValueError(f'{role}: {cls.__name__} is not {MARKERS[marker]}: it has no {marker} = True')
     check_arguments(cls, kwargs, role)
     return cls, kwargs
 

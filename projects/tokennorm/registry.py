@@ -40,10 +40,10 @@ def arguments_of(cfg: Mapping[str, Any], scope: str | None, *registries: Any) ->
     return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters}
 
 
-def _child(parent: Any, kind: str, *modules: str) -> Any:
+def _child(parent: Any, name: str, *modules: str) -> Any:
     """A child of one of mmengine's registries, which finds its types in these modules of the package."""
     locations = [f'tokennorm.{module}' for module in modules]
-    return upstream.Registry(kind, parent=parent, scope='tokennorm', locations=locations)
+    return upstream.Registry(name, parent=parent, scope='tokennorm', locations=locations)
 
 
 MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')

@@ -106,7 +106,7 @@ class Backbone(BaseModule):
         super().__init__(init_cfg=init_cfg)
         out_indices = range(num_stages) if out_indices is None else out_indices
         self._check_range('out_indices', out_indices, 0, num_stages - 1)
-        self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999, kind=Real)
+        self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999, number=Real)
         self._check_range('frozen_stages', [frozen_stages], -1, num_stages)
         if not out_indices:
             raise ValueError(f'{self._get_name()}: out_indices={out_indices} must be at least one stage')
@@ -179,11 +179,11 @@ class Backbone(BaseModule):
         self._freeze_stages()
 
     def _check_range(
-        self, name: str, values: Sequence[float], low: float, high: float = math.inf, kind: type = Integral
+        self, name: str, values: Sequence[float], low: float, high: float = math.inf, number: type = Integral
     ) -> None:
         is_list = isinstance(values, Sequence) and not isinstance(values, str)
-        if not is_list or not all(isinstance(value, kind) and low <= value <= high for value in values):
-            numbers = 'integers' if kind is Integral else 'a number'
+        if not is_list or not all(isinstance(value, number) and low <= value <= high for value in values):
+            numbers = 'integers' if number is Integral else 'a number'
             raise ValueError(f'{self._get_name()}: {name}={values!r} must be {numbers} in {low} to {high}')
 
 

@@ -50,8 +50,8 @@ def eager_dtn(
             inter = _per_channel(_sigmoid(-mean_logit), head_dim)
             x = x + (own_mean * inter + _repeat_windows(inter_mean * -inter, pool, x))
         # 1 - lambda is the sigmoid of the negative logit: without cancellation where lambda is near 1.
-        own, inter = (_per_channel(_sigmoid(logit), head_dim) for logit in (var_logit, -var_logit))
-        var = own_var * own + _repeat_windows(inter_var * inter + eps, pool, x)
+        intra, inter = (_per_channel(_sigmoid(logit), head_dim) for logit in (var_logit, -var_logit))
+        var = own_var * intra + _repeat_windows(inter_var * inter + eps, pool, x)
         x = x / var.sqrt() * weight + bias
         if inside is not None:
             x = x.where(inside, F.layer_norm(given, weight.shape, weight, bias, eps))
