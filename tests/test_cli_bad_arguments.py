@@ -63,6 +63,13 @@ CASES = [
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
+    ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
+    ([*TRAIN, '--cfg-options', 'model=None'], '--cfg-options: model=None is not the model of a config'),
+    ([*TRAIN, '--data', '@/data', '--cfg-options', 'log_level=LOUD'], "the config cannot be used: KeyError: 'LOUD'"),
+    (
+        [*TRAIN, '--cfg-options', 'train_cfg.val_interval=0'],
+        'train_cfg.val_interval=0 must be an integer of at least 1',
+    ),
     ([*EXPORT, '@/o.onnx', '--verify', 'nowhere'], '--verify: nowhere is not a folder'),
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),

@@ -156,8 +156,10 @@ def test_a_detr_needs_as_many_positions_as_queries(size, queries, least):
             test_dataloader=dict(dataset=dict(pipeline=test)),
         )
     )
+    cfg.model.update(bbox_head=dict(num_classes=4, loss_cls=dict(use_sigmoid=True)), test_cfg=dict(max_per_img=300))
     with pytest.raises(UserError, match=f'--image-size {least} or more') if least else nullcontext():
         check_queries(cfg)
+    assert cfg.model.test_cfg.max_per_img == min(300, 4 * queries)
 
 
 def test_weights_of_another_backbone_are_refused():

@@ -22,7 +22,7 @@ from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
 from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import check_watched_metrics, use_training_hooks
+from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
 from tokennorm.messages import UserError
@@ -32,7 +32,7 @@ from tokennorm.norms import LocalLayerNorm
 def config(**more):
     return Config(
         dict(
-            model=dict(type='A'),
+            model=dict(type='A', mask_head=dict()),
             default_scope='mmdet',
             train_cfg=dict(type='EpochBasedTrainLoop', max_epochs=60, val_interval=12),
             val_dataloader=dict(dataset=dict(type='CocoDataset')),
@@ -64,9 +64,9 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     if isinstance(evaluator, dict) and metric is not None:
         with pytest.raises(UserError, match=f'no metric x; there are {metric}'):
-            check_watched_metrics(cfg)
+            check_metrics(cfg)
         cfg.default_hooks.checkpoint.save_best = [metric, metric]
-        check_watched_metrics(cfg)
+        check_metrics(cfg)
         assert cfg.default_hooks.checkpoint.save_best == metric
 
 
@@ -293,6 +293,11 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert detections['categories'][0] == dict(id=6, name='my disk')
     assert len(list((tmp_path / 'out' / 'vis').iterdir())) == len(detections['images']) == 2
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
+
+
+def test_options_may_have_dicts():
+    options = as_dict(["a.b=[{'type': 'X', 'k': (1, 2)}]", 'c=0.5', "d={'_delete_': True}"])
+    assert options == {'a.b': [dict(type='X', k=(1, 2))], 'c': 0.5, 'd': dict(_delete_=True)}
 
 
 @pytest.mark.usefixtures('without_report')

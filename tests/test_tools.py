@@ -64,11 +64,21 @@ def test_resume_continues_where_training_stopped(data, trained, tmp_path, withou
 
 
 def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tmp_path, capsys):
-    """Of a work directory the best checkpoint, without another config in the directory."""
+    """Of a work directory the best checkpoint; the run keeps its config and its report, also with --work-dir."""
     work_dir = shutil.copytree(trained, tmp_path / 'work', ignore=shutil.ignore_patterns('2*'))
     before = {path.name for path in work_dir.iterdir()}
     out = tmp_path / 'predictions.pkl'
-    arguments = [CONFIG, str(work_dir), '--out', str(out), '--show-dir', 'drawn', '--report']
+    arguments = [
+        CONFIG,
+        str(work_dir),
+        '--out',
+        str(out),
+        '--show-dir',
+        'drawn',
+        '--report',
+        '--work-dir',
+        str(work_dir),
+    ]
     resumed = options(data, resume=True)  # as in the config that a resumed run writes
     tool('test')([*arguments, '--cfg-options', *resumed])
     assert len(pickle.loads(out.read_bytes())) == 3
@@ -83,6 +93,7 @@ def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tm
     best = next(work_dir.glob('best_*.pth'))
     assert f'Checkpoint: {best} (epoch {best.stem[-1]}, the best of its training run, coco_bbox_mAP ' in printed
     assert f'The report is in {work_dir}/test/report.html' in printed
+    assert f'coco/bbox_mAP, from 0 to 100: AP {100 * ap:.1f}, AP50 ' in printed
     assert (work_dir / 'test' / 'report.html').is_file()
     assert f'Metrics and log: {work_dir}/test/2' in printed
 

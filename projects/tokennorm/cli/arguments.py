@@ -1,6 +1,7 @@
 """Arguments that several subcommands have, made without imports that take long."""
 
 import argparse
+import ast
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -17,9 +18,13 @@ class ConfigOptions(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
         from mmengine.config import DictAction
 
+        # mmengine's action splits dicts at their commas.
+        python = {key: text for key, _, text in (value.partition('=') for value in values) if '{' in text}
+        plain = [value for value in values if value.partition('=')[0] not in python]
         try:
-            DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, values, option)
-        except (ValueError, AssertionError, IndexError) as error:
+            DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
+            getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
+        except (ValueError, AssertionError, IndexError, SyntaxError) as error:
             given = ' '.join(values)
             parser.error(f'{option} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
 

@@ -12,15 +12,20 @@ from tokennorm.messages import UserError, did_you_mean
 
 
 @contextmanager
-def build_errors() -> Iterator[None]:
-    """Turns errors of parts of a config that cannot be built into a `UserError` with the class. Others pass."""
+def build_errors(whole: str = '') -> Iterator[None]:
+    """Turns errors of parts of a config that cannot be built into a `UserError` with the class.
+
+    Others pass, or with the name of a `whole` that is built by mmengine are errors of this whole.
+    """
     try:
         yield
     except UserError:
         raise
     except (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError) as error:
-        if (build := _innermost_build(error)) is None:
+        if (build := _innermost_build(error)) is None and not whole:
             raise
+        if build is None:
+            raise UserError(f'{whole}: {type(error).__name__}: {" ".join(str(error).split())}') from error
         raise UserError(_text(error, *build)) from error
 
 

@@ -127,6 +127,8 @@ def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             reason = str(error.args[0] if error.args else error).partition(' [')[0]  # without the whole list
             raise UserError(f'--cfg-options: {key}: {reason}') from None
+    if not isinstance(cfg.get('model', {}), Mapping):
+        raise UserError(f'--cfg-options: model={cfg.model!r} is not the model of a config')
 
 
 def drop_variables(cfg: Config) -> None:

@@ -168,9 +168,16 @@ def check_feature_maps(model: nn.Module, cfg: Mapping[str, Any]) -> None:
 
 
 def check_queries(cfg: Mapping[str, Any]) -> None:
-    """Checks that the smallest images have as many positions as a two-stage DETR has queries, which it picks there."""
+    """Limits the detections of a DETR to its queries, and checks that the smallest images have as many positions.
+
+    A two-stage DETR picks its queries at positions. mmdet fails in both cases, after an epoch or before the first step.
+    """
     model, size = cfg['model'], short_side(cfg)
     queries, levels = model.get('num_queries', 0), model.get('num_feature_levels', 4)
+    head, test_cfg = model.get('bbox_head') or {}, model.get('test_cfg') or {}
+    classes = head.get('num_classes', 1) if (head.get('loss_cls') or {}).get('use_sigmoid') else 1
+    if queries and test_cfg.get('max_per_img', 0) > queries * classes:
+        test_cfg['max_per_img'] = queries * classes
     if size is None or not (queries and model.get('as_two_stage')):
         return
     steps = [step for _, step in walk(cfg.get('train_dataloader')) if 'Resize' in type_name(step)]

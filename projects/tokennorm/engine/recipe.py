@@ -22,7 +22,7 @@ from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
 from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import check_watched_metrics, use_training_hooks
+from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.hooks.summary import every
 from tokennorm.engine.mixed_precision import use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
@@ -107,10 +107,8 @@ def use_coco_metric(cfg: Config) -> None:
         if type_name(metric) == 'CocoMetric':
             metric['type'] = 'tokennorm.CocoMetric'
             kinds = metric.get('metric', 'bbox')
-            kinds = [
-                'proposal' if kind == 'proposal_fast' else kind for kind in ([kinds], kinds)[isinstance(kinds, list)]
-            ]
-            metric['metric'] = kinds[0] if len(kinds) == 1 else kinds
+            kinds = kinds if isinstance(kinds, list) else [kinds]
+            metric['metric'] = ['proposal' if kind == 'proposal_fast' else kind for kind in kinds]
 
 
 def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
@@ -192,11 +190,13 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         cfg.auto_scale_lr.enable = True
     of_hooks = {key: value for key, value in (options.cfg_options or {}).items() if key.startswith(_HOOKS)}
     merge_options(cfg, {key: value for key, value in (options.cfg_options or {}).items() if key not in of_hooks})
+    use_coco_metric(cfg)
     if own_data and not options.sets('train_cfg.val_interval'):
         print_once(*validate_often(cfg))
     use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
     merge_options(cfg, of_hooks)
-    check_watched_metrics(cfg)
+    cfg.default_hooks = cfg.default_hooks or {}
+    check_metrics(cfg)
     for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):
         for key in {'interval', 'val_interval'} & set(part):
             if not isinstance(part[key], int) or part[key] == 0:  # -1 is never

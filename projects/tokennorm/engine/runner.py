@@ -90,7 +90,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
     if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
         cfg.visualizer.pop('name', None)
-    with build_errors():
+    with build_errors('the config cannot be used'):
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     if training and cfg.get('resume'):
         runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too

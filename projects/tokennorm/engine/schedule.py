@@ -205,7 +205,8 @@ def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int, in_it
         scaled.pop('convert_to_iter_based', None)
     for key, values in points.items():
         rounded = [round(value * ratio) for value in values]
-        scaled[key] = [max(1, value) for value in rounded] if key in _LISTS else rounded[0]
+        last = scaled.get('end', math.inf) - 1 if key == 'milestones' else math.inf  # one at the end would not come
+        scaled[key] = [max(1, min(value, last)) for value in rounded] if key in _LISTS else rounded[0]
     return scaled
 
 

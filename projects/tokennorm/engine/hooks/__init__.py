@@ -2,7 +2,7 @@
 
 from mmengine.config import Config
 
-from tokennorm.config.tree import evaluators, is_classifier
+from tokennorm.config.tree import evaluators, is_classifier, walk
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.registry import type_name
@@ -72,17 +72,19 @@ def use_training_hooks(
     cfg.custom_hooks = hooks
 
 
-def check_watched_metrics(cfg: Config) -> None:
-    """Raises `UserError` for a metric that a hook reads and validation does not give, by its one COCO metric."""
+def check_metrics(cfg: Config) -> None:
+    """Raises `UserError` for a metric that a hook reads or the evaluator has, and validation by COCO does not give."""
     metrics, evaluated = metrics_of(cfg), evaluators(cfg, 'val')
     if not metrics or len(evaluated) != 1 or is_classifier(cfg):
         return
+    if any('/segm_' in name for name in metrics) and not any('mask' in name for name, _ in walk(cfg.model, 'model')):
+        raise UserError("val_evaluator.metric has segm, and this model predicts no masks: set it to 'bbox'")
     checkpoint = cfg.default_hooks.get('checkpoint') or {}
     watched = _list(checkpoint.get('save_best'))
     if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
         checkpoint['save_best'] = watched[0]
-    hooks = [*cfg.custom_hooks, *filter(None, cfg.default_hooks.values())]
-    for name in watched + [hook.get('monitor') for hook in hooks]:
+    hooks = [*(cfg.custom_hooks or ()), *cfg.default_hooks.values()]
+    for name in watched + [hook.get('monitor') for hook in hooks if isinstance(hook, dict)]:
         # Those of classes, with `classwise`, have their names.
         if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
             known = f'{did_you_mean(name, metrics)}; there are {", ".join(metrics)}'
