@@ -138,5 +138,5 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
 
 
 def test_a_classifier_has_no_coco_data(data):
-    with pytest.raises(UserError, match=r'train_dataloader of this config does not read one COCO annotation file'):
+    with pytest.raises(UserError, match=r'train_dataloader of this config does not read a COCO annotation file'):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)

@@ -65,6 +65,8 @@ def use_data_folder(
             content = next(iter(splits.values())).content
             changes += choose_image_size(cfg, content, image_size)
             changes += fit_or_describe_anchors(cfg, content, fit_anchors and not cfg.get('load_from'))
+    for name in ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline'):
+        cfg.pop(name, None)  # variables of config files that nothing reads: they name other data in the written config
     print_once(*(f'--data: {change}' for change in changes))
 
 
