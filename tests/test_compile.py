@@ -1,10 +1,14 @@
 """Backbones with DTN under torch.compile: no graph breaks, and the eager numbers at sizes that were not traced."""
 
+import copy
+
 import pytest
 import torch
 
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
+from tokennorm.builder import build_norm
 from tokennorm.ops.cpu import kernel
 
 pytestmark = pytest.mark.slow
@@ -44,3 +48,24 @@ def test_inference_compiles_with_inductor():
         image = torch.randn(1, 3, *size)
         for i, (actual, expected) in enumerate(zip(compiled(image), model(image), strict=True)):
             assert_near(f'{size}, stage {i}', actual, expected)
+
+
+COUNTING = [
+    dict(type='PRepBN', steps=4),
+    dict(type='TaperNorm', warmup=2, steps=5),
+    dict(type='PowerNorm', warmup_iters=2),
+]
+
+
+@pytest.mark.parametrize('cfg', COUNTING, ids=lambda cfg: cfg['type'])
+def test_gradients_of_norms_that_count_their_passes(cfg):
+    """The partition of inductor computes the share again in the backward pass, when the pass is counted already."""
+    eager = randomize(build_norm(cfg, 8)).train()
+    norm = copy.deepcopy(eager)
+    compiled = torch.compile(norm, backend='aot_eager_decomp_partition')
+    for step in range(6):
+        x, weights = torch.randn(2, 2, 3, 4, 8)
+        (eager(x) * weights).sum().backward()
+        (compiled(x) * weights).sum().backward()
+        for (name, expected), actual in zip(eager.named_parameters(), norm.parameters(), strict=True):
+            assert_near(f'pass {step} {name}', actual.grad, expected.grad, 'backward')

@@ -57,7 +57,7 @@ class PRepBN(TokenNorm):
         recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
         share = (1 - (self.step - int(recomputed)) / self.steps).clamp(min=0)
         if not recomputed:
-            self.step += 1
+            self.step = self.step + 1  # a new tensor: a compiled backward pass computes the share again from its own
         weight, bias = (p.to(x.dtype) for p in (self.weight, self.bias))
         return share * F.layer_norm(x, self.normalized_shape, weight, bias, self.eps) + (1 - share) * of_batch
 

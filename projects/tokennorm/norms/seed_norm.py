@@ -1,4 +1,7 @@
-"""SeeDNorm (Cai et al., "SeeDNorm: Self-Rescaled Dynamic Normalization", 2025, arXiv 2510.22777)."""
+"""SeeDNorm (Cai et al., "SeeDNorm: Self-Rescaled Dynamic Normalization", 2025, arXiv 2510.22777).
+
+The equation is from descriptions of the paper by others, which agree, not from its own text.
+"""
 
 import torch
 from torch import Tensor
@@ -11,8 +14,8 @@ class SeeDNorm(TokenNorm):
 
     This is RMSNorm whose scale depends on the token. With several `parts` (the paper's multi-head form, which it uses
     for images) x, alpha and beta are split into that many vectors of consecutive channels, with one product x . beta
-    each. The paper also drops the dynamic term at random in ViT, and decays alpha and beta but not gamma; this layer
-    does not drop it, and `norm_decay_mult=0` spares all three.
+    each. In ViT the paper also drops the dynamic term at random and divides it by C; this layer does neither. The paper
+    decays alpha and beta but not gamma; `norm_decay_mult=0` spares all three.
 
     Args:
         parts: Number of vectors; divides C. In the paper's ViT-B 16 are best, and 1 does not converge.

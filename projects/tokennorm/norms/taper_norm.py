@@ -1,4 +1,7 @@
-"""TaperNorm (Kanavalau et al., "Gated Removal of Normalization in Transformers", 2026, arXiv 2602.10408)."""
+"""TaperNorm (Kanavalau et al., "Gated Removal of Normalization in Transformers", 2026, arXiv 2602.10408).
+
+The equations are from two descriptions of the paper by others, which agree, not from its own text.
+"""
 
 import math
 
@@ -17,8 +20,8 @@ class TaperNorm(TokenNorm):
     This is the paper's form for RMSNorm. The gate g is 1 for the first `warmup` forward passes in training mode, then
     falls to 0 by a cosine until pass `steps`. Then the layer is one factor per channel, which `experiments.prepbn`
     merges into the linear layers after it. In the warm-up `scale` follows `weight`, and c is the mean of (weight x)^2 /
-    r divided by that of (weight x)^2, which brings the two terms closest. Their momentum, 0.01, is this project's. Eval
-    mode keeps g.
+    r divided by that of (weight x)^2, which brings the two terms closest. Their momentum of 0.01 and the default
+    lengths are this project's. Eval mode keeps g.
 
     Args:
         warmup, steps: Forward passes with g = 1, and until g = 0: at most the iterations of the training run.
@@ -58,9 +61,10 @@ class TaperNorm(TokenNorm):
         energy = torch.stack([(squares / rms).mean(), squares.mean()])
         if dist.is_initialized():
             dist.all_reduce(energy)  # a sum over the ranks cancels out in the ratio, as zeros at first do
-        self.energy += ((energy - self.energy) * (self.step < self.warmup) * 0.01).to(self.energy.dtype)
         self.scale.data.copy_(torch.where(self.step <= self.warmup, self.weight, self.scale))
-        self.step += 1
+        # New tensors: a compiled backward pass computes the gate again, from what these hold by then.
+        self.energy = self.energy + ((energy - self.energy) * (self.step < self.warmup) * 0.01).to(self.energy.dtype)
+        self.step = self.step + 1
 
     def _factor(self) -> Tensor:
         return self.energy[0] / self.energy[1].clamp(min=torch.finfo(self.energy.dtype).tiny) * self.scale
