@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -55,11 +55,7 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
         inspect_entries(split, found)
     if found.errors:
         return found
-    opened = [  # begins to open them
-        map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
-        for split in (splits.values() if open_images else ())
-        if (names := [image['file_name'] for image in split.content['images']])
-    ]
+    opened = [_open_images(split) for split in splits.values()] if open_images else []
     for split in splits.values():
         inspect_objects(split, found)
     _compare_categories(splits, found)
@@ -218,6 +214,11 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 
 
 # ---- image files ----
+
+
+def _open_images(split: CocoSplit) -> Iterator[tuple[str, tuple[int, int], bool]]:
+    names = [image['file_name'] for image in split.content['images']]
+    return map_files(partial(open_image, split.image_dir), names, f'Images of {split.name}')
 
 
 def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int], bool]], found: Inspection) -> None:
