@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.config.image_size import IMAGE_SIZE, fitting_size, set_image_size
+from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
@@ -65,8 +66,7 @@ def use_data_folder(
             content = next(iter(splits.values())).content
             changes += choose_image_size(cfg, content, image_size)
             changes += fit_or_describe_anchors(cfg, content, fit_anchors and not cfg.get('load_from'))
-    for name in ('data_root', 'dataset_type', 'files', 'image_scale', 'metainfo', 'train_pipeline', 'test_pipeline'):
-        cfg.pop(name, None)  # variables of config files that nothing reads: they name other data in the written config
+    drop_variables(cfg)  # they name other data
     print_once(*(f'--data: {change}' for change in changes))
 
 
