@@ -9,17 +9,10 @@ from tests.helpers.compare import assert_near
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
 from tokennorm.builder import build_norm
-from tokennorm.ops.cpu import kernel
 
 pytestmark = pytest.mark.slow
 ARCH = dict(embed_dims=(16, 32), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(2, 2), sr_ratios=(4, 2))
 SIZES = [(64, 96), (96, 128)]
-
-
-@pytest.fixture(autouse=True)
-def without_the_kernel(monkeypatch):
-    """The kernel would break the graph."""
-    monkeypatch.setattr(kernel, 'library', lambda: None)
 
 
 def backbone():

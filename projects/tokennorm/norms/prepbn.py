@@ -30,6 +30,8 @@ class PRepBN(TokenNorm):
         step: Counter of the forward passes in training mode, int64 ().
     """
 
+    step: Tensor
+
     def __init__(self, num_features: int, eps: float = 1e-5, steps: int = 300_000) -> None:
         if not isinstance(steps, int) or steps < 1:
             raise ValueError(f'PRepBN: steps={steps!r} must be an integer of at least 1')

@@ -31,6 +31,9 @@ class TaperNorm(TokenNorm):
         energy, step: The two averages (2,), and the counter of the forward passes in training mode, int64 ().
     """
 
+    energy: Tensor
+    step: Tensor
+
     def __init__(self, num_features: int, eps: float = 1e-5, warmup: int = 30_000, steps: int = 300_000) -> None:
         if not (isinstance(warmup, int) and isinstance(steps, int) and 1 <= warmup < steps):
             raise ValueError(f'TaperNorm: warmup={warmup!r} must be an integer of at least 1, below steps={steps!r}')

@@ -72,11 +72,11 @@ def dtn(
             f'tensors in float16, bfloat16, float32 or float64, all on the device of x, as `valid` is; got {given}'
         )
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
-        from tokennorm.ops.cpu import graph_break  # it imports torch's compiler
+        from tokennorm.ops.cpu import operator  # it imports torch's compiler
 
-        if graph_break.pays(x):
-            return graph_break.call(dtn, x, *parameters, eps, pool, form, valid)
-    if form == 'paper' and kernel.has_memory(x, *parameters, valid):
+        if operator.can_trace(x):
+            return operator.dtn_forward(x, *parameters, eps, pool, valid)[0]
+    elif form == 'paper' and kernel.has_memory(x, *parameters, valid):
         pool = max(1, min(pool, max(x.shape[1:3])))
         if kernel.takes(x, position, pool):
             return kernel.CpuDTN.apply(x, *parameters, eps, pool, valid)

@@ -1,1 +1,1 @@
-"""DTN on a CPU in C++: `kernel` calls it, `graph_break` under `torch.compile`; `build` compiles it."""
+"""DTN on a CPU in C++: `kernel` calls it, `build` compiles it, `operator` is its form for `torch.compile`."""

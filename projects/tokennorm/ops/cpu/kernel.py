@@ -71,26 +71,22 @@ def has_memory(*tensors: Tensor | None) -> bool:
     return True
 
 
-# ---- Autograd, and the call
+# ---- Autograd
 
 
 class CpuDTN(torch.autograd.Function):
     """Algorithm 1 of the paper; arguments and result as in `tokennorm.ops.dtn.dtn`. Ask `takes` and `has_memory` first.
 
-    `torch.compile` leaves its graph for it. An operator of `torch.library`, which stays in the graph, would cost 35 us
-    more per forward pass and 60 us per step.
+    An operator of `torch.library` would cost 35 us more per forward pass and 60 us per step.
     """
 
     @staticmethod
     def forward(ctx, x, weight, bias, mean_logit, var_logit, position, eps, pool, valid):
         parameters = (weight, bias, mean_logit, var_logit, position)
-        batch, height, width, channels = x.shape
-        y = x.new_empty(x.shape, dtype=torch.float32)
-        statistics = y.new_empty(2 * batch * height * width + batch * channels)
-        _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
+        y, statistics = forward(x, parameters, eps, pool, valid)
         ctx.save_for_backward(x, *parameters, valid, statistics)
         ctx.eps, ctx.pool = eps, pool
-        return y.to(x.dtype)
+        return y
 
     @staticmethod
     def backward(ctx, grad_y):
@@ -102,26 +98,57 @@ class CpuDTN(torch.autograd.Function):
             )
         # Unpack once: under activation checkpointing a second access of saved_tensors raises.
         x, *parameters, valid, statistics = ctx.saved_tensors
-        if not has_memory(grad_y):  # batches of gradients, gradients of nothing, dispatch modes
-            return *eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
-        gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
-        grad_x = statistics.new_empty(x.shape)
-        others = dict(zip(GRADIENTS, gradients, strict=True), grad_y=grad_y, grad_x=grad_x, statistics=statistics)
-        _call('dtn_backward', x, parameters, ctx.eps, ctx.pool, valid, **others)
-        pairs = zip(parameters, gradients, strict=True)
-        gradients = [g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in pairs]
-        return grad_x.to(x.dtype), *gradients, None, None, None
+        if has_memory(grad_y):
+            return *backward(grad_y, x, parameters, ctx.eps, ctx.pool, valid, statistics), None, None, None
+        return *eager_gradients(grad_y, x, parameters, ctx.eps, ctx.pool, valid), None, None, None
 
 
 def eager_gradients(
     grad_y: Tensor, x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
 ) -> list[Tensor | None]:
-    """The gradients of x and the parameters by the eager form."""
+    """The gradients by the eager form, where the kernel cannot compute them."""
     with torch.enable_grad(), without_autocast(x):
         inputs = [None if t is None else t.detach().requires_grad_() for t in (x, *parameters)]
         y = eager_dtn(*inputs, eps=eps, pool=pool, valid=valid)
         gradients = iter(torch.autograd.grad(y, [t for t in inputs if t is not None], grad_y))
     return [None if t is None else next(gradients) for t in inputs]
+
+
+# ---- The calls
+
+
+def statistics_size(x: Tensor) -> int:
+    """Numbers that the forward pass keeps for the backward pass besides its arguments."""
+    batch, height, width, channels = x.shape
+    return 2 * batch * height * width + batch * channels
+
+
+def forward(
+    x: Tensor, parameters: Sequence[Tensor | None], eps: float, pool: int, valid: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The result, and what `backward` needs of it."""
+    y = x.new_empty(x.shape, dtype=torch.float32)
+    statistics = y.new_empty(statistics_size(x))
+    _call('dtn_forward', x, parameters, eps, pool, valid, y=y, statistics=statistics)
+    return y.to(x.dtype), statistics
+
+
+def backward(
+    grad_y: Tensor,
+    x: Tensor,
+    parameters: Sequence[Tensor | None],
+    eps: float,
+    pool: int,
+    valid: Tensor | None,
+    statistics: Tensor,
+) -> list[Tensor | None]:
+    """The gradients of x and of each parameter that is not None, in their dtypes."""
+    gradients = [None if t is None else statistics.new_empty(t.shape) for t in parameters]
+    grad_x = statistics.new_empty(x.shape)
+    others = dict(zip(GRADIENTS, gradients, strict=True), grad_y=grad_y, grad_x=grad_x, statistics=statistics)
+    _call('dtn_backward', x, parameters, eps, pool, valid, **others)
+    pairs = zip(parameters, gradients, strict=True)
+    return [grad_x.to(x.dtype), *(g if g is None or t.dtype is g.dtype else g.to(t.dtype) for t, g in pairs)]
 
 
 def _call(
