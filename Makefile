@@ -7,7 +7,7 @@ VENV_PYTHON = $(VENV)/bin/python
 ORIGINALS = $(wildcard tests/test_backbones_*.py) tests/test_norms_contract.py tests/test_mmdet_tools.py \
     tests/test_tools.py::test_training_writes_checkpoint_and_report \
     tests/test_tools.py::test_predictions_on_a_folder_are_those_of_mmdet \
-    tests/test_export_verify.py::test_a_written_file_has_the_ap_of_pytorch \
+    tests/test_export_measure.py::test_a_written_file_has_the_ap_of_pytorch \
     tests/test_engine_resume_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 

@@ -33,3 +33,10 @@ def test_requirements_are_pinned(file):
 def test_pre_commit_has_the_pinned_ruff():
     ruff = dict(pins_of_pyproject())['ruff']
     assert f'rev: v{ruff} ' in (ROOT / '.pre-commit-config.yaml').read_text()
+
+
+def test_the_smoke_list_of_the_originals_exists():
+    listed = re.findall(r'[\w/]*tests/test_\w+\.py(?:::\w+)?', (ROOT / 'Makefile').read_text())
+    assert len(listed) > 5
+    for file, _, name in (test.partition('::') for test in listed):
+        assert f'def {name}' in (ROOT / file).read_text(), file
