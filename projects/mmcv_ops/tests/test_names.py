@@ -26,7 +26,7 @@ def names_of_mmcv():
 
 def test_every_name_exists():
     names = names_of_mmcv()
-    assert len(names) >= 113
+    assert len(names) >= 112  # of mmcv 2.1.0
     assert all(callable(getattr(ext, name)) for name in names)
     assert {name for name in ext.__all__ if name != 'MMCV_OPS'} <= set(names) | {'line_nms_forward'}  # not in mmcv-lite
 
