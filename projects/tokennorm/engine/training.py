@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
@@ -103,6 +104,9 @@ def train_with(options: TrainOptions) -> TrainingResult:
         check_training_samples(runner.train_dataloader.dataset)
         fit_schedule_and_lr(runner, options, base_batch, made_for)
         run(runner, how_to_continue='--resume continues from the latest.')
+    if dist.is_initialized():
+        dist.barrier()  # rank 0 writes the report last; the launcher ends it when another rank fails
+        dist.destroy_process_group()  # the threads of a group can abort the end of Python
     return _result(runner, Path(cfg.work_dir))
 
 
