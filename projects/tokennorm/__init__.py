@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from tokennorm.config.paths import config
+from tokennorm.environment import import_mmdet
 from tokennorm.version import __version__
 
 _LAZY = dict(
@@ -30,5 +31,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, _, attribute = _LAZY[name].partition(':')
     if name in ('Detector', 'train'):
-        import_module('tokennorm.registry')  # before mmdet, which then prints less
+        import_mmdet()
     return getattr(import_module(module), attribute)

@@ -3,12 +3,8 @@
 Read in mmengine 0.10.7 and onedl-mmengine 0.10.12.
 """
 
-import logging
-import warnings
 from collections.abc import Callable
 from typing import Any
-
-import mmengine.logging
 
 
 def make_mmengine_read_with(read: Callable[..., Any]) -> None:
@@ -30,18 +26,3 @@ def mmengine_reads_its_checkpoints() -> bool:
     from mmengine.runner import checkpoint
 
     return hasattr(checkpoint, '_safe_torch_load')
-
-
-def silence_missing_extras() -> None:
-    """Drops two messages of mmdet about packages that nothing here uses: faster_coco_eval and OneDL.
-
-    mmengine prints the second, a debug message, since it has no logger.
-    """
-    warnings.filterwarnings('ignore', 'faster_coco_eval is not installed')
-    print_log = mmengine.logging.print_log
-
-    def print_log_above_debug(msg: Any, logger: Any = None, level: int = logging.INFO) -> None:
-        if logger is not None or level > logging.DEBUG:
-            print_log(msg, logger, level)
-
-    mmengine.logging.print_log = print_log_above_debug

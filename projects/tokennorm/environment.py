@@ -1,8 +1,11 @@
 """The installed packages: OpenMMLab's originals or their forks, and where mmcv's operators come from."""
 
 import importlib
+import io
 import os
 import sys
+import warnings
+from contextlib import redirect_stdout
 from importlib import metadata
 
 FORKS = {
@@ -70,3 +73,10 @@ def check_mmcv_ops() -> str:
     if str(getattr(module, '__file__', '')).endswith('.py'):
         return f'mmcv-ops-torchvision {version_of("mmcv-ops-torchvision")}'
     return 'compiled in mmcv'
+
+
+def import_mmdet() -> None:
+    """Imports mmdet without what it prints about packages that nothing here uses: faster_coco_eval and OneDL."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        importlib.import_module('mmdet.apis')

@@ -11,12 +11,9 @@ from typing import Any
 from mmengine import registry as upstream
 from mmengine.config.utils import MODULE2PACKAGE
 
-from tokennorm.compat import silence_missing_extras
-
 # mmengine 0.10.12 finds the configs of packages by this table, for `_base_ = 'tokennorm::...'` and `get_config`. It
 # lacks tokennorm, and names the original mmsegmentation.
 MODULE2PACKAGE.update(tokennorm='tokennorm', mmseg='mmseg')
-silence_missing_extras()
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:

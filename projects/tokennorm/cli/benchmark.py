@@ -35,14 +35,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    from tokennorm.engine.data import find_detection_data
-
-    split = find_detection_data(args.data, (args.split,), where='--data: ')[args.split]
     import_openmmlab()
+    from tokennorm.engine.data import find_detection_data
     from tokennorm.export.measure import measure
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
 
+    split = find_detection_data(args.data, (args.split,), where='--data: ')[args.split]
     with user_errors(ImageError, ModelFileError):
         files = [ExportedDetector(name) for name in args.files]
         trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)

@@ -6,7 +6,7 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.cli.command import Parser, add_json, command, positive_integer, print_json
+from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
 from tokennorm.engine.options import check_data
 
 
@@ -23,6 +23,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     check_data(args.data)
 
+    import_openmmlab()
     import cv2
 
     from tokennorm.datasets.coco.inspection import inspect_splits

@@ -1,7 +1,6 @@
 """The frame of all subcommands: their parser, and how they end."""
 
 import argparse
-import io
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import PACKAGES, Fault, check_mmcv_ops, limit_spinning
+from tokennorm.environment import PACKAGES, Fault, check_mmcv_ops, import_mmdet, limit_spinning
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -93,12 +92,10 @@ def fraction(text: str) -> float:
 
 
 def import_openmmlab() -> None:
-    """Imports PyTorch and mmdet, which takes seconds and is announced. What they print nobody can act on."""
+    """Imports PyTorch and mmdet, which takes seconds and is announced."""
     print_once(IMPORTING)
     check_mmcv_ops()
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        import mmdet.apis  # noqa: F401
+    import_mmdet()
 
 
 def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
-from tokennorm.cli.command import Parser, command
+from tokennorm.cli.command import Parser, command, import_openmmlab
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
 
@@ -70,20 +70,19 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     check_output_file(args.out)
+    import_openmmlab()
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.data import find_detection_data
+    from tokennorm.export.detector import WholeDetector
+    from tokennorm.export.writing import check_packages, describe, export_detector
+    from tokennorm.inference.detector import TorchDetector
+    from tokennorm.inference.runtime import ThresholdError
 
     split = None
     if args.verify is not None:
         split = find_detection_data(args.verify, (args.split,), where='--verify: ')[args.split]
     if args.int8 and not list_images(args.calibrate):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
-    print(f'Loading {args.checkpoint}', flush=True)
-    from tokennorm.export.detector import WholeDetector
-    from tokennorm.export.writing import check_packages, describe, export_detector
-    from tokennorm.inference.detector import TorchDetector
-    from tokennorm.inference.runtime import ThresholdError
-
     check_packages(args.out.suffix, args.int8)
     trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
     print(f'Checkpoint: {trained.description}', flush=True)
