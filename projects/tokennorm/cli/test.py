@@ -59,6 +59,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.config.reading import merge_options
     from tokennorm.config.tree import is_classifier
     from tokennorm.engine.data import use_data_folder
+    from tokennorm.engine.distributed import end_together
     from tokennorm.engine.hooks.summary import describe_data
     from tokennorm.engine.recipe import open_config
     from tokennorm.engine.runner import build_runner
@@ -108,3 +109,4 @@ def main(argv: list[str]) -> None:
         report_on(runner, 'test', path, checkpoint.source)
         print(f'The report is in {path}')
     print_once(f'Metrics and log: {runner.log_dir}')
+    end_together()

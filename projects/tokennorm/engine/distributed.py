@@ -44,3 +44,13 @@ def start_cpu_processes(cfg: Config) -> None:
     wrapper = defaults | (cfg.get('model_wrapper_cfg') or {})
     if wrapper['type'].endswith('DistributedDataParallel'):
         cfg.model_wrapper_cfg = wrapper | dict(device_ids=None)
+
+
+def end_together() -> None:
+    """Waits for the other processes, since rank 0 writes files last, and ends the process group.
+
+    The launcher would end rank 0 as soon as another one fails, as the threads of a group can at the end of Python.
+    """
+    if torch_dist.is_initialized():
+        torch_dist.barrier()
+        torch_dist.destroy_process_group()

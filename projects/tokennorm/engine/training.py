@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.engine.checks import check_training_samples
 from tokennorm.engine.data import find_detection_data, use_data_folder
-from tokennorm.engine.distributed import use_device
+from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
 from tokennorm.engine.options import TrainOptions
@@ -104,9 +103,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
         check_training_samples(runner.train_dataloader.dataset)
         fit_schedule_and_lr(runner, options, base_batch, made_for)
         run(runner, how_to_continue='--resume continues from the latest.')
-    if dist.is_initialized():
-        dist.barrier()  # rank 0 writes the report last; the launcher ends it when another rank fails
-        dist.destroy_process_group()  # the threads of a group can abort the end of Python
+    end_together()
     return _result(runner, Path(cfg.work_dir))
 
 
