@@ -467,7 +467,7 @@ def test_voc_counts_from_0_if_a_box_begins_there(root, first):
     splits = find_splits(root)
     assert objects(splits['train'])['0.png'][2] == ('cat', 10, 10, 20, 20, 400)
     assert objects(splits['val'])['5.png'][2] == ('cat', 0, 0, 30, 30, 900)
-    said = 'train: pixels are counted from 0, not from 1 as VOC does: 1 boxes of all splits begin at 0'
+    said = 'train: pixels are counted from 0, not from 1 as VOC does: in all splits together 1 box begins at 0'
     assert (said in inspect_splits(splits).warnings) == (first == 0)
     (root / 'train' / '0.png').rename(root / 'train' / '0.HEIC')
     with pytest.raises(ValueError, match=r'1 of 4 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):

@@ -31,7 +31,8 @@ def find_voc(root: Path) -> LabelFolder | None:
         raise ValueError(f'{root}: no object in any of its XML files')
     classes = sorted({_class_name(node) for node in objects})
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
-    note = f'pixels are counted from 0, not from 1 as VOC does: {at_zero} boxes of all splits begin at 0'
+    boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
+    note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} at 0'
     notes = {name: [note] for name in splits if at_zero}
     return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not at_zero)), _read_labels, notes)
 
