@@ -146,6 +146,16 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
     return runner.param_schedulers
 
 
+def test_a_rate_of_zero_has_no_ratio_to_scale_by():
+    schedule, wrapper = [dict(type='CosineAnnealingLR', eta_min=1e-5)], dict(optimizer=dict(type='SGD', lr=0.0))
+    cfg = Config(dict(optim_wrapper=wrapper))
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
+    assert fit_lr(runner, base_batch=16) == '0.0: as the config sets it'
+    assert fit_lr(runner, 0.1) == '0.1: --lr'
+    assert runner.param_schedulers == schedule
+    assert wrapper['optimizer']['lr'] == 0.1
+
+
 def test_a_single_scheduler_is_fitted_and_its_rates_follow_the_learning_rate():
     schedule = dict(type='CosineAnnealingLR', T_max=12, begin=0, end=12, eta_min=0.0005, by_epoch=True)
     loop = dict(max_epochs=4)

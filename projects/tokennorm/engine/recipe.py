@@ -165,7 +165,6 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
     check_integer('epochs', epochs)
     if epochs is not None:
         print_once(*set_epochs(cfg, epochs))
-        cfg.pop('max_epochs', None)  # a variable of config files, which nothing reads
     if options.image_size is not None and (not own_data or is_classifier(cfg)):
         print_once(*set_image_size(cfg, options.image_size))
     if options.augment is not None:

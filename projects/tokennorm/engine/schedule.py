@@ -51,13 +51,15 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
         return ''
     optimizer = runner.optim_wrapper['optimizer']
-    default = arguments_of(optimizer, None, OPTIMIZERS).get('lr')
-    value, reason = optimizer.get('lr', default), 'as the config sets it'
+    old = optimizer.get('lr', arguments_of(optimizer, None, OPTIMIZERS).get('lr'))
+    if lr is None and not old:
+        return f'{old}: as the config sets it'
+    value, reason = old, 'as the config sets it'
     if lr is not None:
         value, reason = lr, '--lr'
     elif base_batch:
-        value, reason = scaled_lr(value, type_name(optimizer), base_batch, images_per_step(runner))
-    factor = value / optimizer.get('lr', default)
+        value, reason = scaled_lr(old, type_name(optimizer), base_batch, images_per_step(runner))
+    factor = value / old if old else 1.0
     for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
         cfg['lr'] = value
     if with_schedule and isinstance(runner.param_schedulers, list):

@@ -5,6 +5,7 @@ from mmengine.config import Config
 from tokennorm.config.tree import evaluators, is_classifier, walk
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.messages import UserError, did_you_mean
+from tokennorm.ranks import print_once
 from tokennorm.registry import type_name
 
 KEPT_CHECKPOINTS = 2  # besides the best one
@@ -83,6 +84,7 @@ def check_metrics(cfg: Config) -> None:
     watched = _list(checkpoint.get('save_best'))
     if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
         checkpoint['save_best'] = watched[0]
+        print_once(f'save_best: the best checkpoint is the one with the highest {watched[0]}, the first of the list')
     hooks = [*(cfg.custom_hooks or ()), *cfg.default_hooks.values()]
     for name in watched + [hook.get('monitor') for hook in hooks if isinstance(hook, dict)]:
         # Those of classes, with `classwise`, have their names.
