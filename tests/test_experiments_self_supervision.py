@@ -133,7 +133,7 @@ def test_trains_and_evaluates_with_the_reduced_config(norm, tmp_path, monkeypatc
     options = {'train_dataloader.dataset.data_root': str(tmp_path), 'train_dataloader.batch_size': 4}
     options |= {'train_cfg.max_iters': 2, 'default_hooks.checkpoint.interval': 1}
     options |= {'model.backbone.token_norm_cfg.type': norm}
-    config = 'dino/dino_vit-mini_1xb128_tiny-imagenet100'
+    config = str(PROJECT / 'configs' / 'dino_vit-mini_1xb128_tiny-imagenet100.py')
     tokennorm.train(config, work_dir=tmp_path / 'run', cfg_options=options)
     tokennorm.train(config, work_dir=tmp_path / 'run', cfg_options=options | {'train_cfg.max_iters': 3}, resume=True)
     words = ['tool', config, str(tmp_path / 'run'), '--cfg-options', f'model.backbone.token_norm_cfg.type={norm}']

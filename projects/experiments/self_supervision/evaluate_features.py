@@ -26,10 +26,10 @@ def main(argv: list[str]) -> None:
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
     from tokennorm.builder import resolve_type
     from tokennorm.checkpoints import load_pretrained
-    from tokennorm.config.reading import read_config, use_options
+    from tokennorm.config.reading import read_config, merge_options
 
     cfg = read_config(args.config)
-    use_options(cfg, args.cfg_options)
+    merge_options(cfg, args.cfg_options)
     with user_errors(ImportError, ValueError, RuntimeError, OSError):
         loaders = [
             build_loader(cfg.evaluation[part], cfg.evaluation.batch_size, args.every) for part in ('bank', 'queries')

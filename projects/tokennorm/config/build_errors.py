@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from mmengine.registry import Registry
+from mmengine.optim import DefaultOptimWrapperConstructor
+from mmengine.registry import OPTIMIZERS, Registry
 
 from tokennorm.builder import check_arguments
 from tokennorm.messages import UserError, did_you_mean
@@ -31,9 +32,11 @@ def build_errors(whole: str = '') -> Iterator[None]:
 
 def _innermost_build(error: Exception) -> tuple[Registry, Any] | None:
     """The registry and the arguments of the last `Registry.build` that an error has left; mmengine names neither."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is Registry.build.__code__]
-    if not frames:
-        return None
+    left = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame in left if frame.f_code is Registry.build.__code__]
+    if not frames:  # mmengine 0.10.12 looks at the class of an optimizer before it is built
+        of_optimizer = [frame for frame in left if frame.f_code is DefaultOptimWrapperConstructor.__call__.__code__]
+        return (OPTIMIZERS, of_optimizer[-1].f_locals['self'].optimizer_cfg) if of_optimizer else None
     call = frames[-1].f_locals
     defaults = call['kwargs'].get('default_args') or next(iter(call['args']), None) or {}
     return call['self'], {**defaults, **call['cfg']} if isinstance(call['cfg'], dict) else call['cfg']
