@@ -104,6 +104,14 @@ MASKS = {
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 200]]),
         r'polygons far outside their image: annotation \d+ of \d+\.jpg$',
     ),
+    'fractions': (
+        lambda c: first(c).update(bbox=[10, 10, 20, 20], segmentation=[[0.2, 0.2, 0.6, 0.2, 0.6, 0.6]]),
+        r'polygons outside their box. Are they fractions, or y before x\?',
+    ),
+    'y, x': (
+        lambda c: first(c).update(bbox=[2, 30, 6, 6], segmentation=[[30, 2, 36, 2, 36, 8]]),
+        r'polygons outside their box',
+    ),
     'huge': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 10**400]]), r'polygons far outside their image: '),
     'text': (lambda c: first(c).update(segmentation='[[1, 2, 3, 4, 5, 6]]'), r'segmentations that are neither lists'),
     'missing': (lambda c: first(c).pop('segmentation'), r'annotations without a segmentation: annotation \d+'),

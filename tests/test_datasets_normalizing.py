@@ -294,6 +294,21 @@ def test_rotated_boxes_of_cvat_become_upright(root):
     assert 'read as the upright boxes around them: 2' in inspect_splits(splits).warnings[0]
 
 
+def test_a_box_without_width_is_named(root):
+    """COCO without areas, as YOLO is: the box has the area 0."""
+
+    def narrow(content):
+        for one in content['annotations']:
+            del one['area']
+        content['annotations'][0].update(bbox=[10, 10, 0, 20], segmentation=[])
+
+    splits = find_splits(write(root, narrow))
+    assert splits['train'].content['annotations'][0]['area'] == 0
+    found = inspect_splits(splits)
+    assert found.errors == []
+    assert any('boxes without area' in line for line in found.warnings)
+
+
 def test_crowds_as_text(root):
     def crowds(content):
         for one, value in zip(content['annotations'], ['1', '0', True, False, 'true', None, 1, 0], strict=True):
@@ -469,8 +484,14 @@ def test_voc_counts_from_0_if_a_box_begins_there(root, first):
     assert objects(splits['val'])['5.png'][2] == ('cat', 0, 0, 30, 30, 900)
     said = 'train: pixels are counted from 0, not from 1 as VOC does: in all splits together 1 box begins at 0'
     assert (said in inspect_splits(splits).warnings) == (first == 0)
+    path = root / 'train' / '0.xml'
+    path.write_bytes(f'<?xml version="1.0" encoding="gbk"?>{path.read_text().replace("cat", "猫")}'.encode('gbk'))
+    (root / 'train' / '1.xml').unlink()
+    splits = find_splits(root)
+    assert objects(splits['train'])['0.png'][2][0] == '猫'
+    assert 'train: images without an XML file, left out: 1 (1.png)' in inspect_splits(splits).warnings
     (root / 'train' / '0.png').rename(root / 'train' / '0.HEIC')
-    with pytest.raises(ValueError, match=r'1 of 4 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):
+    with pytest.raises(ValueError, match=r'1 of 3 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):
         find_splits(root)
 
 

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
     from tokennorm.builder import resolve_type
     from tokennorm.checkpoints import load_pretrained
-    from tokennorm.config.reading import read_config, merge_options
+    from tokennorm.config.reading import merge_options, read_config
 
     cfg = read_config(args.config)
     merge_options(cfg, args.cfg_options)

@@ -8,10 +8,12 @@ from xml.etree import ElementTree
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, left_out, list_files, read_text
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, SPLITS
+from tokennorm.messages import shorten
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 _CORNER = 'xmin', 'ymin'
 _ZERO = re.compile(r'\s*-?0+(\.0*)?\s*')
+_DECLARED = re.compile(rb'<\?xml[^>]*encoding=["\']([\w.-]+)')
 _VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
 
 
@@ -22,7 +24,8 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    splits = _from_image_sets(root) or _from_folders(root)
+    listed = _from_image_sets(root)
+    splits = listed or _from_folders(root)
     if not splits:
         return None
     trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
@@ -33,7 +36,10 @@ def find_voc(root: Path) -> LabelFolder | None:
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
     boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
     note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} at 0'
-    notes = {name: [note] for name in splits if at_zero}
+    notes = {name: [note] if at_zero else [] for name in splits}
+    for name, entries in splits.items() if not listed else ():
+        if unused := _images_beside(entries):
+            notes[name].append(f'images without an XML file, left out: {len(unused)} ({shorten(unused, 5)})')
     return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not at_zero)), _read_labels, notes)
 
 
@@ -119,6 +125,13 @@ def _entries(labels: list[Path]) -> list[LabeledImage]:
     return [LabeledImage(image, path) for path, image in images.items() if image]
 
 
+def _images_beside(entries: list[LabeledImage]) -> list[str]:
+    """The other images in the folders of a split's images."""
+    used = {entry.image for entry in entries}
+    others = {path for folder in {image.parent for image in used} for path in folder.iterdir()} - used
+    return sorted(path.name for path in others if path.suffix.lower() in IMAGE_SUFFIXES and is_data(path.name))
+
+
 def _find_image(labels: Path) -> Path | None:
     """The image with the stem of an XML file, or that it names: next to it, one level higher, or in an image folder."""
     places = [folder / name for folder in labels.parents[:2] for name in ('', *_IMAGE_FOLDERS)]
@@ -133,8 +146,10 @@ def _first_file(places: list[Path], names: list[str]) -> Path | None:
 
 def _read_xml(path: Path | None) -> ElementTree.Element:
     try:
-        return ElementTree.parse(path).getroot()
-    except (OSError, ElementTree.ParseError, UnicodeDecodeError, ValueError) as error:
+        content = Path(path or '').read_bytes()
+        declared = _DECLARED.match(content)  # the parser itself knows no encoding of several bytes, such as gb2312
+        return ElementTree.fromstring(content.decode(declared[1].decode()) if declared else content)
+    except (OSError, ElementTree.ParseError, LookupError, ValueError) as error:
         raise ValueError(f'{path} cannot be read as XML: {error}') from error
 
 

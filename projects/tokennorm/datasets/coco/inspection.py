@@ -74,7 +74,8 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
         sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
         for one in split.content['annotations']:
             some = some or not one.get('iscrowd')
-            if one.get('image_id') in sizes and mask_problem(one.get('segmentation'), sizes[one['image_id']]):
+            size = sizes.get(one.get('image_id'))
+            if size and mask_problem(one.get('segmentation'), size, one['bbox']):
                 return False
     return some
 
@@ -141,7 +142,8 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         problem = _box_problem(annotation, image, categories, fate)
         if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
             objects[image['id']] += 1
-        of_mask = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+        size = [image['height'], image['width']]
+        of_mask = mask_problem(annotation.get('segmentation'), size, annotation['bbox'])
         for which, kind in ((boxes, problem), (masks, of_mask)):
             if kind:
                 which[kind].append(f'annotation {original_id(annotation)} of {image["file_name"]}')
@@ -189,12 +191,13 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
     return ''
 
 
-def mask_problem(mask: Any, size: list[int]) -> str:
-    """The problem of a segmentation of an image of `size` (height, width), in words, or ''."""
+def mask_problem(mask: Any, size: list[int], box: Any = None) -> str:
+    """The problem of a segmentation of an image of `size` (height, width) and of its box, in words, or ''."""
     if not mask:
         return _NO_MASK
     if isinstance(mask, list):
-        return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
+        problem = next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
+        return problem or _place_problem(mask, box)
     if not isinstance(mask, dict):
         return 'segmentations that are neither lists nor run lengths'
     fits = mask.get('size') == size and covers(mask.get('counts'), size[0] * size[1])
@@ -211,6 +214,16 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
         if min(values) < -side or max(values) > 2 * side:  # pycocotools walks along every edge, wherever it leads
             return 'polygons far outside their image'
     return '' if math.isfinite(sum(polygon)) else _NOT_NUMBERS  # min and max may skip NaN
+
+
+def _place_problem(polygons: list[list[float]], box: Any) -> str:
+    """As `mask_problem`: by the first point of each polygon, which is not exactly in its box where both are rounded."""
+    if not is_box(box):
+        return ''
+    x, y, w, h = box
+    near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
+    inside = all(-near_x <= p[0] - x <= w + near_x and -near_y <= p[1] - y <= h + near_y for p in polygons)
+    return '' if inside else 'polygons outside their box. Are they fractions, or y before x? COCO has x, y in pixels'
 
 
 # ---- image files ----

@@ -236,8 +236,8 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     if needs_box and measured:
         box = new['bbox'] = measured[0]
         counts['boxes that were derived from the mask'] += 1
-    if needs_area and is_box(box) and min(box[2:]) > 0:
-        new['area'] = (measured and measured[1]) or box[2] * box[3]
+    if needs_area and is_box(box):
+        new['area'] = (measured and measured[1]) or max(box[2], 0) * max(box[3], 0)
     return new
 
 
