@@ -25,6 +25,7 @@ stop() {
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV" || stop "$PYTHON cannot create the environment $VENV."
 uv=$VENV/bin/uv
 [ -x "$uv" ] || "$VENV/bin/python" -m pip install --quiet --requirement requirements/uv.txt || uv=uv
+command -v "$uv" >/dev/null || stop 'uv was not installed, see above. Connect to the network or name a mirror (PIP_INDEX_URL), and run make env again.'
 export UV_PROJECT_ENVIRONMENT="$VENV" UV_PYTHON="$VENV/bin/python"
 before=$(installed)
 
