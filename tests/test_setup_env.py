@@ -1,6 +1,9 @@
 """The environment: pins that agree."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,23 @@ def test_the_smoke_list_of_the_originals_exists():
     assert len(listed) > 5
     for file, _, name in (test.partition('::') for test in listed):
         assert f'def {name}' in (ROOT / file).read_text(), file
+
+
+def test_an_interrupted_installation_is_completed(tmp_path):
+    """A package without all its files is installed again, though its metadata is there. uv is a recorder."""
+    subprocess.run([sys.executable, '-m', 'venv', '--without-pip', tmp_path], check=True)
+    uv = tmp_path / 'bin' / 'uv'
+    uv.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nexit 1\n')
+    uv.chmod(0o755)
+    (site,) = tmp_path.glob('lib/python3.*/site-packages')
+    for name, file in dict(whole='whole.py', broken='absent.py').items():
+        (site / f'{name}-1.0.dist-info').mkdir()
+        (site / f'{name}-1.0.dist-info' / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n')
+        (site / f'{name}-1.0.dist-info' / 'RECORD').write_text(f'{file},,\n')
+    (site / 'whole.py').touch()
+    for _ in range(2):
+        assert (
+            subprocess.run(['tools/setup_env.sh'], cwd=ROOT, env={**os.environ, 'VENV': str(tmp_path)}).returncode == 1
+        )
+    sync = 'sync --frozen --inexact'
+    assert (tmp_path / 'calls').read_text().splitlines() == [sync, f'{sync} --reinstall-package broken']

@@ -9,6 +9,7 @@ set -eu
 VENV=${VENV:-.venv}
 PYTHON=${PYTHON:-python3}
 memory=$VENV/tokennorm_torch_index
+unfinished=$VENV/tokennorm_unfinished # while packages are installed, and until they pass the check
 TORCH_INDEX=${TORCH_INDEX-$(cat "$memory" 2>/dev/null || true)}
 installed() { ls -d "$VENV"/lib/python3.*/site-packages/*.dist-info 2>/dev/null || true; }
 
@@ -27,17 +28,29 @@ uv=$VENV/bin/uv
 [ -x "$uv" ] || "$VENV/bin/python" -m pip install --quiet --requirement requirements/uv.txt || uv=uv
 command -v "$uv" >/dev/null || stop 'uv was not installed, see above. Connect to the network or name a mirror (PIP_INDEX_URL), and run make env again.'
 export UV_PROJECT_ENVIRONMENT="$VENV" UV_PYTHON="$VENV/bin/python"
-before=$(installed)
+again= # packages whose installation was interrupted: uv takes them for installed
+[ ! -e "$unfinished" ] || again=$("$VENV/bin/python" -c '
+import csv
+from importlib.metadata import distributions
+
+for one in distributions():
+    files = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines())]
+    if not files or not all(one.locate_file(file).exists() for file in files):
+        print("--reinstall-package", one.metadata["Name"])
+')
+[ -e "$unfinished" ] || before=$(installed)
+touch "$unfinished"
 
 if [ -z "$TORCH_INDEX" ]; then
-    "$uv" sync --frozen --inexact
+    "$uv" sync --frozen --inexact $again
 else
     # The same versions, but torch from somewhere else, hence without the hashes of uv.lock.
     pins=$VENV/tokennorm_pins.txt
     "$uv" export --frozen --quiet --no-hashes --prune torch --prune torchvision --output-file "$pins"
     grep -oE 'torch(vision)?==[0-9.]+' pyproject.toml >>"$pins"
-    "$uv" pip install --requirement "$pins" --index "$TORCH_INDEX" --index-strategy unsafe-best-match
+    "$uv" pip install $again --requirement "$pins" --index "$TORCH_INDEX" --index-strategy unsafe-best-match
 fi
 
 echo "$TORCH_INDEX" >"$memory"
-[ "$(installed)" = "$before" ] || "$VENV/bin/python" -m tokennorm.cli.check_env
+[ "$(installed)" = "${before-}" ] || "$VENV/bin/python" -m tokennorm.cli.check_env
+rm "$unfinished"

@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import shlex
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -15,8 +16,8 @@ FORKS = {
     'mmpretrain': 'onedl-mmpretrain',
 }
 PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in an import
-PIP = f'{sys.executable} -m pip'
-MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={sys.prefix}'
+PIP = f'{shlex.quote(sys.executable)} -m pip'
+MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={shlex.quote(sys.prefix)}'
 
 
 class Fault(RuntimeError):
