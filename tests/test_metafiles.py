@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tokennorm.config.reading import read_config
+
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = runpy.run_path(str(ROOT / 'tools' / 'write_metafiles.py'))
+COUNT = runpy.run_path(str(ROOT / 'tools' / 'flops.py'))['count']
 FOLDERS = TOOL['COLLECTIONS']
 
 
@@ -36,6 +39,6 @@ def test_the_metafiles_have_every_config():
     'name', ['retinanet_pvt-t-dtn_fpn_1x_coco', 'retinanet_swin-t-p4-w7_fpn_1x_coco', 'vit-small-dtn_8xb128_in1k']
 )
 def test_counts_are_those_of_the_built_model(name):
-    folder = 'imagenet' if name.endswith('in1k') else name.partition('_')[2].partition('-')[0]
-    entry = TOOL['read_results']()[folder][name]
-    assert TOOL['count'](folder, name).items() <= entry.items()
+    (entry,) = (entries[name] for entries in TOOL['read_results']().values() if name in entries)
+    size = TOOL['IMAGE'][TOOL['NAME'].fullmatch(name)['data']]
+    assert COUNT(read_config(name), size).items() <= entry.items()

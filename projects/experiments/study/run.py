@@ -106,7 +106,7 @@ def train_all(study: Study, args: argparse.Namespace) -> None:
                     _tell_of_end(study, run, process.returncode)
             before = {run: study.before(run) for run in waiting}
             ready = [run for run, first in before.items() if first is None or is_finished(study.folder(first))]
-            if not ready and not active:
+            if waiting and not ready and not active:
                 raise UserError(f'{waiting[0]} needs the weights of {before[waiting[0]]}, which is not finished')
             for run in ready[: args.jobs - len(active)]:
                 waiting.remove(run)
