@@ -16,6 +16,7 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.datasets.drawing import tile
+from tokennorm.drawing import color_of, draw
 from tokennorm.engine.hooks import use_training_hooks
 from tokennorm.engine.recipe import use_coco_metric
 from tokennorm.engine.runner import build_runner, run
@@ -65,20 +66,22 @@ def main(argv: list[str]) -> None:
 @torch.no_grad()
 def draw_predictions(runner: Runner) -> np.ndarray:
     """A contact sheet of ground truth and predictions side by side, two pairs per row, (H, W, 3) uint8 in BGR."""
-    loader, visualizer = runner.val_dataloader, runner.visualizer
-    visualizer.dataset_meta = loader.dataset.metainfo
+    loader, names = runner.val_dataloader, runner.val_dataloader.dataset.metainfo['classes']
     runner.model.eval()
     pairs = []
     for index in np.linspace(0, len(loader.dataset) - 1, NUM_IMAGES, dtype=int):
         (sample,) = runner.model.test_step(loader.collate_fn([loader.dataset[int(index)]]))
-        image = cv2.cvtColor(cv2.imread(sample.img_path), cv2.COLOR_BGR2RGB)
+        image = cv2.imread(sample.img_path)
         image = cv2.resize(image, None, fx=ENLARGED, fy=ENLARGED, interpolation=cv2.INTER_CUBIC)
-        sample = sample.cpu()
-        for instances in (sample.gt_instances, sample.pred_instances):
-            instances.bboxes = instances.bboxes * ENLARGED
-        visualizer.add_datasample('predictions', image, sample, pred_score_thr=SCORE_THR)
-        pairs.append(visualizer.get_image())
-    return cv2.cvtColor(tile(pairs, columns=2), cv2.COLOR_RGB2BGR)
+        true, found = sample.gt_instances.numpy(), sample.pred_instances.cpu().numpy()
+        found = found[found.scores >= SCORE_THR]
+        drawings = []
+        for objects, scores in ((true, [''] * len(true)), (found, [f' {score:.2f}' for score in found.scores])):
+            texts = [names[label] + score for label, score in zip(objects.labels, scores, strict=True)]
+            colors = [color_of(label) for label in objects.labels]
+            drawings.append(draw(image, ENLARGED * np.asarray(objects.bboxes), texts, colors))
+        pairs.append(np.hstack(drawings))
+    return tile(pairs, columns=2)
 
 
 if __name__ == '__main__':
