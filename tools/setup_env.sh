@@ -32,8 +32,9 @@ again= # packages whose installation was interrupted: uv takes them for installe
 [ ! -e "$unfinished" ] || again=$("$VENV/bin/python" -c '
 import csv
 from importlib.metadata import distributions
+from sysconfig import get_path
 
-for one in distributions():
+for one in distributions(path=[get_path("purelib")]):
     files = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines())]
     if not files or not all(one.locate_file(file).exists() for file in files):
         print("--reinstall-package", one.metadata["Name"])
