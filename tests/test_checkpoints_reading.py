@@ -12,7 +12,6 @@ import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengines
 from mmengine.runner.checkpoint import CheckpointLoader
-from safetensors.torch import save_file
 
 from tests.helpers.checkpoints import Planted, assert_same, assert_same_weights, pretrained
 from tests.helpers.http import serve
@@ -156,13 +155,6 @@ def test_lists_that_share_lists_are_read_once(tmp_path):
     torch.save(dict(state_dict={}, shared=shared), tmp_path / 'shared.pth')
     left, right = read_checkpoint(tmp_path / 'shared.pth')['shared']
     assert left is right
-
-
-def test_safetensors_files_of_0_2_have_their_classes_and_config(tmp_path):
-    metadata = dict(format='pt', classes='["cat"]', config='a = 1', meta='{"epoch": 3}')
-    save_file({'weight': torch.ones(1)}, tmp_path / 'old.safetensors', metadata)
-    meta = read_checkpoint(tmp_path / 'old.safetensors')['meta']
-    assert meta == dict(epoch=3, cfg='a = 1', dataset_meta=dict(classes=('cat',)))
 
 
 def test_mmengine_reads_no_code_by_any_scheme(tmp_path, monkeypatch, mmengines_loaders):

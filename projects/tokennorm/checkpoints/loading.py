@@ -46,15 +46,8 @@ class LoadReport:
         return '\n  '.join([*lines, self.note] if self.note else lines)
 
 
-def load_from_init_cfg(model: nn.Module, init_cfg: Mapping[str, Any]) -> LoadReport:
+def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
-    report = load_pretrained(model, *parse_init_cfg(init_cfg))
-    print_log(str(report), logger='current')
-    return report
-
-
-def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
-    """Returns the `checkpoint` and the `allow_missing` of a backbone's `init_cfg`."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
     if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing'}:
         raise UserError(
@@ -62,7 +55,8 @@ def parse_init_cfg(init_cfg: Any) -> tuple[str, Sequence[str]]:
             'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized'
         )
     allow_missing = init_cfg.get('allow_missing', ())
-    return init_cfg['checkpoint'], [allow_missing] if isinstance(allow_missing, str) else allow_missing
+    allow_missing = [allow_missing] if isinstance(allow_missing, str) else allow_missing
+    print_log(str(load_pretrained(model, init_cfg['checkpoint'], allow_missing)), logger='current')
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Sequence[str] = ()) -> LoadReport:

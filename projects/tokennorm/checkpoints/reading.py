@@ -74,10 +74,6 @@ def _read_meta(metadata: Mapping[str, str]) -> dict[str, Any]:
     """A runner's `meta` from a file's metadata; {} for metadata of other programs."""
     try:
         meta = dict(json.loads(metadata['meta']))
-        if 'config' in metadata:  # 0.2 had entries of their own for config and classes
-            meta['cfg'] = metadata['config']
-        if 'classes' in metadata:
-            meta.setdefault('dataset_meta', {})['classes'] = json.loads(metadata['classes'])
         dataset_meta = meta.get('dataset_meta', {})
         if 'classes' in dataset_meta:
             dataset_meta['classes'] = tuple(dataset_meta['classes'])
