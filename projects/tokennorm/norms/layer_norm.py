@@ -1,10 +1,12 @@
-"""LayerNorm with the constructor that all normalizers of token grids share, and the base of those derived from it."""
+"""LayerNorm with the constructor that all normalizers of token grids share, and the bases of the others."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tokennorm.ops.moments import check_grid, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 
@@ -46,3 +48,17 @@ class TokenNorm(nn.LayerNorm):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(..., C) -> (..., C). `valid` is unused: the statistics are within tokens."""
         return in_float32(self._normalize, x)
+
+
+class GridNorm:
+    """Mixin for a weight (C,) and a formula across tokens, `_normalize`.
+
+    It gets the tokens in float32, and the mask (B, H, W, 1) of those that are not padding, None for all.
+    """
+
+    is_token_norm = True
+
+    def forward(self: Any, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
+        check_grid(type(self).__name__, x, self.weight.shape[0], valid)
+        return in_float32(self._normalize, x, tokens_inside(x, valid))

@@ -4,13 +4,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from tokennorm.norms.layer_norm import TokenNorm
-from tokennorm.ops.moments import check_grid, tokens_inside
-from tokennorm.ops.tensors import in_float32
+from tokennorm.norms.layer_norm import GridNorm, TokenNorm
 
 
-class LocalLayerNorm(TokenNorm):
-    """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, of tensors (B, H, W, C).
+class LocalLayerNorm(GridNorm, TokenNorm):
+    """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, which reads zeros outside of the image.
 
     The kernels are zero at initialization: it starts as LayerNorm, exactly. They were trained with a higher learning
     rate than the other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={
@@ -23,11 +21,6 @@ class LocalLayerNorm(TokenNorm):
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__(num_features, eps=eps)
         self._add_parameter('depthwise', (num_features, 1, 3, 3), 0.0)
-
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). The convolution reads zeros outside the grid, and outside of `valid`."""
-        check_grid('LocalLayerNorm', x, self.normalized_shape[0], valid)
-        return in_float32(self._normalize, x, tokens_inside(x, valid))
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         weight, bias, kernels = (p.to(x.dtype) for p in (self.weight, self.bias, self.depthwise))

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.norms.layer_norm import TokenNorm
-from tokennorm.ops.moments import check_grid, tokens_inside
-from tokennorm.ops.tensors import in_float32
+from tokennorm.norms.layer_norm import GridNorm, TokenNorm
 
 
 def batch_mean(x: Tensor, inside: Tensor | None) -> Tensor:
@@ -46,14 +44,14 @@ class DivideByPower(torch.autograd.Function):
         return grad / psi, None, None, None, None
 
 
-class PowerNorm(TokenNorm):
+class PowerNorm(GridNorm, TokenNorm):
     """Divides each channel by the root of its running quadratic mean over the tokens of the batches, also in training.
 
     As in the authors' code, each token is first divided by its root mean square, and during a warm-up each channel is
     divided by the batch's own quadratic mean. The backward pass is the paper's approximation, divided by the psi of the
-    forward pass; the authors' code divides by the batch's psi. Each rank has its own statistics. With activation
-    checkpointing (`with_cp`) every iteration counts twice, and the backward pass uses the quadratic mean as it is after
-    the forward pass.
+    forward pass; the authors' code divides by the batch's psi. Each rank has its own statistics. Padding is normalized
+    by the statistics of the images. With activation checkpointing (`with_cp`) every iteration counts twice, and the
+    backward pass uses the quadratic mean as it is after the forward pass.
 
     Args:
         alpha_fwd: Weight of the past in the running quadratic mean.
@@ -82,16 +80,10 @@ class PowerNorm(TokenNorm):
         self._add_buffer('running_nu', (num_features,), 0.0)
         self._add_buffer('iters', (), 0)
 
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C). Tokens outside of `valid` are normalized by the statistics of those inside."""
-        check_grid('PowerNorm', x, self.normalized_shape[0], valid)
-        return in_float32(self._normalize, x, valid)
-
-    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
+    def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps)
         if not self.training:
             return x * torch.rsqrt(self.running_phi.to(x.dtype) + self.eps) * self.weight + self.bias
-        inside = tokens_inside(x, valid)
         psi = self._next_psi(batch_mean(x.detach().square(), inside))
         return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias
 

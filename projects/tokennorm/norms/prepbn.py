@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokennorm.norms.batch_norm import BatchNorm
 from tokennorm.norms.layer_norm import TokenNorm
-from tokennorm.ops.tensors import in_float32
+from tokennorm.ops.tensors import in_float32, is_recomputed
 
 
 class PRepBN(TokenNorm):
@@ -55,8 +55,7 @@ class PRepBN(TokenNorm):
         of_batch = self.batch_norm(x, valid) + self.alpha * x
         if not self.training:
             return of_batch
-        # Activation checkpointing calls the layer again in the backward pass, where the step is counted already.
-        recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+        recomputed = is_recomputed()
         share = (1 - (self.step - int(recomputed)) / self.steps).clamp(min=0)
         if not recomputed:
             self.step = self.step + 1  # a new tensor: a compiled backward pass computes the share again from its own

@@ -1,15 +1,13 @@
 """Switchable Normalization (Luo et al., "Switchable Normalization for Learning-to-Normalize Deep Representation", 2019)
 of token grids."""
 
-import torch
 from torch import Tensor
 
-from tokennorm.norms.layer_norm import TokenNorm
-from tokennorm.ops.moments import check_grid, image_moments, merge_moments, normalize, tokens_inside
-from tokennorm.ops.tensors import in_float32
+from tokennorm.norms.layer_norm import GridNorm, TokenNorm
+from tokennorm.ops.moments import image_moments, merge_moments, normalize
 
 
-class SwitchableNorm(TokenNorm):
+class SwitchableNorm(GridNorm, TokenNorm):
     """Normalizes by a learned mixture of the statistics of instance, layer and batch normalization (Eqs. 3 to 5).
 
     The statistics of layer normalization are the paper's, over all tokens and channels of an image. In eval mode the
@@ -32,30 +30,18 @@ class SwitchableNorm(TokenNorm):
         self._add_buffer('running_mean', (num_features,), 0.0)
         self._add_buffer('running_var', (num_features,), 1.0)
 
-    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
-        check_grid('SwitchableNorm', x, self.normalized_shape[0], valid)
-        return in_float32(self._normalize, x, valid)
-
-    def _normalize(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        inside = tokens_inside(x, valid)
+    def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         of_image = image_moments(x, inside)
         of_layer = merge_moments(*of_image, dim=-1)
         if self.training:
             count = None if inside is None else inside.sum(dim=(1, 2), keepdim=True).to(x.dtype)
             of_batch = merge_moments(*of_image, dim=0, share=None if count is None else count / count.sum())
-            self._track(*of_batch)
+            for running, moment in zip((self.running_mean, self.running_var), of_batch, strict=True):
+                running.lerp_(moment.detach().flatten().to(running.dtype), self.momentum)
         else:
             of_batch = self.running_mean, self.running_var
         mean, var = (
             sum(share * moment for share, moment in zip(logits.softmax(dim=0), moments, strict=True))
-            for logits, moments in zip(
-                (self.mean_weight, self.var_weight), zip(of_image, of_layer, of_batch, strict=True), strict=True
-            )
+            for logits, *moments in zip((self.mean_weight, self.var_weight), of_image, of_layer, of_batch, strict=True)
         )
         return normalize(x, mean, var, self.eps, self.weight, self.bias)
-
-    @torch.no_grad()
-    def _track(self, mean: Tensor, var: Tensor) -> None:
-        self.running_mean.lerp_(mean.flatten().to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(var.flatten().to(self.running_var.dtype), self.momentum)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokennorm.norms.layer_norm import TokenNorm
 from tokennorm.ops.moments import tokens_inside
-from tokennorm.ops.tensors import in_float32
+from tokennorm.ops.tensors import in_float32, is_recomputed
 
 
 class TaperNorm(TokenNorm):
@@ -49,8 +49,7 @@ class TaperNorm(TokenNorm):
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         rms = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
-        # Activation checkpointing calls the layer again in the backward pass, where the step is counted already.
-        recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+        recomputed = is_recomputed()
         step = (self.step - int(recomputed and self.training)).to(x.dtype)
         progress = ((step - self.warmup) / (self.steps - self.warmup)).clamp(0, 1)
         gate = (1 + torch.cos(math.pi * progress)) / 2

@@ -1,4 +1,4 @@
-"""The precision that normalizers compute in."""
+"""The precision that normalizers compute in, and whether they compute again."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +12,11 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
     """Context that switches autocast off on the device of x. The meta device has no autocast."""
     # `torch.amp.is_autocast_available` would break the graph of torch.compile.
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
+def is_recomputed() -> bool:
+    """Returns whether activation checkpointing calls a layer again in the backward pass, as its step counts already."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
