@@ -10,6 +10,7 @@ from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import from_published_pvt
+from tokennorm.layers.positions import positions_of
 
 
 def test_dtn_variants_have_more_heads_and_the_same_parameters():
@@ -56,41 +57,28 @@ def test_keys_are_reduced_by_whole_cells_as_in_mmdets():
 
 
 def test_published_classifier_gives_its_class_token():
-    """Against a transcription of the published forward pass, written on the published names."""
+    """The published last stage, written out: the token comes first, has a position, and is normalized alone."""
     ours = PVT(ARCH, pretrain_img_size=64, out_type='cls_token', drop_path_rate=0.0)
-    randomize(ours)
-    state = {k: v for k, v in ours.state_dict().items() if k not in ('norm.weight', 'norm.bias', 'stages.3.cls_token')}
-    featmap = small_pvt(pretrain_img_size=64)
-    featmap.load_state_dict({**state, 'stages.3.pos_embed': state['stages.3.pos_embed'][:, 1:]})
-    published = published_layout(featmap) | {
-        'pos_embed4': ours.stages[3].pos_embed,
-        'cls_token': ours.stages[3].cls_token,
-        'norm.weight': ours.norm.weight,
-        'norm.bias': ours.norm.bias,
-    }
-    assert set(from_published_pvt(published, 'cls_token')) == set(ours.state_dict())
-    fresh = PVT(ARCH, pretrain_img_size=64, out_type='cls_token').eval()
-    fresh.load_state_dict(from_published_pvt(published, 'cls_token'), strict=True)
-
+    published = published_layout(randomize(small_pvt(pretrain_img_size=64)))
+    ours.load_state_dict(from_published_pvt(published, 'cls_token'), strict=True)
+    last = ours.stages[3]
+    for name, value in (('cls_token', last.cls_token), ('pos_embed4', last.pos_embed), ('norm.bias', ours.norm.bias)):
+        assert torch.equal(published[name], value), name
     image = torch.randn(2, 3, 64, 64)
-    x = featmap.eval()(image)[2]
-    p = published
-    x = F.conv2d(x, p['patch_embed4.proj.weight'], p['patch_embed4.proj.bias'], stride=2).flatten(2).transpose(1, 2)
-    x = F.layer_norm(x, (64,), p['patch_embed4.norm.weight'], p['patch_embed4.norm.bias'], 1e-5)
-    x = torch.cat([p['cls_token'].expand(2, -1, -1), x], dim=1) + p['pos_embed4']
-    y = F.layer_norm(x, (64,), p['block4.0.norm1.weight'], p['block4.0.norm1.bias'], 1e-6)
-    q = F.linear(y, p['block4.0.attn.q.weight'], p['block4.0.attn.q.bias']).view(2, 5, 8, 8).transpose(1, 2)
-    kv = (
-        F.linear(y, p['block4.0.attn.kv.weight'], p['block4.0.attn.kv.bias']).view(2, 5, 2, 8, 8).permute(2, 0, 3, 1, 4)
-    )
-    y = ((q @ kv[0].mT * 8**-0.5).softmax(-1) @ kv[1]).transpose(1, 2).reshape(2, 5, 64)
-    x = x + F.linear(y, p['block4.0.attn.proj.weight'], p['block4.0.attn.proj.bias'])
-    y = F.layer_norm(x, (64,), p['block4.0.norm2.weight'], p['block4.0.norm2.bias'], 1e-6)
-    y = F.gelu(F.linear(y, p['block4.0.mlp.fc1.weight'], p['block4.0.mlp.fc1.bias']))
-    x = x + F.linear(y, p['block4.0.mlp.fc2.weight'], p['block4.0.mlp.fc2.bias'])
-    expected = F.layer_norm(x[:, 0], (64,), p['norm.weight'], p['norm.bias'], 1e-6)
-    (cls_token,) = fresh(image)
-    assert_near('class token', cls_token, expected)
+    x = image
+    for stage in ours.stages[:3]:
+        x = stage(x)
+    x = F.conv2d(x, last.patch_embed.proj.weight, last.patch_embed.proj.bias, stride=2).flatten(2).mT
+    x = F.layer_norm(x, (64,), *last.patch_embed.norm.parameters(), 1e-5)
+    x = torch.cat([last.cls_token.expand(2, -1, -1), x], dim=1) + last.pos_embed
+    for block in last.blocks:
+        y = F.layer_norm(x, (64,), *block.norm1.parameters(), 1e-6)
+        q, k, v = (t.view(2, 5, 8, 8).transpose(1, 2) for t in (block.attn.q(y), *block.attn.kv(y).chunk(2, dim=-1)))
+        x = x + block.attn.proj(((q @ k.mT * 8**-0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        y = F.layer_norm(x, (64,), *block.norm2.parameters(), 1e-6)
+        x = x + block.mlp.fc2(F.gelu(block.mlp.fc1(y)))
+    expected = F.layer_norm(x[:, 0], (64,), *ours.norm.parameters(), 1e-6)
+    assert_near('class token', ours(image)[0], expected)
 
 
 def test_initial_positions_and_class_token():
@@ -106,5 +94,5 @@ def test_position_embeddings_have_the_pretraining_grid():
     assert shapes == [(60, 81), (30, 41), (15, 21), (8, 11)]
     tall, wide = small_pvt(pretrain_img_size=(96, 32)), torch.randn(1, 3, 96, 32)
     for stage, x in zip(tall.stages, (24, 12, 6, 3), strict=True):
-        assert torch.equal(stage.resized_pos_embed(x, x // 3).flatten(1, 2), stage.pos_embed)
+        assert torch.equal(positions_of(stage, torch.ones(1, x, x // 3, 1)).flatten(1, 2), stage.pos_embed)
     assert [tuple(out.shape[2:]) for out in tall(wide)] == [(24, 8), (12, 4), (6, 2), (3, 1)]

@@ -11,7 +11,7 @@ from tokennorm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 # Position embeddings, class tokens and lambda: 0 is not a natural value for them. As in ViTDet, the relative positions
 # `rel_pos_h` and `rel_pos_w` of a ViT are decayed.
-_UNDECAYED = {
+UNDECAYED = {
     *('pos_embed', 'cls_token', 'reg_token', 'relative_position_bias_table'),
     *('position', 'mean_logit', 'var_logit'),  # of DTN
     *('mean_weight', 'var_weight'),  # of SwitchableNorm
@@ -72,5 +72,5 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             group['lr'] = group.get('lr', self.base_lr) * scale
             parent, _, leaf = name.rpartition('.')
             custom = any(key in f'{parent}.{leaf}' for key in self.paramwise_cfg.get('custom_keys', {}))
-            if leaf in _UNDECAYED and not custom and self.base_wd is not None:
+            if leaf in UNDECAYED and not custom and self.base_wd is not None:
                 group['weight_decay'] = 0.0

@@ -75,6 +75,5 @@ def valid_tokens(images: Tensor, stride: int | tuple[int, int]) -> Tensor | None
         if height % rows == 0 and width % columns == 0:
             return None
         sizes = torch.tensor([[height, width]], dtype=torch.int32, device=images.device).expand(len(images), 2)
-    if rows == columns:
-        return (sizes // rows).clamp(min=1)  # a token that is partly padding does not count
+    # A token that is partly padding does not count.
     return torch.stack([sizes[:, 0] // rows, sizes[:, 1] // columns], dim=1).clamp(min=1)

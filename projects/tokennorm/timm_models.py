@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tokennorm import backbones
 from tokennorm.builder import check_arguments
+from tokennorm.optim import UNDECAYED
 
 _PVT = {'cls': backbones.PVT, 'out_type': 'cls_token'}
 _PVT_V2 = {'cls': backbones.PVTv2, 'out_type': 'avg_featmap'}
@@ -30,7 +31,6 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     'dpn': dict(stem_cfg=dict(type='DualPatchEmbed')),
     'dtn_dpn': dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed')),
 }
-_UNDECAYED = ('pos_embed', 'cls_token', 'relative_position_bias_table', 'position', 'mean_logit', 'var_logit')
 
 
 class Classifier(nn.Module):
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay, besides those of one dimension."""
-        return {name for name, _ in self.named_parameters() if name.rpartition('.')[2] in _UNDECAYED}
+        return {name for name, _ in self.named_parameters() if name.rpartition('.')[2] in UNDECAYED}
 
 
 def _entry_point(name: str, family: dict[str, Any], variant: dict[str, Any]) -> Callable[..., nn.Module]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -91,6 +91,7 @@ class Backbone(BaseModule):
 
     vector_type: str
     layouts: Sequence[Layout]
+    adds_positions = False  # to the tokens of the stem, which may have a norm after them
 
     def __init__(
         self,
@@ -172,6 +173,10 @@ class Backbone(BaseModule):
 
     def _finish(self, parts: nn.ModuleList) -> None:
         """Ends a constructor: initializes parameters, and freezes the stages or blocks after the last output."""
+        if not self.adds_positions and any(getattr(module, 'norm_after_positions', 0) for module in self.modules()):
+            raise ValueError(
+                f"{self._get_name()}: stem_cfg: norms='post_pos_embed' must be another: only ViT supports it"
+            )
         if self.out_type == 'featmap':
             # They stay, so that checkpoints fit. They get no gradient, which distributed training would wait for.
             parts[max(self.out_indices) + 1 :].requires_grad_(False)
@@ -203,14 +208,16 @@ class Pyramid(Backbone):
     - `norm_placement`: As in `Block`.
     - `with_cp`: Activation checkpointing: recompute blocks in the backward pass, to save memory.
 
-    Here `arch` is the result of `resolve_arch`, and `norm_cfg` and `token_norm_stages` are not None.
+    Here `arch` is the result of `resolve_arch`, and `norm_cfg` is not None.
     """
+
+    most_token_norm_stages = MAX_STAGES  # where `token_norm_stages` is None
 
     def __init__(
         self,
         arch: Arch,
         norm_cfg: Mapping[str, Any],
-        token_norm_stages: int,
+        token_norm_stages: int | None,
         token_norm_cfg: Mapping[str, Any] | None = None,
         norm_placement: Literal['pre', 'peri'] = 'pre',
         with_cp: bool = False,
@@ -219,7 +226,10 @@ class Pyramid(Backbone):
     ) -> None:
         num_stages = len(arch['depths'])
         super().__init__(num_stages=num_stages, drop_path_rate=drop_path_rate, **kwargs)
+        if token_norm_stages is None:
+            token_norm_stages = min(self.most_token_norm_stages, num_stages)
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)
+        self.token_norm_stages = token_norm_stages
         check_cfg(norm_cfg, 'norm_cfg')
         check_cfg(token_norm_cfg or norm_cfg, 'token_norm_cfg')
         self.embed_dims = tuple(arch['embed_dims'])
@@ -235,20 +245,15 @@ class Pyramid(Backbone):
             partial(build_norm, cfg, dims, num_heads, role='token_norm_cfg', pool=pool, **eps)
             for cfg, dims, num_heads, pool in zip(cfgs, self.embed_dims, arch['num_heads'], pools, strict=True)
         ]
-        self._drop_paths = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        rates = drop_path_rates(drop_path_rate, sum(arch['depths']))
+        self._rates = [[next(rates) for _ in range(depth)] for depth in arch['depths']]
         self._norm_placement = norm_placement
         self._with_cp = with_cp
 
-    def _block(self, stage: int, attn: nn.Module, mlp: nn.Module) -> Block:
-        """Builds the next block, which is in this stage."""
-        return Block(self._norms[stage], attn, mlp, next(self._drop_paths), self._norm_placement, self._with_cp)
-
-    def _finish(self, parts: nn.ModuleList) -> None:
-        if getattr(self.stages[0].patch_embed, 'norm_after_positions', False):
-            raise ValueError(
-                f"{self._get_name()}: stem_cfg: norms='post_pos_embed' must be another: only ViT supports it"
-            )
-        super()._finish(parts)
+    def _blocks(self, stage: int, attn: Callable[[], nn.Module], mlp: Callable[[], nn.Module]) -> nn.ModuleList:
+        """Builds the blocks of a stage."""
+        norm, placement, with_cp = self._norms[stage], self._norm_placement, self._with_cp
+        return nn.ModuleList(Block(norm, attn(), mlp(), rate, placement, with_cp) for rate in self._rates[stage])
 
     @property
     def feature_info(self) -> list[dict[str, Any]]:

@@ -1,16 +1,15 @@
 """LaPE (Yu et al., "LaPE: Layer-adaptive Position Embedding for Vision Transformers with Independent Layer
 Normalization", 2022, arXiv 2212.05262) in the ViT."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from einops import rearrange
 from torch import Tensor
 
 from tokennorm.backbones.vit import ViT
 from tokennorm.layers.block import Block
+from tokennorm.layers.positions import positions_of, prepend_token
 from tokennorm.norms import LayerNorm
-from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
 
@@ -36,29 +35,23 @@ class LaPEViT(ViT):
     those of `ViT`. A classifier needs `l_dtn=0`: its class token has a position embedding from the first block on.
     """
 
+    adds_positions = False
     block_type = LaPEBlock
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.out_type == 'cls_token' and self.l_dtn:
             raise ValueError(f"LaPEViT: l_dtn={self.l_dtn} must be 0 for out_type='cls_token'")
-        if getattr(self.patch_embed, 'norm_after_positions', False):
-            raise ValueError("LaPEViT: stem_cfg: norms='post_pos_embed' must be another")
 
-    def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C_i, H_i, W_i), or the class token (B, C)."""
-        valid = valid_tokens(x, self.patch_size)
-        x = self.patch_embed(x)
-        positions = self.resized_pos_embed(*x.shape[1:3])
+    def _add_positions(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Sequence[tuple[Tensor, ...]]]:
+        positions = positions_of(self, x)
         if self.out_type == 'cls_token':
-            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)[:, None]
-            positions, valid = torch.cat([self.pos_embed[:, :1], positions.flatten(1, 2)], dim=1)[:, None], None
-        outs = []
-        for i, block in enumerate(self.blocks):
+            positions = prepend_token(self.pos_embed[:, :1], positions)
+        of_blocks = []
+        for block in self.blocks:
             positions = block.pe_norm(positions)
-            x = block(x, valid, positions)
-            if self.out_type == 'featmap' and i in self.out_indices:
-                outs.append(rearrange(x, 'b h w c -> b c h w'))
-                if i == max(self.out_indices):
-                    return tuple(outs)
-        return (self.norm(x)[:, 0, 0],)
+            of_blocks.append((positions,))
+        return x, of_blocks
+
+    def _class_token(self) -> Tensor:
+        return self.cls_token

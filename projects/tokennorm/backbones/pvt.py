@@ -6,7 +6,8 @@ classifier (`out_type='cls_token'`, without its linear head). Two cases differ: 
 are padded instead of cut, and feature maps smaller than the spatial reduction are padded to one key.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,9 +20,9 @@ from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.layers import PatchEmbed, build_stem
-from tokennorm.layers.block import Block, Mlp
+from tokennorm.layers.block import Mlp
 from tokennorm.layers.patch_embed import pair_of
-from tokennorm.layers.positions import resize_positions
+from tokennorm.layers.positions import positions_of, prepend_token
 from tokennorm.registry import MODELS
 
 _PATCH_SIZES = (4, 2, 2, 2)
@@ -84,31 +85,24 @@ class Stage(nn.Module):
     pos_mode = 'bilinear'
 
     def __init__(
-        self, patch_embed: nn.Module, blocks: Iterable[Block], pos_shape: tuple[int, int], dims: int, cls_token: bool
+        self, patch_embed: nn.Module, blocks: nn.ModuleList, pos_shape: tuple[int, int], dims: int, cls_token: bool
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
         self.pos_embed = nn.Parameter(torch.empty(1, cls_token + pos_shape[0] * pos_shape[1], dims))
         self.cls_token = nn.Parameter(torch.empty(1, 1, dims)) if cls_token else None
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
         self.pos_shape = pos_shape
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, C, H, W), or (B, C, 1, 1 + H * W) with the class token first."""
         x = self.patch_embed(x)
-        x = x + self.resized_pos_embed(*x.shape[1:3])
+        x = x + positions_of(self, x)
         if self.cls_token is not None:
-            cls_token = (self.cls_token + self.pos_embed[:, :1]).expand(x.shape[0], -1, -1)
-            x = torch.cat([cls_token, x.flatten(1, 2)], dim=1)[:, None]
-            valid = None  # the tokens are no longer a grid
+            x, valid = prepend_token(self.cls_token + self.pos_embed[:, :1], x), None  # no longer a grid
         for block in self.blocks:
             x = block(x, valid)
         return rearrange(x, 'b h w c -> b c h w')
-
-    def resized_pos_embed(self, height: int, width: int) -> Tensor:
-        """Position embedding of the grid, (1, H, W, C), resized bilinearly if the grid is not that of pretraining."""
-        grid = self.pos_embed[:, int(self.cls_token is not None) :].unflatten(1, self.pos_shape)
-        return resize_positions(grid, (height, width), self.pos_mode)
 
 
 @MODELS.register_module()
@@ -133,6 +127,7 @@ class PVT(Pyramid):
 
     vector_type = 'cls_token'
     layouts = PVT_LAYOUTS
+    most_token_norm_stages = 3
 
     def __init__(
         self,
@@ -148,12 +143,11 @@ class PVT(Pyramid):
     ) -> None:
         arch = resolve_arch('PVT', ARCHS, arch)
         num_stages = len(arch['depths'])
-        token_norm_stages = min(3, num_stages) if token_norm_stages is None else token_norm_stages
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         super().__init__(arch, norm_cfg, token_norm_stages, token_norm_cfg, out_type=out_type, **kwargs)
         if out_type == 'cls_token' and (
-            arch['sr_ratios'][-1] != 1 or (token_norm_cfg and token_norm_stages == num_stages)
+            arch['sr_ratios'][-1] != 1 or (token_norm_cfg and self.token_norm_stages == num_stages)
         ):
             raise ValueError(
                 "PVT: out_type='cls_token' needs sr_ratios[-1]=1 and token_norm_stages below the number of stages: "
@@ -164,14 +158,8 @@ class PVT(Pyramid):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             pos_shape = tuple(-(-side // _PATCH_SIZES[i]) for side in pos_shape)
             attention = self._attention_type(i)
-            blocks = [
-                self._block(
-                    i,
-                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
-                )
-                for _ in range(arch['depths'][i])
-            ]
+            attn = partial(attention, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
+            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
             has_cls_token = out_type == 'cls_token' and i == num_stages - 1
             self.stages.append(Stage(patch_embed, blocks, pos_shape, dims, has_cls_token))

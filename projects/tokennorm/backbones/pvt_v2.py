@@ -7,7 +7,8 @@ ceil(side / stride) tokens per side there too. Feature maps smaller than the spa
 rejects, are padded to one key.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
 from tokennorm.layers import PatchEmbed, build_stem
-from tokennorm.layers.block import Block, hidden_dims
+from tokennorm.layers.block import hidden_dims
 from tokennorm.registry import MODELS
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
@@ -77,10 +78,10 @@ class ConvMlp(nn.Module):
 class Stage(nn.Module):
     """Patch embedding, blocks and a norm. The next stage continues from the normalized feature map."""
 
-    def __init__(self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module) -> None:
+    def __init__(self, patch_embed: nn.Module, blocks: nn.ModuleList, norm: nn.Module) -> None:
         super().__init__()
         self.patch_embed = patch_embed
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
         self.norm = norm
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -126,20 +127,15 @@ class PVTv2(Pyramid):
         arch = resolve_arch('PVTv2', ARCHS, arch, linear=False)
         embed_norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        token_norm_stages = len(arch['depths']) if token_norm_stages is None else token_norm_stages
         super().__init__(arch, norm_cfg, token_norm_stages, **kwargs)
-        attention = LinearSpatialReductionAttention if arch['linear'] else SpatialReductionAttention
+        attention, first_act = (
+            (LinearSpatialReductionAttention, nn.ReLU) if arch['linear'] else (SpatialReductionAttention, nn.Identity)
+        )
         for i, dims in enumerate(self.embed_dims):
             embed = dict(in_channels=in_channels, embed_dims=dims, patch_size=_PATCH_SIZES[i], norm_cfg=embed_norm_cfg)
             embed['kernel_size'] = _KERNEL_SIZES[i]
-            blocks = [
-                self._block(
-                    i,
-                    attn=attention(dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg),
-                    mlp=ConvMlp(dims, arch['mlp_ratios'][i], nn.ReLU if arch['linear'] else nn.Identity),
-                )
-                for _ in range(arch['depths'][i])
-            ]
+            attn = partial(attention, dims, arch['num_heads'][i], arch['sr_ratios'][i], embed_norm_cfg)
+            blocks = self._blocks(i, attn, partial(ConvMlp, dims, arch['mlp_ratios'][i], first_act))
             patch_embed = build_stem(stem_cfg, **embed) if i == 0 else PatchEmbed(**embed)
             self.stages.append(Stage(patch_embed, blocks, build_norm(norm_cfg, dims)))
             in_channels = dims

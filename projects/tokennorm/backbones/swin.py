@@ -8,7 +8,8 @@ the window does not divide are padded with zeros before the shift, as in the pub
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
 from tokennorm.layers import build_stem
-from tokennorm.layers.block import Block, Mlp
+from tokennorm.layers.block import Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
 
@@ -130,11 +131,11 @@ class Stage(nn.Module):
     """
 
     def __init__(
-        self, patch_embed: nn.Module, blocks: Iterable[Block], norm: nn.Module, window: int, shift_single_windows: bool
+        self, patch_embed: nn.Module, blocks: nn.ModuleList, norm: nn.Module, window: int, shift_single_windows: bool
     ) -> None:
         super().__init__()
         self.patch_embed = patch_embed
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = blocks
         self.norm = norm
         self.window = window
         self.shift_single_windows = shift_single_windows
@@ -194,22 +195,14 @@ class Swin(Pyramid):
     ) -> None:
         arch = resolve_arch('Swin', ARCHS, arch)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-5)
-        num_stages = len(arch['depths'])
-        token_norm_stages = num_stages if token_norm_stages is None else token_norm_stages
         super().__init__(arch, norm_cfg, token_norm_stages, out_type=out_type, **kwargs)
         self._check_range('window_size', [window_size], 2)
         for i, dims in enumerate(self.embed_dims):
             stem = dict(in_channels=in_channels, embed_dims=dims, patch_size=4, norm_cfg=norm_cfg)
             patch_embed = PatchMerging(self.embed_dims[i - 1], dims, norm_cfg) if i else build_stem(stem_cfg, **stem)
-            blocks = [
-                self._block(
-                    i,
-                    attn=WindowAttention(dims, arch['num_heads'][i], window_size),
-                    mlp=Mlp(dims, arch['mlp_ratios'][i]),
-                )
-                for _ in range(arch['depths'][i])
-            ]
-            has_norm = out_type == 'featmap' or i == num_stages - 1
+            attn = partial(WindowAttention, dims, arch['num_heads'][i], window_size)
+            blocks = self._blocks(i, attn, partial(Mlp, dims, arch['mlp_ratios'][i]))
+            has_norm = out_type == 'featmap' or i == len(self.embed_dims) - 1
             norm = build_norm(norm_cfg, dims) if has_norm else nn.Identity()
             self.stages.append(Stage(patch_embed, blocks, norm, window_size, out_type == 'featmap'))
             if out_type == 'featmap' and i not in self.out_indices:

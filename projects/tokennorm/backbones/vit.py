@@ -26,7 +26,7 @@ from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
 from tokennorm.layers.patch_embed import pair_of
-from tokennorm.layers.positions import resize_positions
+from tokennorm.layers.positions import positions_of, prepend_token
 from tokennorm.padding import valid_tokens
 from tokennorm.registry import MODELS
 
@@ -71,13 +71,14 @@ class ViT(Backbone):
         out_type: 'featmap' returns the feature maps (B, C, H, W) of `out_indices`, all of one stride and, as in ViTDet,
             without a norm, for a `SimpleFeaturePyramid`. 'cls_token' returns the class token (B, C).
         frozen_stages: As in `Backbone`, in blocks. All blocks of a classifier include the norm after them.
-        with_cp: Activation checkpointing: recompute blocks in the backward pass, to save memory.
+        with_cp: As in `Pyramid`.
         init_cfg: Loads checkpoints in the layout of DeiT, the DTN authors, timm, mmpretrain or TokenNorm. Position
             embeddings of another image size are resized.
     """
 
     vector_type = 'cls_token'
     layouts = VIT_LAYOUTS
+    adds_positions = True
     pos_mode = 'bicubic'
     block_type: type[Block] = Block
 
@@ -183,31 +184,28 @@ class ViT(Backbone):
     def _outputs(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, in_channels, H, W) -> feature maps of `out_indices`, (B, C, H_i, W_i), or the class token (B, C)."""
         valid = valid_tokens(x, self.patch_size)
-        x = self.patch_embed(x)
-        x = x + self.resized_pos_embed(*x.shape[1:3])
-        if getattr(self.patch_embed, 'norm_after_positions', False):
-            x = self.patch_embed.norm(x, valid)
+        x, args = self._add_positions(self.patch_embed(x), valid)
         outs = []
         for i, block in enumerate(self.blocks):
             if self.out_type == 'cls_token' and i == self.l_dtn:
-                x, valid = self.prepend_class_token(x), None
-            x = block(x, valid)
+                x, valid = prepend_token(self._class_token(), x), None
+            x = block(x, valid, *args[i])
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(rearrange(x, 'b h w c -> b c h w'))
                 if i == max(self.out_indices):
                     return tuple(outs)
         return (self.norm(x)[:, 0, 0],)
 
-    def resized_pos_embed(self, height: int, width: int) -> Tensor:
-        """Position embedding of the grid, (1, H, W, C)."""
-        cls_rows = self.pos_embed.shape[1] - self.pos_shape[0] * self.pos_shape[1]
-        grid = self.pos_embed[:, cls_rows:].unflatten(1, self.pos_shape)
-        return resize_positions(grid, (height, width), self.pos_mode)
+    def _add_positions(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Sequence[tuple[Tensor, ...]]]:
+        """Tokens (B, H, W, C) of the stem -> of the first block, and the further arguments of each block."""
+        x = x + positions_of(self, x)
+        if getattr(self.patch_embed, 'norm_after_positions', False):
+            x = self.patch_embed.norm(x, valid)
+        return x, [()] * len(self.blocks)
 
-    def prepend_class_token(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, 1, 1 + H * W, C). It has a position embedding only if it joins before the first block."""
-        cls_token = self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
-        return torch.cat([cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)[:, None]
+    def _class_token(self) -> Tensor:
+        """The class token (1, 1, C). It has a position embedding only if it joins before the first block."""
+        return self.cls_token if self.l_dtn else self.cls_token + self.pos_embed[:, :1]
 
     def _layer_depth(self, name: str) -> int | None:
         """The class token has the depth of the block after which it joins."""

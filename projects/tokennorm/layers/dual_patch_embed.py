@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tokennorm.builder import build_norm
 from tokennorm.layers.pad import pad_to_multiple
-from tokennorm.layers.patch_embed import check_sizes, overlap_margin, pair_of
+from tokennorm.layers.patch_embed import check_sizes, windows_of
 from tokennorm.layers.patch_statistics import PatchStatistics, patches_of
 
 NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
@@ -62,15 +62,13 @@ class DualPatchEmbed(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes('DualPatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
-        self.patch_size = pair_of('DualPatchEmbed', patch_size)
+        self.patch_size, self.window, self.margin = windows_of('DualPatchEmbed', patch_size, kernel_size)
         if norms not in NORMS:
             raise ValueError(f'DualPatchEmbed: norms={norms!r} must be one of {", ".join(map(repr, NORMS))}')
         has_patch_norm = norms in ('dual', 'pre')
         if not has_patch_norm and patch_norm_cfg is not None:
             raise ValueError(f'DualPatchEmbed: norms={norms!r} has no norm before the projection; drop patch_norm_cfg')
         self.norm_after_positions = norms == 'post_pos_embed'
-        self.window = (kernel_size, kernel_size) if kernel_size else self.patch_size
-        self.margin = overlap_margin(self.patch_size, kernel_size)
         layer_norm = dict(type='LN', eps=1e-6)
         patch_dims = self.window[0] * self.window[1] * in_channels
         self.patch_norm = nn.Identity()

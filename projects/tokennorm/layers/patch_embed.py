@@ -27,18 +27,21 @@ def pair_of(owner: str, value: int | Sequence[int], name: str = 'patch_size') ->
     return sides[0], sides[1]
 
 
-def overlap_margin(patch_size: tuple[int, int], kernel_size: int | None) -> int:
-    """Width of the zeros around an image for kernel_size x kernel_size windows at a stride of `patch_size`.
+def windows_of(
+    owner: str, patch_size: int | Sequence[int], kernel_size: int | None
+) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Stride and window (height, width) of a patch embedding, and the width of the zeros around its image, in pixels.
 
-    It is 0 if the windows are the patches. Larger windows are centered on the first pixel of each patch, as in PVTv2,
-    and every patch has one, including the last partial patches.
+    The windows are the patches if `kernel_size` is None. Larger windows are centered on the first pixel of each patch,
+    as in PVTv2, and every patch has one, including the last partial patches.
     """
-    if kernel_size is None or (kernel_size, kernel_size) == patch_size:
-        return 0
-    if kernel_size < max(patch_size) or kernel_size % 2 == 0:
-        side = patch_size[0] if patch_size[0] == patch_size[1] else patch_size
+    stride = pair_of(owner, patch_size)
+    if kernel_size is None or (kernel_size, kernel_size) == stride:
+        return stride, stride, 0
+    if kernel_size < max(stride) or kernel_size % 2 == 0:
+        side = stride[0] if stride[0] == stride[1] else stride
         raise ValueError(f'kernel_size={kernel_size} must be patch_size={side}, or odd and larger')
-    return kernel_size // 2
+    return stride, (kernel_size, kernel_size), kernel_size // 2
 
 
 class PatchEmbed(nn.Module):
@@ -67,9 +70,7 @@ class PatchEmbed(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes('PatchEmbed', in_channels=in_channels, embed_dims=embed_dims, kernel_size=kernel_size)
-        self.patch_size = pair_of('PatchEmbed', patch_size)
-        self.window = (kernel_size, kernel_size) if kernel_size else self.patch_size
-        self.margin = overlap_margin(self.patch_size, kernel_size)
+        self.patch_size, self.window, self.margin = windows_of('PatchEmbed', patch_size, kernel_size)
         self.proj = nn.Conv2d(in_channels, embed_dims, self.window, stride=self.patch_size, padding=self.margin)
         self.norm = build_norm(norm_cfg, embed_dims) if norm_cfg else nn.Identity()
         self.statistics = PatchStatistics(in_channels, embed_dims) if statistics else None
