@@ -32,7 +32,6 @@ of_every_form = pytest.mark.parametrize(
         (ViT, dict(out_type='cls_token', l_dtn=2)),
     ],
 )
-of_every_norm = pytest.mark.parametrize('norm', ['LN', 'DTN'])
 
 
 @of_every_backbone
@@ -78,9 +77,8 @@ def test_images_of_a_batch_do_not_see_each_other(cls, kwargs):
 
 
 @of_every_form
-@of_every_norm
-def test_activation_checkpointing_keeps_gradients(cls, kwargs, norm, monkeypatch):
-    plain, recomputed = (build(cls, token_norm_cfg=dict(type=norm), with_cp=cp, **kwargs) for cp in (False, True))
+def test_activation_checkpointing_keeps_gradients(cls, kwargs, monkeypatch):
+    plain, recomputed = (build(cls, token_norm_cfg=dict(type='DTN'), with_cp=cp, **kwargs) for cp in (False, True))
     recomputed.load_state_dict(plain.state_dict())
     image = torch.randn(2, 3, 52, 36)
     for model in (plain, recomputed):

@@ -1,5 +1,7 @@
 """Checkpoints of every layout: recognized, loaded with equal outputs, and each key accounted for."""
 
+from functools import partial
+
 import pytest
 import torch
 from mmdet.models.backbones.pvt import PyramidVisionTransformer as MMDetPVT
@@ -21,62 +23,53 @@ def run(model, image):
     return [out.detach() for out in model(image)]
 
 
+def renamed(make, rename, unexpected=(), **kwargs):
+    """Random weights of ours under other names, a model to fill, its outputs, and the keys that it does not use."""
+    source = randomize(make(**kwargs))
+    return rename(source), make(**kwargs), lambda x: run(source, x), list(unexpected)
+
+
+def filled_from(theirs, ours, outputs=None, unused=()):
+    """The same of a model of another library; `unused` are ends of keys."""
+    unexpected = [key for key in theirs.state_dict() if key.endswith(tuple(unused))]
+    return theirs.state_dict(), ours, outputs or (lambda x: run(theirs, x)), unexpected
+
+
+HEAD = ['head.weight', 'head.bias']
+LN_OF_MMDET = dict(norm_cfg=dict(type='LN', eps=1e-6))
+INDEX = 'relative_position_index'
+BOTH = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'))
+
+
 def pvt_of_its_authors():
-    source = randomize(pvt.small_pvt(pretrain_img_size=64))
-    unexpected = ['cls_token', 'norm.weight', 'norm.bias', 'head.weight', 'head.bias']
-    model = pvt.small_pvt(pretrain_img_size=64)
-    return pvt.published_layout(source), model, lambda x: run(source, x), unexpected
+    unexpected = ['cls_token', 'norm.weight', 'norm.bias', *HEAD]
+    return renamed(pvt.small_pvt, pvt.published_layout, unexpected, pretrain_img_size=64)
 
 
 def pvt_of_mmdet():
     row = dict(num_layers=pvt.ARCH['depths'], num_heads=[1, 2, 5, 8], mlp_ratios=pvt.ARCH['mlp_ratios'])
     theirs = randomize(MMDetPVT(embed_dims=8, pretrain_img_size=64, drop_path_rate=0.0, **row))
-    ours = pvt.small_pvt(pretrain_img_size=64, norm_cfg=dict(type='LN', eps=1e-6))
-    return theirs.state_dict(), ours, lambda x: run(theirs, x), []
+    return filled_from(theirs, pvt.small_pvt(pretrain_img_size=64, **LN_OF_MMDET))
 
 
 def pvt_of_ours():
-    kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), pretrain_img_size=64)
-    source = randomize(pvt.small_pvt(out_type='cls_token', **kwargs))
-    featmap = pvt.small_pvt(**kwargs)
+    """A classifier's weights in a detector's backbone."""
+    kwargs = dict(BOTH, pretrain_img_size=64)
+    source, featmap = randomize(pvt.small_pvt(out_type='cls_token', **kwargs)), pvt.small_pvt(**kwargs)
     kept = {key: v for key, v in source.state_dict().items() if key in featmap.state_dict()}
     featmap.load_state_dict(kept | {'stages.3.pos_embed': source.stages[3].pos_embed[:, 1:]})
     unexpected = ['stages.3.cls_token', 'norm.weight', 'norm.bias']
     return source.state_dict(), pvt.small_pvt(**kwargs), lambda x: run(featmap, x), unexpected
 
 
-def pvt_v2_of_its_authors():
-    source = randomize(pvt_v2.small_pvt_v2())
-    content = pvt_v2.published_layout(source)
-    return content, pvt_v2.small_pvt_v2(), lambda x: run(source, x), ['head.weight', 'head.bias']
-
-
 def pvt_v2_of_timm():
     theirs = pvt_v2.timms_model()
-
-    def maps(x):
-        return theirs.forward_intermediates(x, intermediates_only=True)
-
-    return theirs.state_dict(), pvt_v2.small_pvt_v2(), maps, ['head.weight', 'head.bias']
+    maps = partial(theirs.forward_intermediates, intermediates_only=True)
+    return filled_from(theirs, pvt_v2.small_pvt_v2(), maps, HEAD)
 
 
 def pvt_v2_of_mmdet():
-    theirs = pvt_v2.mmdets_model()
-    ours = pvt_v2.small_pvt_v2(norm_cfg=dict(type='LN', eps=1e-6))
-    return theirs.state_dict(), ours, lambda x: run(theirs, x), []
-
-
-def pvt_v2_of_ours():
-    source = randomize(pvt_v2.small_pvt_v2(token_norm_cfg=dict(type='DTN')))
-    model = pvt_v2.small_pvt_v2(token_norm_cfg=dict(type='DTN'))
-    return source.state_dict(), model, lambda x: run(source, x), []
-
-
-def swin_of_its_authors():
-    source = randomize(swin.small_swin())
-    content = swin.published_layout(source, classifier=False)
-    unexpected = ['layers.0.blocks.0.attn.relative_position_index']
-    return content, swin.small_swin(), lambda x: run(source, x), unexpected
+    return filled_from(pvt_v2.mmdets_model(), pvt_v2.small_pvt_v2(**LN_OF_MMDET))
 
 
 def swin_of_timm():
@@ -85,49 +78,28 @@ def swin_of_timm():
     def vector(x):
         return [theirs.forward_head(theirs.forward_features(x), pre_logits=True)]
 
-    unexpected = ['head.fc.weight', 'head.fc.bias']
-    return theirs.state_dict(), swin.small_swin(out_type='avg_featmap'), vector, unexpected
+    return filled_from(theirs, swin.small_swin(out_type='avg_featmap'), vector, ['head.fc.weight', 'head.fc.bias'])
 
 
 def swin_of_mmdet():
-    theirs = swin.mmdets_model()
-    model = swin.small_swin()
-    unexpected = [key for key in theirs.state_dict() if key.endswith('relative_position_index')]
-    return theirs.state_dict(), model, lambda x: run(theirs, x), unexpected
+    return filled_from(swin.mmdets_model(), swin.small_swin(), unused=[INDEX])
 
 
 def swin_of_mmpretrain():
     row = dict(embed_dims=8, depths=swin.ARCH['depths'], num_heads=swin.ARCH['num_heads'])
-    theirs = MMPretrainSwin(row, drop_path_rate=0.0)
-    for p in theirs.parameters():
-        nn.init.normal_(p, std=0.2)
-    theirs.eval()
-    model = swin.small_swin(out_type='avg_featmap')
-    unexpected = [key for key in theirs.state_dict() if key.endswith(('relative_position_index', 'attn_mask'))]
-    return theirs.state_dict(), model, lambda x: [theirs(x)[0].mean((2, 3))], unexpected
-
-
-def swin_of_ours():
-    source = randomize(swin.small_swin(token_norm_cfg=dict(type='DTN')))
-    model = swin.small_swin(token_norm_cfg=dict(type='DTN'))
-    return source.state_dict(), model, lambda x: run(source, x), []
+    theirs = randomize(MMPretrainSwin(row, drop_path_rate=0.0))
+    ours = swin.small_swin(out_type='avg_featmap')
+    return filled_from(theirs, ours, lambda x: [theirs(x)[0].mean((2, 3))], [INDEX, 'attn_mask'])
 
 
 def vit_of_timm():
     theirs = vit.timms_model()
-    model = vit.classifier()
-    return theirs.state_dict(), model, lambda x: [theirs.forward_features(x)[:, 0]], ['head.weight', 'head.bias']
-
-
-def vit_of_mmpretrain():
-    theirs = vit.mmpretrains_model()
-    model = vit.classifier()
-    return theirs.state_dict(), model, lambda x: run(theirs, x), []
+    return filled_from(theirs, vit.classifier(), lambda x: [theirs.forward_features(x)[:, 0]], HEAD)
 
 
 def vit_of_the_dtn_authors():
     kwargs = dict(token_norm_cfg=dict(type='DTN', form='published'), l_dtn=3)
-    source = vit.randomize(vit.classifier(**kwargs))
+    source = randomize(vit.classifier(**kwargs))
     for block in source.blocks:
         nn.init.zeros_(block.attn.qkv.bias)
     content = vit.dtn_authors_layout(source)
@@ -135,26 +107,33 @@ def vit_of_the_dtn_authors():
     return content, vit.classifier(**kwargs), lambda x: run(source, x), unexpected
 
 
-def vit_of_ours():
-    kwargs = dict(token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type='DualPatchEmbed'), l_dtn=3)
-    source = vit.randomize(vit.classifier(**kwargs))
-    return source.state_dict(), vit.classifier(**kwargs), lambda x: run(source, x), []
-
-
+own = partial(partial, renamed, rename=lambda source: source.state_dict())
 CASES = {
-    'its authors': [pvt_of_its_authors, pvt_v2_of_its_authors, swin_of_its_authors],
-    'mmdet': [pvt_of_mmdet, pvt_v2_of_mmdet],
-    'mmdet or mmpretrain': [swin_of_mmdet, swin_of_mmpretrain],
-    'timm': [pvt_v2_of_timm, swin_of_timm],
-    'DeiT, timm or TokenNorm': [vit_of_timm, vit_of_ours],
-    'mmpretrain': [vit_of_mmpretrain],
-    'the DTN authors': [vit_of_the_dtn_authors],
-    'TokenNorm': [pvt_of_ours, pvt_v2_of_ours, swin_of_ours],
+    'its authors': {
+        'PVT': pvt_of_its_authors,
+        'PVTv2': partial(renamed, pvt_v2.small_pvt_v2, pvt_v2.published_layout, HEAD),
+        'Swin': partial(
+            renamed,
+            swin.small_swin,
+            partial(swin.published_layout, classifier=False),
+            [f'layers.0.blocks.0.attn.{INDEX}'],
+        ),
+    },
+    'mmdet': {'PVT': pvt_of_mmdet, 'PVTv2': pvt_v2_of_mmdet},
+    'mmdet or mmpretrain': {'Swin of mmdet': swin_of_mmdet, 'Swin of mmpretrain': swin_of_mmpretrain},
+    'timm': {'PVTv2': pvt_v2_of_timm, 'Swin': swin_of_timm},
+    'DeiT, timm or TokenNorm': {'ViT of timm': vit_of_timm, 'ViT': own(vit.classifier, l_dtn=3, **BOTH)},
+    'mmpretrain': {'ViT': lambda: filled_from(vit.mmpretrains_model(), vit.classifier())},
+    'the DTN authors': {'ViT': vit_of_the_dtn_authors},
+    'TokenNorm': {
+        'PVT': pvt_of_ours,
+        'PVTv2': own(pvt_v2.small_pvt_v2, token_norm_cfg=dict(type='DTN')),
+        'Swin': own(swin.small_swin, token_norm_cfg=dict(type='DTN')),
+    },
 }
 EVERY = pytest.mark.parametrize(
     ('layout', 'case'),
-    [(layout, case) for layout, cases in CASES.items() for case in cases],
-    ids=lambda value: getattr(value, '__name__', ''),
+    [pytest.param(layout, case, id=f'{name}, {layout}') for layout, of in CASES.items() for name, case in of.items()],
 )
 
 

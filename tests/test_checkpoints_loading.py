@@ -103,12 +103,6 @@ def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):
         PVT(ARCH, init_cfg=dict(init_cfg, allow_missing='*')).init_weights()
 
 
-def test_a_distributed_wrapper_prefix_is_taken_off(tmp_path):
-    source = randomize(small_pvt())
-    torch.save({f'module.backbone.{k}': v for k, v in source.state_dict().items()}, tmp_path / 'ddp.pth')
-    assert_same_weights(pretrained(tmp_path / 'ddp.pth'), source)
-
-
 def test_published_pvt_with_published_dtn_fills_the_backbone(tmp_path):
     kwargs = dict(token_norm_cfg=dict(type='DTN', form='published'))
     source = randomize(small_pvt(**kwargs))

@@ -1,4 +1,4 @@
-"""Positions and bias tables at other sizes, against an interpolation of their own in float64."""
+"""Positions and bias tables at other sizes, against timm's and an interpolation in float64."""
 
 import math
 
@@ -17,43 +17,27 @@ from tokennorm.checkpoints.resizing import resize_bias_table
 from tokennorm.layers.positions import resize_positions
 
 
-def cubic(distance):
-    """Keys' kernel (1981), a = -3/4."""
-    d = abs(distance)
-    if d <= 1:
-        return 1.25 * d**3 - 2.25 * d**2 + 1
-    return -0.75 * d**3 + 3.75 * d**2 - 6 * d + 3 if d < 2 else 0.0
+def resized(grid, shape):
+    """Linear, (h, w, C) to (H, W, C) in float64: centers of cells on centers, outside the nearest cell's values."""
+    matrices = []
+    for size, new_size in zip(grid.shape[:2], shape, strict=True):
+        matrix = torch.zeros(new_size, size, dtype=torch.float64)
+        for i in range(new_size):
+            center = (i + 0.5) * size / new_size - 0.5
+            for j in (math.floor(center), math.floor(center) + 1):
+                matrix[i, min(max(j, 0), size - 1)] += 1 - abs(center - j)
+        matrices.append(matrix)
+    return torch.einsum('yi,xj,ijc->yxc', *matrices, grid.double())
 
 
-def linear(distance):
-    return max(0.0, 1 - abs(distance))
-
-
-def weights(kernel, size, new_size):
-    """(new_size, size): centers of cells on centers of cells, what lies outside is the nearest cell's."""
-    matrix = torch.zeros(new_size, size, dtype=torch.float64)
-    for i in range(new_size):
-        center = (i + 0.5) * size / new_size - 0.5
-        for j in range(math.floor(center) - 2, math.floor(center) + 4):
-            matrix[i, min(max(j, 0), size - 1)] += kernel(center - j)
-    return matrix
-
-
-def resized(kernel, grid, shape):
-    """(h, w, C) to (H, W, C) in float64."""
-    down, across = (weights(kernel, *sizes) for sizes in zip(grid.shape[:2], shape, strict=True))
-    return torch.einsum('yi,xj,ijc->yxc', down, across, grid.double())
+def timms_table(table, window):
+    return resize_rel_pos_bias_table_simple(table, (window, window), ((2 * window - 1) ** 2, table.shape[1]))
 
 
 @pytest.mark.parametrize('window', [4, 9, 12])
 def test_bias_tables_are_interpolated_for_each_head(window):
     table = torch.randn(13 * 13, 3)
-    new_side = 2 * window - 1
-    actual = resize_bias_table(table, window)
-    expected = resized(cubic, table.unflatten(0, (13, 13)), (new_side, new_side)).flatten(0, 1)
-    assert_near('table', actual, expected)
-    timms = resize_rel_pos_bias_table_simple(table, (window, window), (new_side**2, 3))
-    assert torch.equal(actual, timms)
+    assert torch.equal(resize_bias_table(table, window), timms_table(table, window))
     assert resize_bias_table(table.half(), window).dtype == torch.half
 
 
@@ -75,8 +59,7 @@ def test_a_swin_of_another_window_takes_resized_tables(tmp_path):
     assert len(tables) == 7
     for key in tables:
         table = theirs.state_dict()[key.replace('attn.', 'attn.w_msa.')]
-        expected = resized(cubic, table.unflatten(0, (13, 13)), (9, 9)).flatten(0, 1)
-        assert_near(key, model.state_dict()[key], expected)
+        assert_near(key, model.state_dict()[key], timms_table(table, 5))
     torch.save(
         theirs.state_dict() | {tables[0].replace('attn.', 'attn.w_msa.'): torch.ones(156, 1)}, tmp_path / 'swin.pth'
     )
@@ -86,7 +69,7 @@ def test_a_swin_of_another_window_takes_resized_tables(tmp_path):
 
 def test_positions_of_pvt_are_bilinear():
     grid = torch.randn(1, 4, 6, 8)
-    expected = resized(linear, grid[0], (7, 5))[None]
+    expected = resized(grid[0], (7, 5))[None]
     assert_near('positions', resize_positions(grid, (7, 5), 'bilinear'), expected)
     antialiased = F.interpolate(rearrange(grid, 'b h w c -> b c h w'), size=(3, 2), mode='bicubic', antialias=True)
     assert torch.equal(resize_positions(grid, (3, 2)), rearrange(antialiased, 'b c h w -> b h w c'))
@@ -107,7 +90,7 @@ def test_a_pvt_for_another_image_size_takes_resized_positions(tmp_path, out_type
         grid = rows[:, -side * side :].unflatten(1, (side, side))
         actual = model.stages[i].pos_embed.detach()
         assert torch.equal(actual[:, :row], rows[:, :row])
-        assert_near(f'stage {i}', actual[:, row:], resized(linear, grid[0], shape).flatten(0, 1)[None])
+        assert_near(f'stage {i}', actual[:, row:], resized(grid[0], shape).flatten(0, 1)[None])
 
 
 def test_positions_of_a_grid_that_is_not_square_are_not_guessed(tmp_path):

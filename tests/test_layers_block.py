@@ -6,20 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers.backbones import BACKBONES, blocks, build
 from tests.helpers.compare import assert_near
-from tokennorm.backbones import PVT, PVTv2, Swin, ViT
+from tokennorm.backbones import Swin
 from tokennorm.layers.block import Block, Mlp
 from tokennorm.norms import DTN, LayerNorm
-
-ARCH = dict(embed_dims=8, depths=2, num_heads=2, mlp_ratios=2)
-PYRAMID = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(2, 2), mlp_ratios=(2, 2))
-PVT_ARCH = dict(PYRAMID, sr_ratios=(2, 1))
-BACKBONES = {
-    'PVT': partial(PVT, PVT_ARCH, pretrain_img_size=32),
-    'PVTv2': partial(PVTv2, PVT_ARCH),
-    'Swin': partial(Swin, PYRAMID, window_size=3),
-    'ViT': partial(ViT, ARCH, patch_size=8, pretrain_img_size=32),
-}
 
 
 def layer_norm(x, norm):
@@ -27,15 +18,15 @@ def layer_norm(x, norm):
     return norm.weight * (x - mean) / (((x - mean) ** 2).mean(-1, keepdim=True) + norm.eps).sqrt() + norm.bias
 
 
-@pytest.mark.parametrize('name', BACKBONES)
-def test_peri_ln_normalizes_before_and_after_each_layer(name):
+@pytest.mark.parametrize('cls', BACKBONES)
+def test_peri_ln_normalizes_before_and_after_each_layer(cls):
     """x + Norm(Module(Norm(x))) in float64 (Kim et al., "Peri-LN", 2025), and gradients for every parameter."""
-    model = BACKBONES[name](norm_placement='peri', drop_path_rate=0.0)
+    model = build(cls, norm_placement='peri')
     for p in model.parameters():
         nn.init.normal_(p, std=0.3)
-    block = (model.blocks if name == 'ViT' else model.stages[0].blocks)[0].double()
-    window = ((1, 1), None) if name == 'Swin' else ()
-    x = torch.randn(2, 5, 6, 8).double()
+    block = blocks(model)[0].double()
+    window = ((1, 1), None) if cls is Swin else ()
+    x = torch.randn(2, 5, 6, block.mlp.fc2.out_features).double()
     expected = x + layer_norm(block.attn(layer_norm(x, block.norm1), *window), block.post_norm1)
     expected = expected + layer_norm(block.mlp(layer_norm(expected, block.norm2)), block.post_norm2)
     assert_near('tokens', block(x, None, *window), expected, dtype=torch.float64)

@@ -16,48 +16,27 @@ def patches_of(image):
     return rearrange(image, 'b c (h ph) (w pw) -> b h w (ph pw c)', ph=4, pw=4).double()
 
 
-@pytest.mark.parametrize('norms', ['dual', 'pre', 'post'])
-def test_each_choice_of_norms_is_its_formula(norms):
-    stem = DualPatchEmbed(3, 8, patch_size=4, norms=norms)
+@pytest.mark.parametrize(('norms', 'eps'), [('dual', 1e-6), ('dual', 1.0), ('pre', 1e-6), ('post', None)])
+@pytest.mark.parametrize('statistics', [False, True])
+def test_each_choice_of_norms_is_its_formula(norms, eps, statistics):
+    patch_norm_cfg = dict(type='LN', eps=eps) if eps == 1 else None
+    stem = DualPatchEmbed(3, 8, patch_size=4, norms=norms, patch_norm_cfg=patch_norm_cfg, statistics=statistics)
     for p in stem.parameters():
         nn.init.normal_(p, std=0.5)
     image = torch.randn(2, 3, 7, 11)
     p = {name: value.double() for name, value in stem.state_dict().items()}
-    out = patches_of(F.pad(image, (0, 1, 0, 1)))
+    out = patches = patches_of(F.pad(image, (0, 1, 0, 1)))
     if norms != 'post':
-        out = F.layer_norm(out, (48,), p['patch_norm.weight'], p['patch_norm.bias'], 1e-6)
+        out = F.layer_norm(out, (48,), p['patch_norm.weight'], p['patch_norm.bias'], eps)
     out = out @ p['proj.weight'].T + p['proj.bias']
+    if statistics:
+        means = rearrange(patches, 'b h w (p c) -> b h w p c', c=3).mean(3)
+        of_patch = torch.cat([means, torch.log(patches.var(-1, unbiased=False, keepdim=True).sqrt() + 0.05)], -1)
+        out = out + of_patch @ p['statistics.weight'].T + p['statistics.bias']
     if norms != 'pre':
         out = F.layer_norm(out, (8,), p['norm.weight'], p['norm.bias'], 1e-6)
     assert_near('tokens', stem(image), out)
     assert ('patch_norm.weight' in p, 'norm.weight' in p) == (norms != 'post', norms != 'pre')
-
-
-def test_eps_of_the_first_norm_decides_the_contrast_that_is_left():
-    """A patch of deviation s keeps s / sqrt(s^2 + eps); the norm after the projection keeps its own eps."""
-    flat, textured = torch.randn(1, 3, 4, 4) * 0.01, torch.randn(1, 3, 4, 4) * 2
-    for eps in (1e-6, 1.0):
-        stem = DualPatchEmbed(3, 8, patch_size=4, patch_norm_cfg=dict(type='LN', eps=eps))
-        assert (stem.patch_norm.eps, stem.norm.eps) == (eps, 1e-6)
-        for image in (flat, textured):
-            s = patches_of(image).std(unbiased=False)
-            left = stem.patch_norm(patches_of(image).float()).std(unbiased=False)
-            assert_near('deviation', left, s / (s**2 + eps) ** 0.5)
-
-
-def test_statistics_are_added_before_the_second_norm():
-    stem = DualPatchEmbed(3, 8, patch_size=4, statistics=True)
-    for p in stem.parameters():
-        nn.init.normal_(p, std=0.5)
-    image = torch.randn(2, 3, 8, 12)
-    p = {name: value.double() for name, value in stem.state_dict().items()}
-    patches = patches_of(image)
-    means = rearrange(patches, 'b h w (p c) -> b h w p c', c=3).mean(3)
-    deviation = patches.var(-1, unbiased=False, keepdim=True).sqrt()
-    statistics = torch.cat([means, torch.log(deviation + 0.05)], -1)
-    out = F.layer_norm(patches, (48,), p['patch_norm.weight'], p['patch_norm.bias'], 1e-6)
-    out = out @ p['proj.weight'].T + p['proj.bias'] + statistics @ p['statistics.weight'].T + p['statistics.bias']
-    assert_near('tokens', stem(image), F.layer_norm(out, (8,), p['norm.weight'], p['norm.bias'], 1e-6))
 
 
 def test_vit_normalizes_after_adding_position_embeddings():

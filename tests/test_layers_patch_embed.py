@@ -28,16 +28,13 @@ def test_patch_embed_equals_mmdets(size):
     assert_near('tokens', ours(image), expected.unflatten(1, (height, width)))
 
 
-def test_linear_projection_equals_the_strided_convolution():
-    """A convolution's weight (D, C, ph, pw) is the linear one after permuting its patch to (ph, pw, C)."""
-    conv = randomize(PatchEmbed(3, 8, patch_size=4))
-    dual = DualPatchEmbed(3, 8, patch_size=4)
-    dual.patch_norm, dual.norm = nn.Identity(), nn.Identity()
+def with_weights_of(conv, **kwargs):
+    """Dual PatchNorm with the projection of a plain stem: (D, C, ph, pw) in the order (ph, pw, C)."""
+    dual = DualPatchEmbed(3, 8, **kwargs)
+    dual.norm = nn.Identity()
     dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
     dual.proj.bias.data = conv.proj.bias.data
-    for size in [(16, 24), (17, 23)]:
-        image = torch.randn(2, 3, *size)
-        assert_near('tokens', dual(image), conv(image))
+    return dual
 
 
 @pytest.mark.parametrize(('kernel_size', 'stride'), [(7, 4), (3, 2), (5, 1)])
@@ -45,10 +42,8 @@ def test_linear_projection_equals_the_strided_convolution():
 def test_overlapping_windows_are_the_padded_convolutions(kernel_size, stride, size):
     """One window a patch, centered on its first pixel: torch's convolution with a padding of kernel_size // 2."""
     conv = randomize(PatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size))
-    dual = DualPatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size)
-    dual.patch_norm, dual.norm = nn.Identity(), nn.Identity()
-    dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
-    dual.proj.bias.data = conv.proj.bias.data
+    dual = with_weights_of(conv, patch_size=stride, kernel_size=kernel_size)
+    dual.patch_norm = nn.Identity()
     image = torch.randn(2, 3, *size)
     expected = F.conv2d(image, conv.proj.weight, conv.proj.bias, stride=stride, padding=kernel_size // 2)
     assert expected.shape[2:] == (-(-size[0] // stride), -(-size[1] // stride))
@@ -78,10 +73,8 @@ def test_a_window_holds_its_patch_and_has_a_center(stem, kernel_size):
 @pytest.mark.parametrize('patch_size', [(4, 2), [4, 4], (2, 4)])
 def test_patches_may_be_rectangles(patch_size):
     height, width = patch_size
-    conv, dual = randomize(PatchEmbed(3, 8, patch_size=patch_size)), DualPatchEmbed(3, 8, patch_size=patch_size)
-    dual.norm = nn.Identity()
-    dual.proj.weight.data = rearrange(conv.proj.weight.data, 'd c ph pw -> d (ph pw c)')
-    dual.proj.bias.data = conv.proj.bias.data
+    conv = randomize(PatchEmbed(3, 8, patch_size=patch_size))
+    dual = with_weights_of(conv, patch_size=patch_size)
     image = torch.randn(2, 3, 7, 11)
     padded = F.pad(image, (0, 12 - 11, 0, 8 - 7))
     expected = F.conv2d(padded, conv.proj.weight, conv.proj.bias, stride=(height, width))
@@ -103,12 +96,11 @@ def test_other_patch_sizes_are_refused(stem, patch_size):
 def test_plain_stem_adds_statistics_before_its_norm(patch_size, kernel_size, norm_cfg):
     stem = randomize(PatchEmbed(3, 6, patch_size, norm_cfg, kernel_size, statistics=True)).double()
     image = torch.randn(2, 3, 8, 12).double()
-    side = kernel_size or patch_size
-    columns = F.unfold(image, side, stride=patch_size, padding=0 if kernel_size is None else kernel_size // 2)
+    side, padding = (kernel_size, kernel_size // 2) if kernel_size else (patch_size, 0)
+    columns = F.unfold(image, side, stride=patch_size, padding=padding)
     patches = rearrange(columns, 'b (c p) (h w) -> b h w c p', c=3, w=12 // patch_size)
     deviation = patches.flatten(-2).var(-1, unbiased=False, keepdim=True).sqrt()
     statistics = torch.cat([patches.mean(-1), torch.log(deviation + 0.05)], dim=-1)
-    padding = 0 if kernel_size is None else kernel_size // 2
     tokens = F.conv2d(image, stem.proj.weight, stem.proj.bias, stride=patch_size, padding=padding)
     expected = rearrange(tokens, 'b d h w -> b h w d') + F.linear(statistics, *stem.statistics.parameters())
     if norm_cfg is not None:

@@ -7,23 +7,12 @@ from torch import nn
 
 from tests.helpers.compare import assert_near
 from tests.reference import dense_dtn, relative_positions
+from tests.test_ops_dtn import CASES
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN
 from tokennorm.norms.dtn import attention_centers
 from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import inter_token_stats
-
-# height, width, channels, heads, pool: why
-CASES = [
-    (6, 6, 12, 4, 1),  # Eq. 7's square neighborhood
-    (5, 9, 12, 3, 1),  # a wide rectangle, heads that form no square
-    (9, 4, 8, 2, 1),  # a tall rectangle
-    (1, 7, 6, 2, 1),  # one row
-    (1, 1, 6, 1, 1),  # one token
-    (8, 8, 8, 1, 4),  # pooled, whole cells
-    (7, 10, 12, 4, 2),  # pooled, partial cells at both edges
-    (3, 5, 4, 4, 4),  # pooled by more than the height, one channel a head
-]
 
 
 @pytest.mark.parametrize('has_kernel', [True, False])
@@ -66,10 +55,10 @@ def reference_of(norm, x, grid, **kwargs):
 
 @pytest.mark.parametrize('only_var', [False, True])
 @pytest.mark.parametrize('form', ['paper', 'published'])
-@pytest.mark.parametrize(('height', 'width', 'channels', 'heads', 'pool'), CASES)
-def test_equals_the_dense_transcription(height, width, channels, heads, pool, form, only_var):
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_equals_the_dense_transcription(batch, height, width, channels, heads, pool, form, only_var):
     norm = randomize(DTN(channels, heads, pool=pool, form=form, only_var=only_var)).double()
-    x = (3 * torch.randn(2, height, width, channels) + 1).double().requires_grad_()
+    x = (3 * torch.randn(batch, height, width, channels) + 1).double().requires_grad_()
     grad_y = torch.randn_like(x)
     inputs = [x, *norm.parameters()]
 

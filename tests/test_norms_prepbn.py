@@ -1,6 +1,7 @@
 """PRepBN against a transcription of the authors' LinearNorm and RepBN: training, resuming, folding, their weights."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -9,27 +10,22 @@ from torch.utils.checkpoint import checkpoint
 
 from experiments.prepbn.fold_norms import fold_norms
 from experiments.prepbn.slab import from_published_slab
+from tests.helpers import pvt, swin
 from tests.helpers.compare import assert_near, assert_same_with_gradients
-from tokennorm.backbones import PVT, PVTv2, Swin, ViT
+from tests.helpers.pvt_v2 import small_pvt_v2
+from tests.helpers.vit import classifier
 from tokennorm.norms import PRepBN
 from tokennorm.registry import MODELS
 
-STAGES = dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 2], mlp_ratios=[2, 2])
-
-
-def pyramid(cls, arch, cfg, **kwargs):
-    return cls(arch, token_norm_cfg=cfg, norm_cfg=cfg, token_norm_stages=2, drop_path_rate=0.0, **kwargs)
-
-
-def vit(cfg):
-    arch = dict(embed_dims=8, depth=2, num_heads=2, mlp_ratio=2)
-    return ViT(arch, norm_cfg=cfg, l_dtn=0, pretrain_img_size=32, drop_path_rate=0.0, out_type='cls_token')
-
-
 BACKBONES = {
-    'PVT': lambda cfg: pyramid(PVT, STAGES | dict(sr_ratios=[2, 1]), cfg, pretrain_img_size=32),
-    'Swin': lambda cfg: pyramid(Swin, STAGES, cfg, window_size=4, out_type='avg_featmap'),
-    'ViT': vit,
+    'PVT': lambda cfg: pvt.small_pvt(token_norm_cfg=cfg, norm_cfg=cfg, token_norm_stages=4, pretrain_img_size=64),
+    'Swin': lambda cfg: swin.small_swin(token_norm_cfg=cfg, norm_cfg=cfg),
+    'ViT': lambda cfg: classifier(norm_cfg=cfg, l_dtn=0),
+}
+AUTHORS = {
+    'PVT': pvt.published_layout,
+    'Swin': partial(swin.published_layout, classifier=False),
+    'ViT': lambda model: model.state_dict(),
 }
 
 
@@ -133,9 +129,8 @@ def test_activation_checkpointing_counts_a_step_once():
     assert plain.step == recomputed.step == 3
 
 
-FOLDED = BACKBONES | {
-    'PVTv2 with linear attention': lambda cfg: pyramid(PVTv2, STAGES | dict(sr_ratios=[2, 1], linear=True), cfg)
-}
+LINEAR = pvt.ARCH | dict(linear=True)
+FOLDED = BACKBONES | {'PVTv2, linear': lambda cfg: small_pvt_v2(arch=LINEAR, token_norm_cfg=cfg, norm_cfg=cfg)}
 
 
 @pytest.mark.parametrize('name', FOLDED)
@@ -156,31 +151,13 @@ def test_folding_keeps_the_outputs(name):
         assert kept == {'norm'}
 
 
-def with_authors_names(name, state_dict):
-    """Of TokenNorm's keys, those that SLAB's PVT, Swin and DeiT have."""
-    converted = {}
-    for key, value in state_dict.items():
-        if name == 'PVT':
-            stage, rest = int(key.split('.')[1]) + 1, key.split('.', 2)[2]
-            part, _, own = rest.partition('.')
-            key = f'{"block" if part == "blocks" else part}{stage}' + (f'.{own}' if own else '')
-        elif name == 'Swin':
-            stage, rest = int(key.split('.')[1]), key.split('.', 2)[2]
-            if rest.startswith('patch_embed.'):
-                key = rest if stage == 0 else f'layers.{stage - 1}.downsample.{rest.removeprefix("patch_embed.")}'
-            else:
-                key = rest if rest.startswith('norm.') else f'layers.{stage}.{rest}'
-        converted[key] = value
-    return converted
-
-
 @pytest.mark.parametrize('name', BACKBONES)
 def test_published_weights_give_the_published_outputs(name, tmp_path):
     published = BACKBONES[name](dict(type='PublishedPRepBN'))
     randomize(published)
     published.train()
     published(torch.randn(2, 3, 32, 32))
-    torch.save(from_published_slab(with_authors_names(name, published.state_dict())), tmp_path / 'slab.pth')
+    torch.save(from_published_slab(AUTHORS[name](published)), tmp_path / 'slab.pth')
     model = BACKBONES[name](dict(type='PRepBN'))
     model.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'slab.pth'))
     model.init_weights()

@@ -78,38 +78,11 @@ def test_options_that_do_not_exist(option):
         dtn(*arguments(), **option)
 
 
-@pytest.mark.parametrize('function', [dtn, eager_dtn])
-def test_images_have_at_least_one_valid_token(function):
-    args = arguments()
-    empty, one = (torch.tensor([[low, W], [H, low], [low, low], [H, W]]) for low in (0, 1))
-    y = function(*args, valid=empty)
-    assert y.isfinite().all()
-    assert torch.equal(y, function(*args, valid=one))
-
-
 def test_gradients_without_memory():
     """torch gives a zero gradient that has no storage: the kernel must not read it."""
     x = torch.randn(B, H, W, C, requires_grad=True)
     (grad,) = torch.autograd.grad(dtn(*arguments(x=x)), x, torch._efficientzerotensor((B, H, W, C)))
     assert torch.equal(grad, torch.zeros(B, H, W, C))
-
-
-def test_pruned_weight():
-    norm = DTN(C, N)
-    norm.weight.data = norm.weight.data[:8]
-    with pytest.raises(ValueError, match=r'got \[\(\(1, 4, 4, 12\), torch.float32, .cpu.\), \(\(8,\)'):
-        norm(torch.randn(1, 4, 4, C))
-
-
-@pytest.mark.parametrize('name', ['weight', 'position', 'all'])
-def test_parameters_on_another_device(name):
-    norm = DTN(8, 2)
-    if name == 'all':
-        norm.to('meta')
-    else:
-        setattr(norm, name, torch.nn.Parameter(getattr(norm, name).to('meta')))
-    with pytest.raises(ValueError, match='on the device of x'):
-        norm(torch.randn(1, 4, 4, 8))
 
 
 @pytest.mark.compiler
