@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
-from tokennorm.engine.runner import build_runner, find_checkpoint_to_resume, load_from_checkpoint
+from tokennorm.engine.runner import Runner, build_runner, find_checkpoint_to_resume, load_from_checkpoint
 from tokennorm.messages import UserError
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
@@ -62,3 +62,11 @@ def test_a_config_may_have_no_scope(tmp_path):
     cfg.default_scope = None
     cfg.model.type, cfg.visualizer = toys.ToyModel, dict(type=Visualizer, name='visualizer')
     assert isinstance(build_runner(cfg, ('train', 'val')).model, toys.ToyModel)
+
+
+def test_more_batches_per_epoch_than_the_data_have_are_named():
+    sampler = dict(type='DefaultSampler', shuffle=False)
+    loader = dict(dataset=list(range(6)), batch_size=2, num_workers=0, sampler=sampler)
+    assert len(Runner.build_dataloader(dict(loader, num_batch_per_epoch=3))) == 3
+    with pytest.raises(UserError, match='num_batch_per_epoch=4: the dataset has only 6 images'):
+        Runner.build_dataloader(dict(loader, num_batch_per_epoch=4))

@@ -56,6 +56,15 @@ class Runner(mmengine.runner.Runner):
                 handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
 
+    @staticmethod
+    def build_dataloader(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        """Builds a loader. A `num_batch_per_epoch` that the data do not have is a `UserError`, not an IndexError."""
+        loader = mmengine.runner.Runner.build_dataloader(dataloader, *args, **kwargs)
+        limit = dataloader.get('num_batch_per_epoch') if isinstance(dataloader, dict) else None
+        if limit is not None and len(loader.dataset) > (images := len(loader.dataset._dataset)):  # mmengine's slice
+            raise UserError(f'num_batch_per_epoch={limit}: the dataset has only {images} images; leave it out for all')
+        return loader
+
 
 def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
     """Builds the runner of a config. What breaks most often is checked before, and raises `UserError`.
