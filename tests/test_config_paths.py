@@ -9,6 +9,7 @@ from mmengine.hub import get_config
 
 import tokennorm
 from tokennorm.config.paths import CONFIGS, config_files
+from tokennorm.config.reading import read_config
 
 PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
 
@@ -55,6 +56,15 @@ def test_every_config_has_a_name_of_its_own():
     stems = [path.stem for path in config_files()]
     assert len(stems) > 50
     assert len(set(stems)) == len(stems)
+
+
+def test_a_base_of_the_package_by_scope_equals_it_by_path(tmp_path):
+    path = tmp_path / 'mine.py'
+    mini = 'trial/retinanet_pvt-mini-dtn_fpn'  # its own file names mmdet's transforms
+    path.write_text(f"_base_ = 'tokennorm::{mini}.py'\n")
+    by_scope = read_config(path)
+    path.write_text(f"_base_ = __import__('tokennorm').config('{mini}')\n")
+    assert by_scope.to_dict() == read_config(path).to_dict()
 
 
 def test_configs_of_the_package_are_bases(tmp_path):

@@ -51,12 +51,15 @@ def name_types(cfg: Config) -> None:
 
     Where a registry of the config's scope or mmengine has it, that is the registered name, otherwise the path for an
     import. A `default_scope` of None becomes the package of the model. Afterwards such a config is as any other: types
-    compare with names, and the written config can be read again.
+    compare with names, and the written config can be read again. A base `tokennorm::NAME` gives its dicts the scope of
+    this package, in which mmdet's types are not found: the config's own scope replaces it.
     """
     kind = cfg.model.get('type')
     if 'default_scope' in cfg and cfg.default_scope is None and inspect.isclass(kind):
         cfg.default_scope = kind.__module__.partition('.')[0]
     for _, part in (found for key in list(cfg) for found in walk(cfg[key], key)):
+        if part.get('_scope_') == 'tokennorm':
+            del part['_scope_']
         for key, value in list(part.items()):
             if key.endswith('type') and (inspect.isclass(value) or inspect.isroutine(value)):
                 part[key] = _name(value, cfg.get('default_scope'))
