@@ -63,6 +63,7 @@ CASES = [
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
+    ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'model=None'], '--cfg-options: model=None is not the model of a config'),
     ([*TRAIN, '--data', '@/data', '--cfg-options', 'log_level=LOUD'], "the config cannot be used: KeyError: 'LOUD'"),

@@ -24,8 +24,8 @@ class ConfigOptions(argparse.Action):
         try:
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
             getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
-        except (ValueError, AssertionError, IndexError, SyntaxError) as error:
-            given = ' '.join(values)
+        except (ValueError, AssertionError, IndexError, SyntaxError, RecursionError, MemoryError) as error:
+            given = f'{" ".join(values):.200}'
             parser.error(f'{option} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
 
 
