@@ -70,6 +70,10 @@ ENTRIES = {
 
 
 BOXES = {
+    'polygon of another object': (
+        lambda c: first(c).update(bbox=[30, 2, 6, 6], segmentation=[[2, 30, 8, 30, 8, 36]]),
+        r'polygons outside their box\..*: annotation \d+ of \d+\.jpg$',
+    ),
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
     'outside': (lambda c: first(c).update(bbox=[48, 5, 9, 9]), r'boxes outside their image, not trained on'),
     'ignore': (lambda c: first(c).update(ignore=1), r'objects marked ignore, not trained on'),
@@ -105,12 +109,8 @@ MASKS = {
         r'polygons far outside their image: annotation \d+ of \d+\.jpg$',
     ),
     'fractions': (
-        lambda c: first(c).update(bbox=[10, 10, 20, 20], segmentation=[[0.2, 0.2, 0.6, 0.2, 0.6, 0.6]]),
+        lambda c: [a.update(segmentation=[[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]]) for a in c['annotations']],
         r'polygons outside their box. Are they fractions, or y before x\?',
-    ),
-    'y, x': (
-        lambda c: first(c).update(bbox=[2, 30, 6, 6], segmentation=[[30, 2, 36, 2, 36, 8]]),
-        r'polygons outside their box',
     ),
     'huge': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 10**400]]), r'polygons far outside their image: '),
     'text': (lambda c: first(c).update(segmentation='[[1, 2, 3, 4, 5, 6]]'), r'segmentations that are neither lists'),

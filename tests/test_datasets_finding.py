@@ -99,19 +99,29 @@ def test_voc_gives_the_same_objects_with_sorted_classes(coco, tmp_path, image_se
     assert (inspected.errors, inspected.mask_errors) == ([], [])
 
 
-def test_voc_details(tmp_path, coco):
+@pytest.mark.parametrize('difficult', ['1', 'True'])
+def test_voc_details(tmp_path, coco, difficult):
     """Corners count from 1 and include the last pixel; `difficult` is a crowd; parts of objects are not objects."""
     root = write_voc(coco, tmp_path / 'voc')
     path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
     box = '<bndbox><xmin>1</xmin><ymin>11</ymin><xmax>64</xmax><ymax>20</ymax></bndbox>'
     part = f'<part><name>head</name>{box}</part>'
-    path.write_text(f'<annotation><object><name>star</name><difficult>1</difficult>{box}{part}</object></annotation>')
+    marked = f'<difficult>{difficult}</difficult>'
+    path.write_text(f'<annotation><object><name>star</name>{marked}{box}{part}</object></annotation>')
     content = find_splits(root)['train'].content
     (image,) = (i for i in content['images'] if Path(i['file_name']).stem == path.stem)
     (a,) = (a for a in content['annotations'] if a['image_id'] == image['id'])
     assert (a['bbox'], a['area'], a['iscrowd']) == ([0, 10, 64, 10], 640, 1)
     assert (image['width'], image['height']) == (64, 64)
     assert [category['name'] for category in content['categories']] == sorted(NAMES)
+
+
+def test_yolo_paths_of_windows_and_labels_next_to_images(coco, tmp_path):
+    root = write_yolo(coco, tmp_path / 'yolo', train=r'images\train')
+    right = [a['bbox'] for a in find_splits(root)['train'].content['annotations']]
+    label = sorted((root / 'labels' / 'train').iterdir())[0]
+    label.rename(root / 'images' / 'train' / label.name)
+    assert [a['bbox'] for a in find_splits(root)['train'].content['annotations']] == right
 
 
 def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys):
@@ -173,6 +183,7 @@ YAMLS = {
     'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
     'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
     'names': (dict(names='disk'), "data.yaml: names='disk' must be a list, or a mapping whose keys count from 0"),
+    'names in names': (dict(names=[{0: 'disk'}, {1: 'star'}]), "names=.*'disk'.* must be a list, or a mapping"),
 }
 
 

@@ -37,8 +37,9 @@ def find_voc(root: Path) -> LabelFolder | None:
     boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
     note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} at 0'
     notes = {name: [note] if at_zero else [] for name in splits}
+    used = {entry.image for entries in splits.values() for entry in entries}
     for name, entries in splits.items() if not listed else ():
-        if unused := _images_beside(entries):
+        if unused := _images_beside(entries, used):
             notes[name].append(f'images without an XML file, left out: {len(unused)} ({shorten(unused, 5)})')
     return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not at_zero)), _read_labels, notes)
 
@@ -71,7 +72,7 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
                 )
             left, top = left - first, top - first
         category = classes.index(_class_name(node)) + 1
-        crowd = (node.findtext('difficult') or '0').strip() == '1'
+        crowd = (node.findtext('difficult') or '0').strip().lower() in ('1', 'true')
         objects.append(coco_object(category, (left, top, right - left, bottom - top), polygon, crowd))
     return objects
 
@@ -125,10 +126,9 @@ def _entries(labels: list[Path]) -> list[LabeledImage]:
     return [LabeledImage(image, path) for path, image in images.items() if image]
 
 
-def _images_beside(entries: list[LabeledImage]) -> list[str]:
-    """The other images in the folders of a split's images."""
-    used = {entry.image for entry in entries}
-    others = {path for folder in {image.parent for image in used} for path in folder.iterdir()} - used
+def _images_beside(entries: list[LabeledImage], used: set[Path]) -> list[str]:
+    """The images in the folders of a split's images that no split uses."""
+    others = {path for folder in {entry.image.parent for entry in entries} for path in folder.iterdir()} - used
     return sorted(path.name for path in others if path.suffix.lower() in IMAGE_SUFFIXES and is_data(path.name))
 
 

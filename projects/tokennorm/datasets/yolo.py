@@ -165,7 +165,7 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     if isinstance(names, dict):
         numbered = {int(key): name for key, name in names.items() if str(key).strip().isdigit()}
         names = [numbered.get(i) for i in range(len(names))]
-    if not isinstance(names, list) or not names or None in names:
+    if not isinstance(names, list) or not names or any(isinstance(name, list | dict | None) for name in names):
         raise ValueError(f'{file}: names={content.get("names")!r} must be a list, or a mapping whose keys count from 0')
     if str(content.get('nc') or len(names)).strip() != str(len(names)):
         raise ValueError(
@@ -177,10 +177,10 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
 def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     """The images of a folder, or of a text file with a path per line; none of a test folder that does not exist."""
     # Roboflow writes ../train/images for the folder next to the file.
-    text = str(value)
+    text = str(value).replace('\\', '/')
     tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
     # CVAT writes data/train.txt for the file next to it, notebooks /content/NAME/train/images.
-    parts = text.replace('\\', '/').split('/')
+    parts = text.split('/')
     # One folder alone, such as `images`, may be that of several splits.
     least = 1 if file.name == 'obj.data' or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
     tails = [file.parent.joinpath(*parts[i:]) for i in range(1, len(parts) - least + 1)]
@@ -201,7 +201,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
 
 
 def _label_path(image: Path) -> Path:
-    """YOLO's rule: the last folder `images` becomes `labels`, in any case; without one they are next to the image."""
+    """YOLO's rule: the last folder `images` becomes `labels`, in any case; otherwise they are next to the image."""
     parts = list(image.parts)
     places = [i for i, part in enumerate(parts[:-1]) if part.lower() == 'images']
     if not places:
@@ -210,6 +210,7 @@ def _label_path(image: Path) -> Path:
     for name in ('labels', 'Labels', 'LABELS'):
         parts[places[-1]] = name
         tried.append(Path(*parts).with_suffix('.txt'))
+    tried.append(image.with_suffix('.txt'))  # where not even Ultralytics looks, so that the image would be background
     return next((path for path in tried if path.is_file()), tried[0])
 
 

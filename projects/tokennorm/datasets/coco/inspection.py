@@ -22,6 +22,7 @@ _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the 
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
+_OUTSIDE_BOX = 'polygons outside their box. Are they fractions, or y before x? COCO has x, y in pixels'
 _SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
 
 
@@ -74,9 +75,10 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
         sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
         for one in split.content['annotations']:
             some = some or not one.get('iscrowd')
-            size = sizes.get(one.get('image_id'))
-            if size and mask_problem(one.get('segmentation'), size, one['bbox']):
+            if one.get('image_id') in sizes and mask_problem(one.get('segmentation'), sizes[one['image_id']]):
                 return False
+        if _too_many(list(filter(_begins_outside, split.content['annotations'])), split):
+            return False
     return some
 
 
@@ -142,20 +144,23 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         problem = _box_problem(annotation, image, categories, fate)
         if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
             objects[image['id']] += 1
-        size = [image['height'], image['width']]
-        of_mask = mask_problem(annotation.get('segmentation'), size, annotation['bbox'])
+        of_mask = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
+        if not of_mask and _begins_outside(annotation):
+            of_mask = _OUTSIDE_BOX
         for which, kind in ((boxes, problem), (masks, of_mask)):
             if kind:
                 which[kind].append(f'annotation {original_id(annotation)} of {image["file_name"]}')
     if split.name == 'train' and _SHORT_MASK in masks:
         boxes[f'{_SHORT_MASK}, not trained on'] = masks.pop(_SHORT_MASK)
+    if not _too_many(masks[_OUTSIDE_BOX], split):  # as of objects whose boxes are those of their visible parts
+        boxes[_OUTSIDE_BOX] = masks.pop(_OUTSIDE_BOX)
     found.warnings += named(split, boxes)
     if len(masks[_NO_MASK]) == len(annotations) > 0:
         found.mask_errors.append(f'{split.name}: no annotation has a segmentation')
     else:
         found.mask_errors += named(split, masks)
     beyond = len(boxes[_PARTLY_OUTSIDE])
-    if beyond > len(annotations) / 4 and all(
+    if _too_many(boxes[_PARTLY_OUTSIDE], split) and all(
         x1 < x2 <= image['width'] + 1 and y1 < y2 <= image['height'] + 1
         for (x1, y1, x2, y2), image in ((a['bbox'], images.get(a['image_id'])) for a in annotations)
         if image is not None
@@ -191,13 +196,12 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
     return ''
 
 
-def mask_problem(mask: Any, size: list[int], box: Any = None) -> str:
-    """The problem of a segmentation of an image of `size` (height, width) and of its box, in words, or ''."""
+def mask_problem(mask: Any, size: list[int]) -> str:
+    """The problem of a segmentation of an image of `size` (height, width), in words, or ''."""
     if not mask:
         return _NO_MASK
     if isinstance(mask, list):
-        problem = next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
-        return problem or _place_problem(mask, box)
+        return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
     if not isinstance(mask, dict):
         return 'segmentations that are neither lists nor run lengths'
     fits = mask.get('size') == size and covers(mask.get('counts'), size[0] * size[1])
@@ -216,14 +220,18 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
     return '' if math.isfinite(sum(polygon)) else _NOT_NUMBERS  # min and max may skip NaN
 
 
-def _place_problem(polygons: list[list[float]], box: Any) -> str:
-    """As `mask_problem`: by the first point of each polygon, which is not exactly in its box where both are rounded."""
-    if not is_box(box):
-        return ''
-    x, y, w, h = box
+def _begins_outside(annotation: Mapping[str, Any]) -> bool:
+    """Whether a polygon begins outside of its box: a quarter of a side is left for boxes that are not exact."""
+    polygons, (x, y, w, h) = annotation.get('segmentation'), annotation['bbox']
     near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
-    inside = all(-near_x <= p[0] - x <= w + near_x and -near_y <= p[1] - y <= h + near_y for p in polygons)
-    return '' if inside else 'polygons outside their box. Are they fractions, or y before x? COCO has x, y in pixels'
+    return isinstance(polygons, list) and not all(
+        -near_x <= polygon[0] - x <= w + near_x and -near_y <= polygon[1] - y <= h + near_y for polygon in polygons
+    )
+
+
+def _too_many(items: list[Any], split: CocoSplit) -> bool:
+    """Whether more than a quarter of a split's annotations have a problem, which is then one of the whole file."""
+    return len(items) > len(split.content['annotations']) / 4
 
 
 # ---- image files ----
