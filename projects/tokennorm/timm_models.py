@@ -71,6 +71,7 @@ def _entry_point(name: str, family: dict[str, Any], variant: dict[str, Any]) -> 
         drop_rate: float = 0.0,
         **kwargs: Any,
     ) -> nn.Module:
+        """Returns a classifier. The arguments are timm's, and those of the backbone."""
         if pretrained:
             raise ValueError(f'{name}: pretrained=True must be False: no weights of this model are published')
         kwargs = {key: value for key, value in kwargs.items() if not key.startswith(('pretrained_cfg', 'cache_dir'))}

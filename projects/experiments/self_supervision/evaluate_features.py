@@ -26,10 +26,12 @@ def main(argv: list[str]) -> None:
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
     from tokennorm.builder import resolve_type
     from tokennorm.checkpoints import load_pretrained
-    from tokennorm.config.reading import merge_options, read_config
+    from tokennorm.config.reading import check_options, merge_options, read_config
 
     cfg = read_config(args.config)
-    merge_options(cfg, args.cfg_options)
+    options = args.cfg_options or {}
+    check_options(cfg, {key: value for key, value in options.items() if not key.startswith('evaluation.')})
+    merge_options(cfg, options)
     with user_errors(ImportError, ValueError, RuntimeError, OSError):
         loaders = [
             build_loader(cfg.evaluation[part], cfg.evaluation.batch_size, args.every) for part in ('bank', 'queries')

@@ -41,6 +41,7 @@ def carafe_naive_backward(
     grad_output: Tensor, features: Tensor, masks: Tensor, grad_features: Tensor, grad_masks: Tensor, kernel_size: int,
     group_size: int, scale_factor: int,
 ) -> None:  # fmt: skip
+    """Writes the gradients of features and masks into `grad_features` and `grad_masks`."""
     grad, x, masks = float32(grad_output, features, masks)
     height, width = x.shape[2:]
     padded = _padded(x, kernel_size, group_size)

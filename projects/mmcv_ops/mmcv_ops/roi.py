@@ -50,6 +50,7 @@ def roi_align_backward(
     grad_output: Tensor, rois: Tensor, argmax_y: Tensor, argmax_x: Tensor, grad_input: Tensor, aligned_height: int,
     aligned_width: int, spatial_scale: float, sampling_ratio: int, pool_mode: int, aligned: bool,
 ) -> None:  # fmt: skip
+    """Writes the gradient of the features (B, C, H, W) into `grad_input`."""
     grad, rois = float32(grad_output, rois)
     rois = rois.to(grad.dtype)
     size = aligned_height, aligned_width

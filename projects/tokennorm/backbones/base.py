@@ -251,7 +251,7 @@ class Pyramid(Backbone):
         self._with_cp = with_cp
 
     def _blocks(self, stage: int, attn: Callable[[], nn.Module], mlp: Callable[[], nn.Module]) -> nn.ModuleList:
-        """Builds the blocks of a stage."""
+        """Returns the blocks of a stage. `attn` and `mlp` are called once for each block."""
         norm, placement, with_cp = self._norms[stage], self._norm_placement, self._with_cp
         return nn.ModuleList(Block(norm, attn(), mlp(), rate, placement, with_cp) for rate in self._rates[stage])
 

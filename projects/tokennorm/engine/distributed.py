@@ -47,9 +47,10 @@ def start_cpu_processes(cfg: Config) -> None:
 
 
 def end_together() -> None:
-    """Waits for the other processes, since rank 0 writes files last, and ends the process group.
+    """Waits for all processes, and ends their group.
 
-    The launcher would end rank 0 as soon as another one fails, as the threads of a group can at the end of Python.
+    Rank 0 writes its files last. Without this another process, whose threads of the group are still there when Python
+    ends, can abort, and the launcher then ends rank 0 as well.
     """
     if torch_dist.is_initialized():
         torch_dist.barrier()

@@ -15,7 +15,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
 
 
 def is_recomputed() -> bool:
-    """Returns whether activation checkpointing calls a layer again in the backward pass, as its step counts already."""
+    """Returns whether activation checkpointing calls a layer again, in a backward pass: its step is counted already."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 

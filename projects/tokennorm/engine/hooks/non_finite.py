@@ -44,6 +44,7 @@ class NonFiniteHook(Hook):
                 optimizer.zero_grad(set_to_none=True)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        """Raises an error after too many steps in a row without a finite loss and finite gradients, on any rank."""
         steps, self._steps = self._steps, []
         bad_loss = 1 - torch.as_tensor((outputs or {}).get('loss', 0.0)).detach().isfinite().float()
         all_reduce(bad_loss)
