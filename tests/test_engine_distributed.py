@@ -113,6 +113,45 @@ def check_one_writer(work_dir):
     assert [path.name for path in work_dir.glob('epoch_*')] == ['epoch_1.pth']
 
 
+ENDS = """
+import os
+from types import SimpleNamespace
+
+import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel, MMDistributedDataParallel
+
+from tokennorm.engine.distributed import end_together, start_cpu_processes
+
+def threads_of_the_group():
+    return [t for t in os.listdir('/proc/self/task') if 'gloo' in open(f'/proc/self/task/{t}/comm').read()]
+
+class Model(BaseModel):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+start_cpu_processes(Config(dict(launcher='pytorch')))
+runner = SimpleNamespace(model=MMDistributedDataParallel(Model()))
+runner.model(torch.ones(1, 2)).sum().backward()
+assert threads_of_the_group()
+end_together(runner)
+assert not threads_of_the_group()
+assert isinstance(runner.model, Model)
+"""
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
+def test_no_thread_of_the_group_is_left_at_the_end():
+    """One that is left may abort the end of Python."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / 'projects')])
+    env = os.environ | dict(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='29613', PYTHONPATH=paths)
+    subprocess.run([sys.executable, '-c', ENDS], env=env | dict(CUDA_VISIBLE_DEVICES=''), check=True)
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_with_the_total_batch(data, tmp_path):
     one, two = tmp_path / 'one', tmp_path / 'two'

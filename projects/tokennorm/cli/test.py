@@ -109,4 +109,4 @@ def main(argv: list[str]) -> None:
         report_on(runner, 'test', path, checkpoint.source)
         print(f'The report is in {path}')
     print_once(f'Metrics and log: {runner.log_dir}')
-    end_together()
+    end_together(runner)

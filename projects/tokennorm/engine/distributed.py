@@ -1,5 +1,6 @@
 """Ranks of a distributed run, also on CPUs: mmengine's launchers call `torch.cuda.set_device`."""
 
+import gc
 from datetime import timedelta
 
 import mmengine.device.utils as mmengine_device
@@ -7,6 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
 from torch import distributed as torch_dist
 from torch import nn
 
@@ -37,6 +39,8 @@ def start_cpu_processes(cfg: Config) -> None:
     if cfg.get('launcher', 'none') != 'pytorch' or get_device() != 'cpu':
         return
     if not torch_dist.is_initialized():
+        from torch.distributed.nn import functional  # noqa: F401  # later, its default arguments would hold the group
+
         timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
         torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))
     unused = cfg.get('find_unused_parameters', False)
@@ -46,12 +50,14 @@ def start_cpu_processes(cfg: Config) -> None:
         cfg.model_wrapper_cfg = wrapper | dict(device_ids=None)
 
 
-def end_together() -> None:
-    """Waits for all processes, and ends their group.
+def end_together(runner: Runner) -> None:
+    """Waits for all processes, since rank 0 writes its files last, and ends their group and its threads.
 
-    Rank 0 writes its files last. Without this another process, whose threads of the group are still there when Python
-    ends, can abort, and the launcher then ends rank 0 as well.
+    A thread of the group that is still there when Python ends may abort the process, and the launcher then ends the
+    others. The threads end when nothing refers to the group: the wrapper of the model does.
     """
     if torch_dist.is_initialized():
         torch_dist.barrier()
+        runner.model = unwrapped(runner.model)
+        gc.collect()
         torch_dist.destroy_process_group()

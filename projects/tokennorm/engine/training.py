@@ -103,7 +103,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
         check_training_samples(runner.train_dataloader.dataset)
         fit_schedule_and_lr(runner, options, base_batch, made_for)
         run(runner, how_to_continue='--resume continues from the latest.')
-    end_together()
+    end_together(runner)
     return _result(runner, Path(cfg.work_dir))
 
 
