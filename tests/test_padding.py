@@ -80,6 +80,7 @@ def test_a_batch_without_padding_is_left_alone():
 def test_tokens_that_are_partly_padding_are_left_out():
     padded = note_image_sizes(torch.zeros(2, 3, 64, 64), [(50, 60), (3, 32)])
     assert valid_tokens(padded, 4).tolist() == [[12, 15], [1, 8]]
+    assert valid_tokens(padded, (4, 16)).tolist() == [[12, 3], [1, 2]], 'height and width of a patch'
 
 
 def test_tokens_that_the_backbone_pads_are_left_out():
