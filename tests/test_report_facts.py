@@ -1,10 +1,32 @@
-"""The confusions that a report shows."""
+"""The title of a report and the confusions that it shows."""
 
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from tokennorm.report.figures import pick_confusions
+from tokennorm.report.page import data_name
+
+
+@pytest.mark.parametrize(
+    'source, images',
+    [
+        ('{}/annotations/val.json', '{}/images/val'),
+        ('{}/val/_annotations.coco.json', '{}/val'),
+        ('Pascal VOC labels of {}', '{}'),  # no path: it must not be taken for one of the folder of the command
+        ('YOLO labels of {}', '{}'),
+    ],
+)
+def test_a_report_has_the_name_of_the_data(tmp_path, monkeypatch, source, images):
+    data = tmp_path / 'raccoons'
+    source, images = source.format(data), images.format(data)
+    for folder in (data / 'annotations', data / 'val', data / 'images' / 'val'):
+        folder.mkdir(parents=True)
+    (data / 'annotations' / 'val.json').touch()
+    (data / 'val' / '_annotations.coco.json').touch()
+    monkeypatch.chdir(tmp_path)
+    assert data_name(dict(tokennorm=dict(source=source, images=images)), 'cache/val-1.json', None) == 'raccoons'
 
 
 def test_confusions_of_many_classes_are_summed():

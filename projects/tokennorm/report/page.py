@@ -125,10 +125,9 @@ def fingerprint(path: str | Path) -> str:
 def data_name(content: Mapping[str, Any], ann_file: str | Path, image_dir: str | Path | None) -> str:
     """Returns the name of the folder that annotations and images share, or of its parent if a split has the name."""
     noted = content.get('tokennorm', {})
-    ann_file = Path(noted.get('source', ann_file)).resolve()
-    folder = Path(
-        os.path.commonpath([ann_file.parent, Path(noted.get('images') or image_dir or ann_file.parent).resolve()])
-    )
+    source = Path(noted.get('source', ann_file))  # a sentence where labels are not COCO's
+    images = Path(noted.get('images') or image_dir or source.parent).resolve()
+    folder = Path(os.path.commonpath([source.resolve().parent, images])) if source.is_file() else images
     while folder.name.lower() in (*SPLIT_WORDS, 'annotations', 'images', 'labels'):
         folder = folder.parent
     return folder.name or str(folder)
