@@ -10,7 +10,7 @@ from tokennorm.report.page import data_name
 
 
 @pytest.mark.parametrize(
-    'source, images',
+    ('source', 'images'),
     [
         ('{}/annotations/val.json', '{}/images/val'),
         ('{}/val/_annotations.coco.json', '{}/val'),
