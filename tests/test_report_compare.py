@@ -23,7 +23,8 @@ def make_run(folder, truth, detections, cfg=None, best=0.5):
         folder, '20260101_000000', [dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': best, 'step': 1}]
     )
     (folder.parent / 'val.json').write_text(json.dumps(truth))
-    write_report(folder / 'report.html', folder.parent / 'val.json', dict(bbox=detections), work_dir=folder, cfg=cfg)
+    data, weights = dict(bbox=detections), f'/runs/{folder.name}.pth'
+    write_report(folder / 'report.html', folder.parent / 'val.json', data, work_dir=folder, cfg=cfg, checkpoint=weights)
     return folder
 
 
@@ -74,6 +75,7 @@ def test_a_comparison_replaces_no_other(runs, tmp_path, monkeypatch, capsys):
     assert (tmp_path / 'compare.html').read_bytes() == before
     assert 'bbox AP of layer_norm: ' in (printed := capsys.readouterr().out)
     assert ', lower than ' in printed
+    assert 'Weights: layer_norm layer_norm.pth, dtn dtn.pth\n' in printed
     assert 'layer_norm compared with dtn' in (tmp_path / 'compare-2.html').read_text()
 
 

@@ -27,12 +27,13 @@ def main(argv: list[str]) -> None:
     from tokennorm.report.compare import compare, names_of, read_run
 
     runs = read_run(args.first), read_run(args.second)
+    name, other = names_of(*runs)
     for iou_type, result in compare(*runs, out).items():
         first, second = (100 * run.numbers['results'][iou_type]['summary']['mAP'] for run in runs)
         which = 'equal to' if result.value == 0 else 'higher than' if result.value > 0 else 'lower than'
         interval = '' if result.low is None else f', 95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f}'
-        name, other = names_of(*runs)
         print(
             f'{iou_type} AP of {other}: {second:.1f}, {which} {first:.1f} of {name} ({second - first:+.1f}{interval})'
         )
+    print(f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}')
     print(f'The comparison is in {out}')

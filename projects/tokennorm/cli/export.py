@@ -11,7 +11,7 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command, import_openmmlab
 from tokennorm.files import check_output_file
-from tokennorm.messages import UserError, user_errors
+from tokennorm.messages import UserError, shorten, user_errors
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 TOLERANCE, TOLERANCE_INT8 = 5e-4, 1e-2  # differences of AP, from 0 to 1, with which --verify fails
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> None:
             thresholds = trained.thresholds(args.thresholds or 'best').tolist()
     metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
     export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
-    print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, {len(meta["classes"])} classes')
+    print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, classes: {shorten(meta["classes"])}')
     if split is not None:
         from tokennorm.export.measure import measure
         from tokennorm.inference.runtime import ExportedDetector

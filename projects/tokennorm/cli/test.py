@@ -108,5 +108,5 @@ def main(argv: list[str]) -> None:
 
         report_on(runner, 'test', path, checkpoint.source)
         print(f'The report is in {path}')
-    print_once(f'Metrics and log: {runner.log_dir}')
+    print_once(f'Metrics and log: {Path(cfg.work_dir) / runner.timestamp}')
     end_together(runner)

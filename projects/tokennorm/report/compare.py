@@ -23,6 +23,10 @@ class Run:
     numbers: dict[str, Any]
     scalars: dict[str, Curve]
 
+    @property
+    def weights(self) -> str:
+        return Path(self.numbers.get('checkpoint') or 'not known').name
+
 
 @dataclass(frozen=True)
 class Difference:

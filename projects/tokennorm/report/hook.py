@@ -54,7 +54,7 @@ class ReportHook(Hook):
             text = ' '.join(str(error).split())
             runner.logger.warning(f'{path} was not written ({type(error).__name__}: {text:.200})')
         else:
-            runner.logger.info(f'The report is {path}: {aps} (0 to 100)')
+            runner.logger.info(f'The report is {path}: {aps} (0 to 100) of {end}')
 
     def _training(self, runner: Runner) -> str:
         images = len(runner.train_dataloader.dataset)
