@@ -64,6 +64,7 @@ CASES = [
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
     ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
+    ([*TRAIN, '--cfg-options', f'model.x={"[" * 300}1{"]" * 300}'], 'cannot be read: brackets nested too deeply'),
     ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'model=None'], '--cfg-options: model=None is not the model of a config'),
     ([*TRAIN, '--data', '@/data', '--cfg-options', 'log_level=LOUD'], "the config cannot be used: KeyError: 'LOUD'"),
@@ -77,6 +78,7 @@ CASES = [
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '@/without'], 'without has no images; name a folder with some'),
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],
+    ([*TRAIN, '--epochs', '9' * 400], '--epochs 999999999999... must be an integer of at most 1000000'),
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
     ([*TRAIN, '--patience', '0'], '--patience 0 must be an integer of at least 1'),
     ([*TRAIN, '--image-size', '31'], '--image-size 31 must be an integer of at least 32'),

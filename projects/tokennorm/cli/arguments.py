@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -22,9 +23,11 @@ class ConfigOptions(argparse.Action):
         python = {key: text for key, _, text in (value.partition('=') for value in values) if '{' in text}
         plain = [value for value in values if value.partition('=')[0] not in python]
         try:
+            if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
+                raise ValueError('brackets nested too deeply')
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
             getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
-        except (ValueError, AssertionError, IndexError, SyntaxError, RecursionError, MemoryError) as error:
+        except (ValueError, AssertionError, IndexError, SyntaxError) as error:
             given = f'{" ".join(values):.200}'
             parser.error(f'{option} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
 

@@ -19,6 +19,7 @@ from tokennorm.ranks import print_once
 IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
+_DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 SYNONYMS = {  # of Ultralytics and mmdet
     **{'--imgsz': '--image-size', '--conf': '--score-thr', '--batch': '--batch-size', '--source': '--data'},
@@ -64,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             message += f' (did you mean {same}?)' if same else did_you_mean(wrong[1], self._option_string_actions, 0.75)
         elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
-        self.exit(2, f'error: {message}; `{self.prog} --help` lists the arguments\n')
+        self.exit(2, _DIGITS.sub(r'\1...', f'error: {message}; `{self.prog} --help` lists the arguments\n'))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -142,4 +143,4 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
         traceback.print_exception(error)
     if exits:
         raise error
-    raise SystemExit(line) from error
+    raise SystemExit(_DIGITS.sub(r'\1...', line)) from error
