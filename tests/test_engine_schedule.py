@@ -9,7 +9,15 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
-from tokennorm.engine.schedule import fit_lr, fit_schedule, fit_to, scaled_lr, schedule_end
+from tokennorm.engine.schedule import (
+    batch_of_lr,
+    fit_lr,
+    fit_schedule,
+    fit_to,
+    images_per_step,
+    scaled_lr,
+    schedule_end,
+)
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -73,12 +81,16 @@ def test_points_inside_an_epoch_are_counted_in_iterations():
     warm_up, steps = fit_to(ONE_X, 5 * 30, 30)
     assert warm_up == ONE_X[0] | dict(end=7)  # 5% of 150
     assert steps == ONE_X[1] | dict(by_epoch=False, milestones=[100, 138], end=150)
+    (steps,) = fit_to(ONE_X[1:], 3, 3)
+    assert steps['milestones'] == [2, 2], 'the last iteration still has its rate'
 
 
 def test_what_followed_a_shorter_warm_up_begins_with_training():
     warm_up, cosine = fit_to(IMAGENET, 30 * 20, 20)
     assert (warm_up['end'], warm_up['by_epoch'], 'convert_to_iter_based' in warm_up) == (20, False, False)
-    assert (cosine['end'] - cosine['begin']) == pytest.approx(cosine['T_max'], abs=1)
+    assert (cosine['begin'], cosine['end'], cosine['T_max'], cosine['by_epoch']) == (0, 600, 600, False)
+    _, cosine = fit_to(IMAGENET, 300 * 20, 20)
+    assert (cosine['begin'], cosine['end'], cosine['T_max'], cosine['by_epoch']) == (0, 300, 300, True)
 
 
 def test_a_schedule_of_the_same_length_stays_as_it_is():
@@ -109,6 +121,12 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
     assert ('1706.02677' if power == 1 else '2205.10287') in reason
     assert scaled_lr(0.01, optimizer, 16, 16)[0] == 0.01
     assert math.isclose(scaled_lr(0.01, optimizer, 16, 64)[0], 0.01 * 4**power)
+
+
+def test_accumulated_batches_are_of_one_step():
+    loader = SimpleNamespace(batch_sampler=SimpleNamespace(batch_size=2))
+    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=dict(base_batch_size=2)))
+    assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg=cfg)) == batch_of_lr(cfg) == 16
 
 
 def test_stages_of_no_length_are_left_out():

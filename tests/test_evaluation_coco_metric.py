@@ -93,6 +93,7 @@ def data(tmp_path):
         dict(metric='bbox'),
         dict(metric='segm'),
         dict(metric=['bbox', 'segm'], metric_items=['mAP', 'mAP_s', 'AR@100', 'AR@1000', 'AR_m@1000', 'AR_l@1000']),
+        dict(metric='segm', mask_scores=True),
         dict(metric='bbox', iou_thrs=np.array([0.5, 0.75])),
         dict(metric='bbox', classes=('cell', 'glass')),
         dict(metric='bbox', classes=('dust', 'cell', 'glass')),
@@ -104,6 +105,9 @@ def test_values_are_those_of_mmdet(data, arguments):
     if 'classes' in arguments:  # labels count the classes of the dataset
         for sample in samples:
             sample['pred_instances']['labels'] %= len(arguments['classes'])
+    if arguments.pop('mask_scores', False):  # of Mask Scoring R-CNN: masks have scores of their own
+        for sample in samples:
+            sample['pred_instances']['mask_scores'] = sample['pred_instances']['scores'].flip(0)
     _, expected = evaluate(MMDetCocoMetric, path, samples, **arguments)
     metric, values = evaluate(CocoMetric, path, samples, **arguments)
     assert values == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokennorm.inference.runtime import BaseDetector
-from tokennorm.inference.tiles import detect_in_tiles, tile_corners, tile_starts
+from tokennorm.inference.tiles import _Object, detect_in_tiles, merge_tiles, tile_corners, tile_starts
 from tokennorm.messages import UserError
 
 
@@ -106,6 +106,21 @@ def test_detections_of_one_tile_are_not_merged():
     actual = detect_in_tiles(FindTwice(), image, 48, 0.0)
     assert actual.boxes.tolist() == [[4, 4, 40, 24], [4, 4, 31, 24]]
     assert actual.masks is None
+
+
+def test_objects_of_two_classes_are_not_merged():
+    box = np.array([4, 4, 40, 24], np.float32)
+    assert len(merge_tiles([_Object(box, 0.9, 0, {0}, []), _Object(box, 0.8, 1, {1}, [])])) == 2
+
+
+def test_the_area_of_a_merged_mask_counts_each_pixel_once():
+    parts = [np.ones((20, 40), bool), np.ones((20, 30), bool)]  # columns 0 to 40 and 20 to 50
+    objects = [
+        _Object(np.array([x, 0, x + part.shape[1], 20], np.float32), score, 0, {x}, [(0, x, part)], part.sum())
+        for x, score, part in zip((0, 20), (0.9, 0.8), parts, strict=True)
+    ]
+    (merged,) = merge_tiles(objects)
+    assert merged.area == merged.window(0, 0, 20, 60).sum() == 20 * 50
 
 
 def test_image_without_objects():

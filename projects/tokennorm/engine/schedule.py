@@ -178,17 +178,17 @@ def fit_to(
         for scheduler in schedulers
     ]
     most = min(epoch_length, int(MOST_WARM_UP * iterations))
-    for scheduler in [one for one in fitted if is_warm_up(one, fitted)]:
-        if _end(scheduler, epoch_length) <= most:
+    for old, scheduler in zip(schedulers, fitted, strict=True):
+        if not is_warm_up(scheduler, fitted) or _end(scheduler, epoch_length) <= most:
             continue
-        old_end, was_by_epoch = scheduler['end'], scheduler.get('by_epoch', True)
         scheduler.update(end=most, by_epoch=False)
         scheduler.pop('convert_to_iter_based', None)
-        for other in fitted:
-            if other.get('begin') == old_end and other.get('by_epoch', True) == was_by_epoch:
-                other['begin'] = 0
+        for old_other, other in zip(schedulers, fitted, strict=True):
+            same_unit = old_other.get('by_epoch', True) == old.get('by_epoch', True)
+            if same_unit and old_other.get('begin') == old['end']:
                 if 'T_max' in other:
-                    other['T_max'] += old_end
+                    other['T_max'] += other['begin']
+                other['begin'] = 0
     fitted = [one for one in fitted if most > 1 or not is_warm_up(one, fitted)]
     return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
 
