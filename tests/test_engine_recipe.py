@@ -140,6 +140,14 @@ def test_types_that_are_classes_are_named_and_read_again(tmp_path):
     assert read.optim_wrapper.optimizer.type == 'SGD'
 
 
+def test_forms_that_one_process_refuses_are_replaced():
+    head, loop = dict(norm_cfg=dict(type='MMSyncBN')), dict(type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3)
+    cfg = Config(dict(model=dict(type='FasterRCNN', roi_head=dict(bbox_head=head)), train_cfg=loop))
+    name_types(cfg)
+    assert cfg.model.roi_head.bbox_head.norm_cfg.type == 'SyncBN'
+    assert cfg.train_cfg == dict(type='EpochBasedTrainLoop', max_epochs=3)
+
+
 @pytest.mark.parametrize(
     ('head', 'neck', 'fits'),
     [

@@ -53,6 +53,9 @@ def name_types(cfg: Config) -> None:
     import. A `default_scope` of None becomes the package of the model. Afterwards such a config is as any other: types
     compare with names, and the written config can be read again. A base `tokennorm::NAME` gives its dicts the scope of
     this package, in which mmdet's types are not found: the config's own scope replaces it.
+
+    Two forms that mmengine and mmcv refuse in one process are replaced: a loop with both `type` and `by_epoch`, as
+    SOLOv2's configs have it, and mmcv's `MMSyncBN`, by torch's synchronized batch norm.
     """
     kind = cfg.model.get('type')
     if 'default_scope' in cfg and cfg.default_scope is None and inspect.isclass(kind):
@@ -63,6 +66,10 @@ def name_types(cfg: Config) -> None:
         for key, value in list(part.items()):
             if key.endswith('type') and (inspect.isclass(value) or inspect.isroutine(value)):
                 part[key] = _name(value, cfg.get('default_scope'))
+        if part.get('type') == 'MMSyncBN':
+            part['type'] = 'SyncBN'
+    if 'type' in (cfg.get('train_cfg') or {}):
+        cfg.train_cfg.pop('by_epoch', None)
 
 
 def _name(kind: Any, scope: str | None) -> str:

@@ -23,6 +23,8 @@ from tokennorm.messages import UserError, user_errors
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
+_HINT = 'use a config of this model for detection on COCO, such as mmdet has'
+
 
 def find_detection_data(
     folder: str | Path, needed: tuple[str, ...] = ('train', 'val'), where: str = ''
@@ -129,7 +131,7 @@ def _only_dataset(cfg: Config, name: str) -> MutableMapping[str, Any]:
     """The one dataset of a loader, inside its wrappers."""
     datasets = list(innermost_datasets(cfg[f'{name}_dataloader']['dataset']))
     if len(datasets) != 1:
-        raise UserError(f'--data: {name}_dataloader of this config does not read one dataset')
+        raise UserError(f'--data: {name}_dataloader of this config does not read one dataset; {_HINT}')
     return datasets[0]
 
 
@@ -178,8 +180,7 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
     dataset, ann_file = _only_dataset(cfg, name), str(split.ann_file.resolve())
     if 'ann_file' not in dataset:
         raise UserError(
-            f'--data: {name}_dataloader of this config does not read a COCO annotation file; use a config that '
-            'does, such as mmdet has for COCO'
+            f'--data: {name}_dataloader of this config does not read a COCO annotation file; {_HINT}'
         )
     if 'filter_cfg' in dataset:
         dataset['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
@@ -212,5 +213,5 @@ def _coco_metrics(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str
     found = evaluators(cfg, split)
     for evaluator in found:
         if type_name(evaluator) != 'CocoMetric':
-            raise UserError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric')
+            raise UserError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric; {_HINT}')
     return found

@@ -39,6 +39,8 @@ _ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
     '"HardDiskBackend" is the alias',
     'all SyncBatchNorm (SyncBN) layers',
     'Loads checkpoint by ',
+    'is skipped since its requires_grad=False',
+    'It is skipped since bypass_duplicate=True',
 )
 
 
