@@ -179,9 +179,7 @@ def learns_masks(cfg: Mapping[str, Any]) -> bool:
 def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any]) -> None:
     dataset, ann_file = _only_dataset(cfg, name), str(split.ann_file.resolve())
     if 'ann_file' not in dataset:
-        raise UserError(
-            f'--data: {name}_dataloader of this config does not read a COCO annotation file; {_HINT}'
-        )
+        raise UserError(f'--data: {name}_dataloader of this config does not read a COCO annotation file; {_HINT}')
     if 'filter_cfg' in dataset:
         dataset['filter_cfg'] = dict(filter_empty_gt=False, min_size=0)  # keeps images without objects, small ones
     dataset.update(type='tokennorm.CocoDataset', data_root='', metainfo=metainfo, ann_file=ann_file)
