@@ -9,7 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from tokennorm.cli.command import Parser, command
+from tokennorm.cli.command import Parser, command, import_openmmlab
 from tokennorm.cli.configs import config_rows
 from tokennorm.cli.main import COMMANDS, main
 
@@ -101,6 +101,12 @@ def test_a_missing_package_is_one_line(monkeypatch):
         imports('mmdet')([])
     with pytest.raises(SystemExit, match='this is a fault of TokenNorm'):
         imports('no_such_module')([])
+
+
+def test_packages_that_do_not_fit_each_other_are_one_line(monkeypatch):
+    monkeypatch.setattr('tokennorm.cli.command.check_mmcv_ops', lambda: [].COLOR_BGR2RGB)
+    with pytest.raises(SystemExit, match=r'^error: AttributeError: .*COLOR_BGR2RGB.*; `python -m .*check_env`'):
+        command(lambda argv: import_openmmlab())([])
 
 
 def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):

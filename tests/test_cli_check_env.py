@@ -76,6 +76,9 @@ def test_opencv_without_libgl(imports, installed):
     imports['cv2'] = ImportError('libGL.so.1: cannot open shared object file')
     with pytest.raises(Fault, match=r'libGL.*\n.*\n.*--no-deps opencv-contrib-python-headless==4.14.0.94'):
         check_env.check_imports()
+    del imports['cv2']  # pip uninstalled one of several OpenCVs: what remains is a folder without content
+    with pytest.raises(Fault, match=r'import cv2 .* no attribute .__version__.\n.*\n.*--no-deps opencv-contrib-'):
+        check_env.check_imports()
 
 
 def test_gpu_without_code_in_torch_or_mmcv(monkeypatch):

@@ -32,7 +32,7 @@ def check_imports() -> str:
     """Checks that the versions accept each other: mmdet and mmpretrain check mmcv's and mmengine's on import."""
     for name in ('cv2', *PACKAGES):
         try:
-            importlib.import_module(name)
+            _ = importlib.import_module(name).__version__  # a folder without the package can be imported, too
         except Exception as error:  # whatever a package does when it is imported
             fix = MAKE_ENV
             if name == 'cv2':  # opencv-python, which was installed last, needs libGL

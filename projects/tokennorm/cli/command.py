@@ -95,8 +95,13 @@ def fraction(text: str) -> float:
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, which takes seconds and is announced."""
     print_once(IMPORTING)
-    check_mmcv_ops()
-    import_mmdet()
+    try:
+        check_mmcv_ops()
+        import_mmdet()
+    except (Fault, ImportError):
+        raise
+    except Exception as error:  # of packages that do not fit each other
+        raise ImportError(f'{type(error).__name__}: {error}', name='mmdet') from error
 
 
 def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:
