@@ -22,6 +22,7 @@ import numpy as np
 
 HTTP = 'http://', 'https://'
 _BITS = 8, 10, 12, 14, 16
+CV_LOG = getattr(cv2.utils, 'logging', cv2)  # of OpenCV 5; OpenCV 4 has its functions itself
 # Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
 _OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i for i in range(1, 7))
 
@@ -86,12 +87,12 @@ def decode(content: bytes) -> np.ndarray | None:
 def _by_opencv(content: bytes) -> np.ndarray | None:
     if content.startswith(b'RIFF') and b'EXIF' in content:  # not every version of OpenCV turns WebP
         return None
-    level = cv2.getLogLevel()
-    cv2.setLogLevel(0)  # the caller names the file
+    level = CV_LOG.getLogLevel()
+    CV_LOG.setLogLevel(0)  # the caller names the file
     try:
         image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     finally:
-        cv2.setLogLevel(level)
+        CV_LOG.setLogLevel(level)
     return None if image is None else _to_8_bits(image)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images, read_image
 from tokennorm.messages import UserError
-from tokennorm.pixels import HTTP
+from tokennorm.pixels import CV_LOG, HTTP
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _is_image(source: str) -> bool:
 
 def _open_video(source: str, every: int) -> InputImages:
     live = is_live(source)
-    cv2.setLogLevel(0)  # the errors below say it
+    CV_LOG.setLogLevel(0)  # the errors below say it
     capture = cv2.VideoCapture(int(source) if source.isdigit() and live else source)
     if not capture.isOpened():
         kind = f'video, and is not an image ({", ".join(IMAGE_SUFFIXES)})' if not live else 'webcam or stream'
