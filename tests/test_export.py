@@ -29,9 +29,10 @@ from tokennorm.messages import UserError
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 
 
-@pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])
-def test_the_traced_module_agrees_with_mmdet(kind):
+@pytest.mark.parametrize(('kind', 'score_thr'), [('retinanet', 0.05), ('retinanet', 0.82), ('mask-rcnn', 0.05)])
+def test_the_traced_module_agrees_with_mmdet(kind, score_thr):
     cfg = config(kind)
+    (cfg.model.test_cfg.rcnn if kind == 'mask-rcnn' else cfg.model.test_cfg).score_thr = score_thr
     model = build(cfg)
     for sizes in SIZES:
         assert_same_detections(in_pytorch(cfg, model), model, sizes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokennorm.report.figures import pick_confusions
+from tokennorm.report.gallery import surroundings
 from tokennorm.report.page import data_name
 
 
@@ -33,6 +34,7 @@ def test_confusions_of_many_classes_are_summed():
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 4, (31, 31))
     matrix[[2, 17]] += 50  # the two classes with the most errors
+    matrix[5, 5] = 9999  # right ones
     evaluation = SimpleNamespace(confusion=matrix, classes=[SimpleNamespace(name=f'c{i}') for i in range(30)])
     names, counts = pick_confusions(evaluation, most=2)
     assert names == ['c2', 'c17', 'other classes', 'background']
@@ -43,3 +45,9 @@ def test_confusions_of_many_classes_are_summed():
     names, counts = pick_confusions(evaluation, most=30)
     assert names[-2:] == ['c29', 'background']
     assert (counts == matrix).all()
+
+
+def test_a_box_is_in_the_middle_of_its_surroundings_within_the_image():
+    assert surroundings(np.array([100.0, 50, 20, 10]), 400, 300) == (62, 7, 96, 96)
+    assert surroundings(np.array([390.0, 290, 10, 10]), 400, 300) == (304, 204, 96, 96)
+    assert surroundings(np.array([100.0, 50, 80, 10]), 400, 150) == (40, 0, 200, 150)

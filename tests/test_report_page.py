@@ -79,6 +79,8 @@ def test_ap_is_from_0_to_100_in_figures(report):
     legend = draw_precision_recall(evaluation)
     for result in evaluation.classes:
         assert f'>{result.name} ({100 * result.ap50:.1f})<' in legend
+    mean = np.mean([result.ap50 for result in evaluation.classes])
+    assert f'>mean of all classes ({100 * mean:.1f})<' in legend
     curve = curve_figures({'': {'coco/bbox_mAP': {1: 0.2, 2: 0.4}}}, 'epoch')['AP on the validation set']
     assert '>40<' in curve
 
