@@ -9,6 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.optim.scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, ReduceOnPlateauParamScheduler
 
 from tokennorm.engine.resume.schedule import use_settings_of_run
+from tokennorm.messages import UserError
 
 LENGTH = 5  # iterations per epoch
 
@@ -105,10 +106,26 @@ def test_a_resumed_run_has_the_settings_of_its_command(before, after, names, ite
     assert decay == {after.get('weight_decay', 0.1)}
 
 
-def test_a_schedule_by_validations_stays_that_of_the_checkpoint():
-    def plateau(optimizer):
-        return [ReduceOnPlateauParamScheduler(optimizer, 'lr', monitor='loss')]
+def test_a_schedule_by_validations_continues_from_its_rates_with_new_settings():
+    def plateau(end):
+        return lambda optimizer: [
+            ReduceOnPlateauParamScheduler(optimizer, 'lr', monitor='loss', factor=0.5, patience=0, end=end)
+        ]
 
-    old, new = Run(plateau), Run(plateau, lr=1.0)
-    assert new.resume(old.checkpoint()) == []
-    assert new.runner.optim_wrapper.param_groups[-1]['lr'] == 0.01
+    old, new = Run(plateau(3)), Run(plateau(5), lr=1.0, weight_decay=0.3)
+    for run, losses in (old, [1, 2, 2]), (new, [2, 2]):  # the last epoch of each is after the end of its schedule
+        if run is new:
+            assert new.resume(old.checkpoint()) == ['schedule', 'weight_decay']
+        for loss in losses:
+            run.runner.param_schedulers[0].step()  # the epoch, and its validation
+            run.runner.param_schedulers[0].step(dict(loss=loss))
+    assert [run.runner.optim_wrapper.param_groups[-1]['lr'] for run in (old, new)] == [0.005, 0.0025]
+    assert new.runner.optim_wrapper.param_groups[0]['weight_decay'] == 0.3
+
+
+def test_the_checkpoint_of_another_optimizer_is_refused():
+    old, new = Run(none), Run(none)
+    new.runner.optim_wrapper.optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    for run in new, Run(none, groups=False):
+        with pytest.raises(UserError, match=r'--resume: the checkpoint is of another optimizer, .*keep type and'):
+            run.resume(old.checkpoint())

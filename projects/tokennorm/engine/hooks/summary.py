@@ -44,7 +44,7 @@ class SummaryHook(Hook):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g} now'
             rate += f', where the schedule of this command is after {runner.iter} iterations'
         elif runner.iter:
-            lines, rate = ['that of the checkpoint, with its learning rates'], ''
+            rate = 'continues from that of the checkpoint'
         yield from (('schedule', line) for line in lines)
         yield 'learning rate', rate
         if runner.iter >= loop.max_iters:

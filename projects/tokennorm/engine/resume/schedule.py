@@ -10,7 +10,10 @@ from typing import Any
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
+from tokennorm.messages import UserError
+
 _PLACE = {'last_step', '_global_step', '_last_value', 'base_values', 'verbose'}  # in a schedule, not its settings
+_PLACE |= {'best', 'num_bad_epochs', 'cooldown_counter', 'rule_worse'}  # in one by validations
 
 
 def follows_command(runner: Runner) -> bool:
@@ -24,17 +27,28 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
     """Replaces settings of optimizer and schedulers in a checkpoint to resume, where the run has others.
 
     The new schedulers are stepped to the place of the checkpoint, so that training continues as if it had had them from
-    the beginning. Where nothing differs the checkpoint stays as it is. The runner's optimizer and schedulers must be
-    built and not have stepped. Returns the names of the settings that differ.
+    the beginning. Schedules by validations continue from the rates of the checkpoint, with the new settings. Where
+    nothing differs the checkpoint stays as it is. The runner's optimizer and schedulers must be built and not have
+    stepped. Returns the names of the settings that differ.
+
+    Raises:
+        UserError: for the checkpoint of another optimizer, or one with other groups of parameters.
     """
-    if not follows_command(runner):
+    if not isinstance(runner.optim_wrapper, OptimWrapper):
         return []
     groups, schedulers = runner.optim_wrapper.param_groups, runner.param_schedulers or []
     base = checkpoint['optimizer'].get('base_param_settings')  # where there are several groups, the last of `groups`
     saved = [*checkpoint['optimizer']['param_groups'], *([] if base is None else [base])]
-    if len(groups) != len(saved):
-        return []
+    if len(groups) != len(saved) or (set(saved[0]) - set(groups[0]) and set(groups[0]) - set(saved[0])):
+        raise UserError(
+            f'--resume: the checkpoint is of another optimizer, with {len(saved)} groups of parameters and the '
+            f'settings {", ".join(sorted(set(saved[0]) - {"params"}))}, than the {len(groups)} groups of '
+            f'{type(runner.optim_wrapper.optimizer).__name__} here: keep type and paramwise_cfg, or start a new run '
+            'with --init FILE'
+        )
     scheduled = {one.param_name for one in schedulers}
+    if by_validations := not follows_command(runner):  # its rates so far are in the checkpoint only
+        scheduled |= {f'initial_{name}' for name in scheduled}
     differing = {
         key
         for old, new in zip(saved, groups, strict=True)
@@ -44,11 +58,17 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
     before = [_settings(state) for state in checkpoint.get('param_schedulers') or []]
     if before != [_settings(one.state_dict()) for one in schedulers]:
         differing.add('schedule')
-    if differing:
+    if not differing:
+        return []
+    if not by_validations:
         _step_to(schedulers, checkpoint['meta'], len(runner.train_dataloader))
-        for old, new in zip(saved, groups, strict=True):
-            old.update({key: value for key, value in new.items() if key != 'params'})
-        checkpoint['param_schedulers'] = [one.state_dict() for one in schedulers]
+    for old, new in zip(saved, groups, strict=True):
+        kept = {'params', *(scheduled if by_validations else ())}
+        old.update({key: value for key, value in new.items() if key not in kept})
+    states = checkpoint.get('param_schedulers') or []
+    for state, one in zip(states, schedulers, strict=False) if by_validations else ():
+        state.update(_settings(one.state_dict()))
+    checkpoint['param_schedulers'] = states if by_validations else [one.state_dict() for one in schedulers]
     return sorted(key.removeprefix('initial_') for key in differing)
 
 
