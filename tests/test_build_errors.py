@@ -8,6 +8,9 @@ from mmdet.visualization import DetLocalVisualizer
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
+from tokennorm.config.build_errors import build_errors
+from tokennorm.messages import UserError
+from tokennorm.registry import MODELS
 
 
 @pytest.fixture(scope='module')
@@ -49,6 +52,11 @@ def test_mistakes_in_a_config(data, tmp_path, mistake):
     message = str(ended.value)
     assert re.match(f'error: (.*: )?{MISTAKES[mistake]}', message), message
     assert '\n' not in message
+
+
+def test_a_package_that_a_part_needs_is_named():
+    with pytest.raises(UserError, match='Detectron2Wrapper: Please install Detectron2 first'), build_errors():
+        MODELS.build(dict(type='mmdet.Detectron2Wrapper', detector={}))
 
 
 def test_a_config_that_cannot_be_read(tmp_path):

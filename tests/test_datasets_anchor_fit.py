@@ -173,6 +173,14 @@ def test_what_looks_like_a_size_and_is_not_known_is_named(key, value, named):
     assert 'model.bbox_head.anchor_generator.input_size=300' in '\n'.join(set_image_size(cfg, 200))
 
 
+def test_a_batch_is_padded_to_a_multiple_of_what_it_was_padded_to_before():
+    cfg = config()
+    pad = dict(type='BatchFixedSizePad', size=(1024, 960))
+    cfg.model.data_preprocessor = dict(type='DetDataPreprocessor', batch_augments=[pad], pad_size_divisor=32)
+    set_image_size(cfg, 96)  # 123 and 115 pixels: a batch that is 128 wide, its masks too, could not be padded to them
+    assert cfg.model.data_preprocessor.batch_augments[0]['size'] == (128, 128)
+
+
 @pytest.mark.parametrize(
     ('pipeline', 'side', 'halved'),
     [

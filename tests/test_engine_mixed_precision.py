@@ -11,7 +11,7 @@ from tests.helpers.configs import build_model
 from tests.helpers.samples import sample_with_two_objects
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine.mixed_precision import use_mixed_precision
+from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
 from tokennorm.messages import UserError
 
 HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
@@ -67,6 +67,7 @@ def test_options_of_mixed_precision(monkeypatch):
     monkeypatch.setattr(device, lambda: 'cpu')
     with pytest.raises(UserError, match='--amp needs a GPU'):
         use_mixed_precision(cfg, 'fp16')
+    assert use_full_precision_on_cpu(cfg) == []
     monkeypatch.setattr(device, lambda: 'cuda')
     monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda: True)
     use_mixed_precision(cfg, 'fp16')
@@ -76,3 +77,8 @@ def test_options_of_mixed_precision(monkeypatch):
     classifier = Config.fromfile(config_path('pvt-tiny_8xb128_in1k'))
     use_mixed_precision(classifier, 'bf16')
     assert classifier.optim_wrapper.type == 'AmpOptimWrapper'
+    assert use_full_precision_on_cpu(classifier) == []
+    monkeypatch.setattr(device, lambda: 'cpu')
+    assert 'config: AmpOptimWrapper' in use_full_precision_on_cpu(classifier)[0]
+    assert classifier.optim_wrapper.type == 'OptimWrapper'
+    assert not {'dtype', 'loss_scale'} & set(classifier.optim_wrapper)

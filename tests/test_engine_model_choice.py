@@ -141,8 +141,11 @@ def test_own_data_otherwise_starts_from_the_backbone():
     assert cfg.get('load_from') is None
     with pytest.raises(UserError, match='no published COCO detector'):
         use_initial_weights(cfg, 'coco', own_data=True)
+    cfg.model.roi_head = dict(shared_head=dict(init_cfg=dict(type='Pretrained', checkpoint='x.pth')))
+    cfg.model.neck.init_cfg = dict(type='Xavier', layer='Conv2d')
     assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]
-    assert cfg.model.backbone.init_cfg is None
+    assert cfg.model.backbone.init_cfg is cfg.model.roi_head.shared_head.init_cfg is None
+    assert cfg.model.neck.init_cfg.type == 'Xavier'
     with pytest.raises(UserError, match='no weights of its backbone'):
         use_initial_weights(cfg, 'imagenet', own_data=True)
 

@@ -164,6 +164,19 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
     return runner.param_schedulers
 
 
+def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
+    schedule, wrapper = [dict(eta_max=0.02), dict(min_value=1e-4), dict(min_value=[0.1])], dict(optimizer=dict(lr=0.01))
+    cfg = Config(dict(optim_wrapper=wrapper))
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
+    assert fit_lr(runner, 0.001) == '0.001: --lr; the schedule goes up to 0.002'
+    assert runner.param_schedulers == [dict(eta_max=0.002), dict(min_value=pytest.approx(1e-5)), dict(min_value=[0.1])]
+
+
+def test_a_schedule_by_validations_counts_no_iterations():
+    plateau = dict(type='ReduceOnPlateauLR', by_epoch=True, begin=1, end=12)
+    assert fit_to([plateau], 15, 3) == [plateau | dict(begin=0, end=5)]
+
+
 def test_a_rate_of_zero_has_no_ratio_to_scale_by():
     schedule, wrapper = [dict(type='CosineAnnealingLR', eta_min=1e-5)], dict(optimizer=dict(type='SGD', lr=0.0))
     cfg = Config(dict(optim_wrapper=wrapper))

@@ -22,7 +22,9 @@ def build_errors(whole: str = '') -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, AssertionError, AttributeError, RuntimeError, ImportError) as error:
+        if isinstance(error, ImportError) and error.name:  # not raised by hand: a package of the environment
+            raise
         if (build := _innermost_build(error)) is None and not whole:
             raise
         if build is None:

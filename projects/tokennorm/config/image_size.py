@@ -76,6 +76,10 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
                 scaled = _scaled(value, (size / old) ** (2 if key in _AREAS else 1))
                 if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
                     scaled = type(value)(max(one, step.get('size_divisor', _STEP)) for one in scaled)
+                elif (
+                    key == 'size' and 'batch_augments' in name and scaled != value
+                ):  # of images that were padded to multiples before
+                    scaled = type(value)(math.ceil(one / _STEP) * _STEP for one in scaled)
                 if scaled != value:
                     step[key] = scaled
             elif _is_length(key, value, old):

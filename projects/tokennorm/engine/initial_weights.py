@@ -8,6 +8,7 @@ from mmengine.config import Config
 
 from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
+from tokennorm.config.tree import walk
 from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.published import published_detector
@@ -57,8 +58,9 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
-        if weights:
-            backbone['init_cfg'] = None
+        for _, part in walk(cfg.model):  # the backbone, and the shared head of a C4 detector
+            if 'checkpoint' in (part.get('init_cfg') or {}):
+                part['init_cfg'] = None
         return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
     entries = describe_entries(checkpoint.content)

@@ -14,7 +14,7 @@ from torch import nn
 
 from tokennorm.config.tree import is_classifier
 from tokennorm.messages import UserError
-from tokennorm.registry import OPTIM_WRAPPERS
+from tokennorm.registry import OPTIM_WRAPPERS, type_name
 
 DTYPES = dict(bf16='bfloat16', fp16='float16')
 
@@ -30,6 +30,18 @@ def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
     scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
     wrapper = 'AmpOptimWrapper' if is_classifier(cfg) else 'tokennorm.FeatureAmpOptimWrapper'
     cfg.optim_wrapper.update(type=wrapper, dtype=DTYPES[kind], loss_scale=scale)
+
+
+def use_full_precision_on_cpu(cfg: Config) -> list[str]:
+    """Replaces the mixed precision of a config, which needs a GPU, on a CPU. Returns the change in one line."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    if get_device() != 'cpu' or not type_name(wrapper).endswith('AmpOptimWrapper'):
+        return []
+    for key in {'dtype', 'loss_scale', 'use_fsdp'} & set(wrapper):
+        del wrapper[key]
+    change = f'full precision on the CPU: optim_wrapper.type=OptimWrapper (config: {wrapper["type"]})'
+    wrapper['type'] = 'OptimWrapper'
+    return [change]
 
 
 @OPTIM_WRAPPERS.register_module()

@@ -24,7 +24,7 @@ from tokennorm.engine.data import use_loader_defaults
 from tokennorm.engine.epochs import set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.hooks.summary import every
-from tokennorm.engine.mixed_precision import use_mixed_precision
+from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
@@ -185,6 +185,8 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
     log_to(cfg, options.log)
     if options.amp:
         use_mixed_precision(cfg, options.amp)
+    else:
+        print_once(*use_full_precision_on_cpu(cfg))
     if options.auto_scale_lr:
         cfg.auto_scale_lr.enable = True
     of_hooks = {key: value for key, value in (options.cfg_options or {}).items() if key.startswith(_HOOKS)}

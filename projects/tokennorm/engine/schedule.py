@@ -23,6 +23,7 @@ Scheduler = dict[str, Any]
 
 _POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
 _LISTS = ('milestones', 'periods')
+_RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'PolyLR', 'ExponentialLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
 
@@ -65,8 +66,11 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
     if with_schedule and isinstance(runner.param_schedulers, list):
         schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
         for scheduler in schedulers:
-            scheduler.update({key: scheduler[key] * factor for key in ('eta_min', 'eta_max') if key in scheduler})
+            rates = {key: scheduler[key] for key in _RATES if isinstance(scheduler.get(key), int | float)}
+            scheduler.update({key: rate * factor for key, rate in rates.items()})
         _set_schedule(runner, schedulers)
+        if peaks := [f'{one["eta_max"]:.4g}' for one in schedulers if 'eta_max' in one]:
+            reason += f'; the schedule goes up to {peaks[0]}'
     runner.dump_config()
     auto = runner.cfg.get('auto_scale_lr') or {}
     if auto.get('enable'):  # mmengine does, when training begins; it leaves out accumulated batches
@@ -201,7 +205,8 @@ def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int, in_it
     points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
     points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
     is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
-    if scaled.get('by_epoch', True) and (in_iterations or not is_whole):
+    counts_epochs = scaled.get('by_epoch', True) and 'Plateau' not in type_name(scaled)  # this one counts validations
+    if counts_epochs and (in_iterations or not is_whole):
         ratio *= epoch_length
         scaled['by_epoch'] = False
         scaled.pop('convert_to_iter_based', None)

@@ -86,11 +86,14 @@ def check_metrics(cfg: Config) -> None:
         checkpoint['save_best'] = watched[0]
         print_once(f'save_best: the best checkpoint is the one with the highest {watched[0]}, the first of the list')
     hooks = [*(cfg.custom_hooks or ()), *cfg.default_hooks.values()]
+    for scheduler in cfg.get('param_scheduler') or ():
+        if isinstance(scheduler, dict) and 'Plateau' in type_name(scheduler):
+            hooks.append(dict(monitor=scheduler.get('monitor', 'loss')))  # mmengine's default
     for name in watched + [hook.get('monitor') for hook in hooks if isinstance(hook, dict)]:
         # Those of classes, with `classwise`, have their names.
         if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
             known = f'{did_you_mean(name, metrics)}; there are {", ".join(metrics)}'
-            raise UserError(f'save_best or monitor of a hook: validation has no metric {name}{known}')
+            raise UserError(f'save_best, or monitor of a hook or a scheduler: validation has no metric {name}{known}')
 
 
 def metrics_of(cfg: Config) -> list[str]:
