@@ -21,9 +21,9 @@ def imports(monkeypatch):
     faults = {}
 
     def load(name):
-        if name in faults:
+        if isinstance(faults.get(name), Exception):
             raise faults[name]
-        return SimpleNamespace(__file__='_ext.cpython-311-x86_64-linux-gnu.so')
+        return faults.get(name) or SimpleNamespace(__version__='1.0', __file__='_ext.cpython-311-x86_64-linux-gnu.so')
 
     monkeypatch.setattr(importlib, 'import_module', load)
     return faults
@@ -52,7 +52,7 @@ def test_operators_of_another_torch(imports, installed):
         environment.check_mmcv_ops()
 
 
-def test_originals_and_forks_in_the_same_folders(installed):
+def test_originals_and_forks_in_the_same_folders(imports, installed):
     forks = {name: '1.0' for name in environment.FORKS.values()}
     installed |= forks
     assert check_env.check_packages() == 'forks of OpenMMLab (onedl-...)'
@@ -60,10 +60,16 @@ def test_originals_and_forks_in_the_same_folders(installed):
     message = r'same folders: onedl-mmengine, onedl-mmcv, mmcv-lite, .*\n.*\n.*uninstall -y .* --no-deps onedl-mmengine'
     with pytest.raises(Fault, match=message):
         check_env.check_packages()
-    for name in forks:
-        del installed[name]
     installed |= {'mmengine': '0.10.7', 'mmdet': '3.3.0', 'mmpretrain': '1.2.0'}
+    del installed['onedl-mmengine']
+    with pytest.raises(Fault, match=r'--no-deps mmengine==0.10.7 mmcv-lite==2.1.0 mmdet==3.3.0 mmpretrain==1.2.0$'):
+        check_env.check_packages()  # the family that is complete stays
+    for name in [name for name in forks if name in installed]:
+        del installed[name]
     assert check_env.check_packages() == 'originals of OpenMMLab'
+    imports['mmdet'] = AssertionError('MMCV==2.2.0 is used but incompatible')
+    with pytest.raises(Fault, match=r'incompatible\nFix it with\n  .* install ./projects/mmcv_ops ".\[openmmlab,'):
+        check_env.check_imports()
     installed['mmcv'] = '2.1.0'
     with pytest.raises(
         Fault, match=r'same folders: mmengine, mmcv, mmcv-lite, .*\n.*\n.* mmengine==0.10.7 mmcv-lite==2.1.0 '
@@ -76,7 +82,7 @@ def test_opencv_without_libgl(imports, installed):
     imports['cv2'] = ImportError('libGL.so.1: cannot open shared object file')
     with pytest.raises(Fault, match=r'libGL.*\n.*\n.*--no-deps opencv-contrib-python-headless==4.14.0.94'):
         check_env.check_imports()
-    del imports['cv2']  # pip uninstalled one of several OpenCVs: what remains is a folder without content
+    imports['cv2'] = SimpleNamespace(__path__=['cv2'])  # what remains when pip removes one of several OpenCVs
     with pytest.raises(Fault, match=r'import cv2 .* no attribute .__version__.\n.*\n.*--no-deps opencv-contrib-'):
         check_env.check_imports()
 

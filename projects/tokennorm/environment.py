@@ -8,6 +8,7 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
+from importlib.util import find_spec
 
 FORKS = {
     'mmengine': 'onedl-mmengine',
@@ -16,7 +17,7 @@ FORKS = {
     'mmpretrain': 'onedl-mmpretrain',
 }
 PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in an import
-PIP = f'{shlex.quote(sys.executable)} -m pip'
+PIP = f'{shlex.quote(sys.executable)} -m pip' if find_spec('pip') else f'VIRTUAL_ENV={shlex.quote(sys.prefix)} uv pip'
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={shlex.quote(sys.prefix)}'
 
 
@@ -55,6 +56,13 @@ def distributions_of(package: str) -> list[str]:
     lite = [f'{package}-lite'] if package in ('mmcv', 'mmengine') else []
     names = [FORKS[package], package, *lite] if package in FORKS else [package]
     return [name for name in names if version_of(name)]
+
+
+def install_all() -> str:
+    """Returns the command that installs everything, OpenMMLab's packages from the family that is here."""
+    if any(map(version_of, FORKS)):
+        return f'{PIP} install ./projects/mmcv_ops ".[openmmlab,trial]"    # in a clone of TokenNorm'
+    return MAKE_ENV
 
 
 def check_mmcv_ops() -> str:

@@ -9,7 +9,17 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from tokennorm.environment import FORKS, MAKE_ENV, PACKAGES, PIP, Fault, check_mmcv_ops, distributions_of, version_of
+from tokennorm.environment import (
+    FORKS,
+    MAKE_ENV,
+    PACKAGES,
+    PIP,
+    Fault,
+    check_mmcv_ops,
+    distributions_of,
+    install_all,
+    version_of,
+)
 
 OPENCV = ('opencv-contrib-python-headless', 'opencv-python-headless', 'opencv-python')  # the first two need no libGL
 
@@ -17,11 +27,12 @@ OPENCV = ('opencv-contrib-python-headless', 'opencv-python-headless', 'opencv-py
 def check_packages() -> str:
     """Checks that all packages are installed, OpenMMLab's of one family, and returns its name."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise Fault(f'not installed: {", ".join(missing)}', MAKE_ENV)
+        raise Fault(f'not installed: {", ".join(missing)}', install_all())
     found = [name for package in FORKS for name in distributions_of(package)]
     forks = [name for name in found if name in FORKS.values()]
     if 0 < len(forks) < len(found) or len(found) > len(FORKS):
-        kept = forks or [name for name in found if f'{name}-lite' not in found]
+        originals = [name for name in found if name not in forks and f'{name}-lite' not in found]
+        kept = max(forks, originals, key=len)
         install = f'{PIP} install --no-deps {" ".join(f"{name}=={version_of(name)}" for name in kept)}'
         problem = f'installed into the same folders: {", ".join(found)}'
         raise Fault(problem, f'{PIP} uninstall -y {" ".join(found)} && {install}')
@@ -34,7 +45,7 @@ def check_imports() -> str:
         try:
             _ = importlib.import_module(name).__version__  # a folder without the package can be imported, too
         except Exception as error:  # whatever a package does when it is imported
-            fix = MAKE_ENV
+            fix = install_all()
             if name == 'cv2':  # opencv-python, which was installed last, needs libGL
                 version = next(filter(None, map(version_of, OPENCV)), '')
                 fix = f'{PIP} install --force-reinstall --no-deps {OPENCV[0]}{version and f"=={version}"}'
