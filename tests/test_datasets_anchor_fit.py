@@ -10,6 +10,7 @@ from mmengine.config import Config
 
 from tokennorm.config.image_size import fitting_size, set_image_size, short_side, use_trained_size
 from tokennorm.datasets.anchor_fit import anchor_fit, unmatched
+from tokennorm.engine.data import choose_image_size
 
 RETINA = dict(
     type='AnchorGenerator',
@@ -115,6 +116,7 @@ STEPS = [  # a transform, and its sizes after halving the image size
     (dict(type='RandomCenterCropPad', crop_size=(512, 512)), dict(crop_size=(256, 256), border=64)),
     (dict(type='CutOut', n_holes=8, cutout_shape=[(8, 8), (32, 16)]), dict(cutout_shape=[(4, 4), (16, 8)])),
     (dict(type='RandomShift'), dict(max_shift_px=16)),
+    (dict(type='CopyPaste'), dict(bbox_occluded_thr=5, mask_occluded_thr=75)),  # pixels of a side and of an area
     (dict(type='Rotate', level=10, img_border_value=128), dict()),
     (dict(type='BatchFixedSizePad', size=(1024, 1024)), dict(size=(512, 512))),
     (dict(type='BatchSyncRandomResize', random_size_range=(480, 800)), dict(random_size_range=(240, 400))),
@@ -226,3 +228,9 @@ def test_every_resize_follows_the_image_size():
 @pytest.mark.parametrize(('median', 'size'), [(256, 512), (60, 128), (400, None), (480, None), (2000, None)])
 def test_small_images_are_enlarged_twofold_at_most(median, size):
     assert fitting_size(config(), median) == size
+
+
+def test_small_images_are_those_with_short_sides():
+    images = [dict(width=400, height=100), dict(width=100, height=900)]
+    lines = choose_image_size(config(), dict(images=images), None)
+    assert lines == ['images are resized to a short side of 192 pixels (config: 800)']

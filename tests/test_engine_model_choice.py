@@ -195,6 +195,10 @@ def test_init_takes_a_detector_or_a_backbone(tmp_path):
         use_initial_weights(cfg, tmp_path / name, own_data=True)
         assert cfg.load_from is None
         assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(tmp_path / name))
+    torch.save({'encoder_q.a': torch.ones(1), 'encoder_k.a': torch.zeros(1)}, tmp_path / 'moco.pth')
+    cfg.model.backbone = dict(type='mmdet.ResNet')  # mmengine's loader takes the prefix
+    use_initial_weights(cfg, tmp_path / 'moco.pth', own_data=True)
+    assert cfg.model.backbone.init_cfg.prefix == 'encoder_q.'
 
 
 def test_weights_of_a_package_are_checked(monkeypatch):

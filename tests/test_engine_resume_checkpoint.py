@@ -100,6 +100,18 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
 
 
+def test_best_checkpoint_of_a_renamed_directory_is_replaced(tmp_path):
+    settings = SETTINGS | dict(save_best='acc')
+    train(tmp_path / 'before', iteration=13, **settings)
+    latest = tmp_path / 'before' / 'epoch_3.pth'
+    content = torch.load(latest, weights_only=False)
+    content['message_hub']['runtime_info']['best_score'] = -1.0  # that of the metric begins again at 0
+    torch.save(content, latest)
+    (tmp_path / 'before').rename(tmp_path / 'after')
+    train(tmp_path / 'after', resume=True, **settings)
+    assert names(tmp_path / 'after') == ['best_acc_epoch_4.pth', 'epoch_4.pth', 'last_checkpoint']
+
+
 def test_files_outside_the_work_dir_are_never_removed(tmp_path, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp('elsewhere')
     for name in ('best.pth', 'epoch_1.pth'):

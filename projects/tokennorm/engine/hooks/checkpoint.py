@@ -89,7 +89,6 @@ class CheckpointHook(UpstreamCheckpointHook):
         for key, path in noted.items():
             here = Path(self.out_dir) / Path(path or '').name
             if here.is_file():
-                runner.message_hub.update_info(key, str(here))
                 if key == 'best_ckpt':
                     self.best_ckpt_path = str(here)
                 else:
@@ -152,8 +151,3 @@ class EarlyStoppingHook(UpstreamEarlyStoppingHook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if runner._resume:  # private in mmengine 0.10.12
             vars(self).update(checkpoint.get('early_stopping') or {})
-
-    def before_train(self, runner: Runner) -> None:
-        """A run that had stopped early does not continue when it is resumed."""
-        if self.wait_count >= self.patience:
-            runner.train_loop.stop_training = True
