@@ -35,6 +35,9 @@ def test_batches_have_images_of_one_size():
     batches = SameSizeBatchSampler(sampler, 2)
     assert list(batches) == [[0, 5], [1, 3], [6], [2], [4]]
     assert len(batches) == 5
+    dataset.cumulative_sizes = [5, 7]  # two datasets of a concatenation, one after the other
+    assert list(SameSizeBatchSampler(sampler, 2)) == [[0], [1, 3], [2], [4], [5], [6]]
+    del dataset.cumulative_sizes
     dataset.infos = [{}, {}, {}]
     assert list(SameSizeBatchSampler(sampler, 2)) == [[0], [1], [2]]
 

@@ -48,6 +48,14 @@ def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
     np.testing.assert_array_equal(best.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
 
 
+def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
+    path = next((demo_data / 'images' / 'val').iterdir())
+    datasets = dict(_delete_=True, type='ConcatDataset', datasets=[detector.cfg.test_dataloader.dataset] * 2)
+    other = tokennorm.Detector(work_dir, device='cpu', options={'test_dataloader.dataset': datasets})
+    other.model.test_cfg.update(detector.model.test_cfg)
+    np.testing.assert_array_equal(other(path, 0.0).boxes, detector(path, 0.0).boxes)
+
+
 def test_paths_arrays_and_pil_images_give_the_same(demo_data, detector, tmp_path):
     path = tmp_path / 'image.png'
     array = cv2.imread(str(next((demo_data / 'images' / 'val').iterdir())))

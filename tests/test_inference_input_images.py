@@ -31,7 +31,7 @@ def test_every_third_frame_of_a_video(tmp_path):
 
 
 def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
-    for i, name in enumerate(['a/1.png', 'b/1.png', 'b/c/2.JPG', 'out/vis/3.png']):
+    for i, name in enumerate(['a/1.png', 'b/1.png', 'b/c/2.JPG', 'out/vis/3.png', 'out/crops/red/4.png']):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(tmp_path / name), gray(20 * i))
     (tmp_path / 'b' / 'empty.png').write_bytes(b'')

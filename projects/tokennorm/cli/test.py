@@ -78,6 +78,8 @@ def main(argv: list[str]) -> None:
     if args.work_dir is None or newest_checkpoint(Path(cfg.work_dir)):  # the training run keeps its report and config
         cfg.work_dir = str(Path(cfg.work_dir) / 'test')
     classifier = is_classifier(cfg)
+    if args.out is not None and not classifier:
+        cfg.test_dataloader.batch_size = 1  # predictions in the order of the dataset, as mmdet's tools read them
     if args.show or args.show_dir:
         drawing = dict(draw=True, test_out_dir=args.show_dir)
         if classifier:  # mmpretrain's hook

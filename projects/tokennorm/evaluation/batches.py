@@ -1,5 +1,6 @@
 """Batches for evaluation, in which no image is padded to the size of another."""
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,8 @@ BATCH_SAMPLER = dict(type='tokennorm.SameSizeBatchSampler')
 class SameSizeBatchSampler(Sampler[list[int]]):
     """Batches of images with the same width and height in the annotations; without these, single images.
 
-    Attention and convolutions see the padding of a batch, so that an image's detections would depend on the others.
+    Attention and convolutions see the padding of a batch, so that an image's detections would depend on the others. The
+    datasets of a concatenation stay in their order, by which mmdet's `MultiDatasetsEvaluator` tells them apart.
     """
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
@@ -23,10 +25,11 @@ class SameSizeBatchSampler(Sampler[list[int]]):
 
     def _batches(self) -> list[list[int]]:
         by_size = defaultdict(list)
+        ends = getattr(self.sampler.dataset, 'cumulative_sizes', ())
         for index in self.sampler:
             info = self.sampler.dataset.get_data_info(index)
             size = info.get('width'), info.get('height')
-            by_size[size if all(size) else index].append(index)
+            by_size[bisect(ends, index), size if all(size) else index].append(index)
         step = self.batch_size
         return [group[i : i + step] for group in by_size.values() for i in range(0, len(group), step)]
 

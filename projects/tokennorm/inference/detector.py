@@ -19,7 +19,7 @@ from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import detector_files
 from tokennorm.config.image_size import use_trained_size
 from tokennorm.config.reading import read_config, use_options
-from tokennorm.config.tree import set_num_classes
+from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config, meta_of
@@ -149,7 +149,8 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
     """Returns mmdet's inferencer of a config for the classes of a checkpoint, without its weights."""
     keep_mmengine_from_unpickling()
     set_num_classes(cfg['model'], len(meta['classes']))
-    cfg['test_dataloader']['dataset']['metainfo'] = dict(meta)
+    dataset = next(innermost_datasets(cfg['test_dataloader']['dataset']))  # mmdet reads its classes and pipeline
+    cfg['test_dataloader']['dataset'] = dict(dataset, metainfo=dict(meta))
     use_trained_size(cfg, meta)
     with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
         warnings.simplefilter('ignore')

@@ -49,13 +49,13 @@ def check_sources(sources: Sequence[str]) -> None:
 
 
 def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImages:
-    """Opens inputs that `check_sources` accepts, every Nth frame of a video. Drawings in `out`/vis are not read."""
+    """Opens inputs that `check_sources` accepts, every Nth frame of a video, without drawings and crops in `out`."""
     if is_video(sources[0]):
         return _open_video(sources[0], every)
     folder = sources[0]
     if Path(folder).is_dir():
-        drawings = (out / 'vis').resolve()
-        paths = [str(path) for path in list_images(folder) if not path.resolve().is_relative_to(drawings)]
+        own = {out.resolve() / name for name in ('vis', 'crops')}
+        paths = [str(path) for path in list_images(folder) if not own & set(path.resolve().parents)]
         if others := left_out(list_files(folder)):
             print(f'{folder}: images of formats that are not read: {others}')
         if not paths:
