@@ -10,7 +10,13 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
-from tokennorm.engine.runner import Runner, build_runner, find_checkpoint_to_resume, load_from_checkpoint
+from tokennorm.engine.runner import (
+    Runner,
+    build_runner,
+    find_checkpoint_to_resume,
+    fit_schedule_and_lr,
+    load_from_checkpoint,
+)
 from tokennorm.messages import UserError
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
@@ -70,3 +76,11 @@ def test_more_batches_per_epoch_than_the_data_have_are_named():
     assert len(Runner.build_dataloader(dict(loader, num_batch_per_epoch=3))) == 3
     with pytest.raises(UserError, match='num_batch_per_epoch=4: the dataset has only 6 images'):
         Runner.build_dataloader(dict(loader, num_batch_per_epoch=4))
+
+
+def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
+    runner = build_runner(cfg, ('train', 'val'))
+    with pytest.raises(UserError, match='sampler=InfiniteSampler never ends an epoch'):
+        fit_schedule_and_lr(runner, SimpleNamespace(data=None), 0, {})

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.registry import RUNNERS, init_default_scope
+from mmengine.runner import EpochBasedTrainLoop
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
@@ -195,6 +197,12 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, 
         if not len(runner.train_dataloader):
             samples, batch = len(runner.train_dataloader.dataset), runner.train_dataloader.batch_sampler.batch_size
             raise UserError(f'{samples} images give no batch of {batch} with drop_last: use a smaller --batch-size')
+        sampler = type(getattr(runner.train_dataloader.batch_sampler, 'sampler', None)).__name__
+        if isinstance(runner.train_loop, EpochBasedTrainLoop) and re.search('Infinite|MultiSource', sampler):
+            raise UserError(
+                f'train_dataloader.sampler={sampler} never ends an epoch, and train_cfg counts epochs: use '
+                'DefaultSampler, or a loop of iterations'
+            )
         own_schedule = options.sets('param_scheduler')
         schedule = fit_schedule(runner, made_for, not own_schedule, short_warm_up=own_data)
     if own_data and not options.sets('default_hooks.logger'):
