@@ -21,6 +21,12 @@ def test_best_threshold_by_hand():
     assert (best.precision, best.recall, best.f1) == (3 / 4, 3 / 4, 6 / 8)
 
 
+def test_equal_scores_are_one_threshold():
+    """Three objects; a threshold cannot part the two detections of 0.5."""
+    sweep = sweep_thresholds(np.array([0.5, 0.9, 0.5]), np.array([False, True, True]), 3)
+    np.testing.assert_allclose(sweep, [[0.9, 1, 1 / 3, 1 / 2], [0.5, 2 / 3, 2 / 3, 2 / 3]])
+
+
 def test_ap_is_that_of_pycocotools():
     """The summary over all classes, and AP and AP50 of each class; no two of the values are equal."""
     truth = make_truth()
