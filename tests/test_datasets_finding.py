@@ -9,6 +9,7 @@ import pytest
 import yaml
 from mmdet.registry import DATASETS
 from mmengine.config import Config
+from PIL import Image
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.configs import ROOT
@@ -122,6 +123,24 @@ def test_yolo_paths_of_windows_and_labels_next_to_images(coco, tmp_path):
     label = sorted((root / 'labels' / 'train').iterdir())[0]
     label.rename(root / 'images' / 'train' / label.name)
     assert [a['bbox'] for a in find_splits(root)['train'].content['annotations']] == right
+
+
+def test_voc_objects_that_can_be_misread(tmp_path, coco):
+    """Of two images of one stem the XML file names one; an object with two boxes is none."""
+    root = write_voc(coco, tmp_path / 'voc')
+    path = sorted((root / 'Annotations').glob('train_*.xml'))[0]
+    image = next((root / 'JPEGImages').glob(f'{path.stem}.*'))
+    Image.new('RGB', (64, 64)).save(image.with_suffix('.png'))
+    box = '<bndbox><xmin>41</xmin><ymin>41</ymin><xmax>70</xmax><ymax>70</ymax></bndbox>'
+    one = f'<object><name>star</name>{{}}{box}</object>'
+    path.write_text(f'<annotation><filename>{image.stem}.png</filename>{one.format("")}</annotation>')
+    (root / 'ImageSets' / 'Main' / 'train.txt').write_text(path.stem)
+    splits = find_splits(root)
+    assert [Path(one['file_name']).suffix for one in splits['train'].content['images']] == ['.png']
+    assert [a['bbox'] for a in splits['train'].content['annotations']] == [[40, 40, 30, 30]]
+    path.write_text(f'<annotation>{one.format(box)}</annotation>')
+    with pytest.raises(ValueError, match=r"an object 'star' has 2 bndbox, not 1"):
+        find_splits(root)
 
 
 def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys):

@@ -59,7 +59,9 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
     objects = []
     for node in tree.findall('object'):
         polygon = [value - first for value in _polygon(node, entry.labels)]
-        box = node.find('bndbox')
+        box, *others = node.findall('bndbox') or [None]
+        if others:
+            raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has {len(others) + 1} bndbox, not 1')
         if box is None and not polygon:
             raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
         if box is None:  # around the corners
@@ -133,11 +135,15 @@ def _images_beside(entries: list[LabeledImage], used: set[Path]) -> list[str]:
 
 
 def _find_image(labels: Path) -> Path | None:
-    """The image with the stem of an XML file, or that it names: next to it, one level higher, or in an image folder."""
+    """The image with the stem of an XML file, of several the one that it names, or else one of another stem.
+
+    It is next to the file, one level higher, or in an image folder.
+    """
     places = [folder / name for folder in labels.parents[:2] for name in ('', *_IMAGE_FOLDERS)]
     suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
-    found = _first_file(places, [labels.stem + suffix for suffix in suffixes])
-    return found or _first_file(places, [(_read_xml(labels).findtext('filename') or '').strip()])
+    named = (_read_xml(labels).findtext('filename') or '').strip()
+    stems = sorted((labels.stem + suffix for suffix in suffixes), key=lambda name: name != named)
+    return _first_file(places, [*stems, named])
 
 
 def _first_file(places: list[Path], names: list[str]) -> Path | None:
