@@ -57,6 +57,14 @@ def test_perfect_detections():
     assert [(c.name, c.ap, c.best.f1) for c in result.classes] == [(n, pytest.approx(1), 1) for n in CLASSES.values()]
 
 
+def test_crowds_are_not_objects():
+    truth = make_truth()
+    truth['annotations'][0]['iscrowd'] = 1
+    result = evaluate(truth, perfect(truth))
+    assert (result.best.precision, result.best.recall) == (1, 1)
+    assert sum(c.objects for c in result.classes) == len(truth['annotations']) - 1
+
+
 def test_low_scores_do_not_make_every_image_bad():
     """Noise below the best threshold changes neither the worst images nor the confusion matrix."""
     truth = make_truth()
