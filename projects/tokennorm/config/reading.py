@@ -35,7 +35,9 @@ def read_config(name: str | Path) -> Config:
         if is_whole:
             name_types(cfg)
     except Exception as error:
-        raise UserError(f'config {path} cannot be read: {type(error).__name__}: {error}') from None
+        lines = str(error).splitlines()  # mmengine lists sys.path between them
+        text = ' '.join(lines[:1] + lines[1:][-1:])
+        raise UserError(f'config {path} cannot be read: {type(error).__name__}: {text}') from None
     if 'data' in cfg and 'optimizer' in cfg:
         raise UserError(
             f'{path} is a config of mmdet 2 (data, optimizer, lr_config, runner), and this is mmdet 3, which has '
