@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files, list_images
 from tokennorm.evaluation.coco_metric import CocoMetric
@@ -369,6 +371,15 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
     'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
 }
+
+
+def test_two_classes_in_one_place_are_two_objects():
+    content = dict(
+        images=[dict(id=1, file_name='a.png', width=64, height=48)],
+        categories=[dict(id=i, name=name) for i, name in ((1, 'rider'), (2, 'horse'))],
+        annotations=[dict(id=i, image_id=1, category_id=i, bbox=[4, 4, 20, 20], area=400, iscrowd=0) for i in (1, 2)],
+    )
+    assert normalize(dict(train=content), dict(train=Path()))['train'] is content
 
 
 REPEATED = 'repeated objects, left out: 4'
