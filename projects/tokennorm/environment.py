@@ -8,7 +8,6 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
-from importlib.util import find_spec
 
 FORKS = {
     'mmengine': 'onedl-mmengine',
@@ -17,7 +16,6 @@ FORKS = {
     'mmpretrain': 'onedl-mmpretrain',
 }
 PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in an import
-PIP = f'{shlex.quote(sys.executable)} -m pip' if find_spec('pip') else f'VIRTUAL_ENV={shlex.quote(sys.prefix)} uv pip'
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={shlex.quote(sys.prefix)}'
 
 
@@ -49,6 +47,10 @@ def version_of(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ''
+
+
+# Not find_spec('pip'): setuptools, which watches imports of pip, then fails in triton of torch 2.5.
+PIP = f'{shlex.quote(sys.executable)} -m pip' if version_of('pip') else f'VIRTUAL_ENV={shlex.quote(sys.prefix)} uv pip'
 
 
 def distributions_of(package: str) -> list[str]:
