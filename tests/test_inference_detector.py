@@ -7,10 +7,12 @@ import cv2
 import numpy as np
 import pytest
 from mmdet.apis import DetInferencer
+from mmdet.datasets import CocoDataset
 from PIL import Image
 
 import tokennorm
 from tests.helpers.trained import CONFIG
+from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import Detections
 from tokennorm.messages import UserError
 
@@ -97,3 +99,20 @@ def test_detections_of_supervision():
     assert found.xyxy.tolist() == [[1, 2, 3, 4]]
     assert found.data['class_name'].tolist() == ['star']
     assert found.mask.shape == (1, 5, 6)
+
+
+def test_a_detector_of_coco_has_its_category_ids():
+    ids = [
+        *range(1, 12),
+        *range(13, 26),
+        27,
+        28,
+        *range(31, 45),
+        *range(46, 66),
+        67,
+        70,
+        *range(72, 83),
+        *range(84, 91),
+    ]
+    assert category_ids_of(CocoDataset.METAINFO) == ids
+    assert category_ids_of(dict(classes=('a', 'b'))) == [1, 2]
