@@ -1,5 +1,6 @@
 """Through `tools/train.py` a mistake in a config ends with what is wrong and no traceback."""
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
 from tokennorm.config.build_errors import build_errors
 from tokennorm.messages import UserError
-from tokennorm.registry import MODELS
+from tokennorm.registry import DATASETS, MODELS
 
 
 @pytest.fixture(scope='module')
@@ -57,6 +58,24 @@ def test_mistakes_in_a_config(data, tmp_path, mistake):
 def test_a_package_that_a_part_needs_is_named():
     with pytest.raises(UserError, match='Detectron2Wrapper: Please install Detectron2 first'), build_errors():
         MODELS.build(dict(type='mmdet.Detectron2Wrapper', detector={}))
+
+
+def test_a_dataset_without_an_image_left_is_named(tmp_path):
+    path = tmp_path / 'a.json'
+    image = dict(id=1, file_name='a.png', width=9, height=9)
+    path.write_text(json.dumps(dict(images=[image], annotations=[], categories=[dict(id=1, name='a')])))
+    cfg = dict(
+        type='mmdet.CocoDataset',
+        ann_file=str(path),
+        data_prefix=dict(img=''),
+        filter_cfg=dict(min_size=32),
+        metainfo=dict(classes=('a',)),
+    )
+    with (
+        pytest.raises(UserError, match=r"no image of .*a.json is left by filter_cfg=\{'min_size': 32\}"),
+        build_errors(),
+    ):
+        DATASETS.build(cfg)
 
 
 def test_a_config_that_cannot_be_read(tmp_path):

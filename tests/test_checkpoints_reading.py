@@ -213,6 +213,12 @@ def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
     assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
     (folder / 'last_checkpoint').write_text('/moved/from/here/epoch_9.pth\n')
     assert find_checkpoint(folder) == str(folder / 'epoch_9.pth')
+    other = tmp_path / 'out_dir'  # of the checkpoint hook
+    other.mkdir()
+    for name in ('best_ap_epoch_3.pth', 'epoch_4.pth'):
+        (other / name).touch()
+    (folder / 'last_checkpoint').write_text(str(other / 'epoch_4.pth'))
+    assert find_checkpoint(folder) == str(other / 'best_ap_epoch_3.pth')
     (tmp_path / 'iter_3.pth').touch()
     (folder / 'last_checkpoint').write_text(str(tmp_path / 'iter_3.pth'))  # `out_dir` of the hook
     assert find_checkpoint(folder) == str(tmp_path / 'iter_3.pth')

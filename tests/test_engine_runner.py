@@ -10,12 +10,14 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
+from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
     Runner,
     build_runner,
     find_checkpoint_to_resume,
     fit_schedule_and_lr,
     load_from_checkpoint,
+    run,
 )
 from tokennorm.messages import UserError
 
@@ -76,6 +78,15 @@ def test_more_batches_per_epoch_than_the_data_have_are_named():
     assert len(Runner.build_dataloader(dict(loader, num_batch_per_epoch=3))) == 3
     with pytest.raises(UserError, match='num_batch_per_epoch=4: the dataset has only 6 images'):
         Runner.build_dataloader(dict(loader, num_batch_per_epoch=4))
+
+
+def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):
+    cfg = toys.config(tmp_path, train_cfg=dict(toys.EPOCHS, val_begin=3))
+    cfg.custom_hooks = [dict(type='EMAHook', begin_epoch=9)]
+    runner = build_runner(cfg, ('train', 'val'))
+    assert dict(SummaryHook([], '')._rows(runner))['validation'].endswith('after every 2 epochs, from epoch 3')
+    with pytest.raises(UserError, match=r'the config cannot be used: self.begin_epoch should be smaller'):
+        run(runner, '')
 
 
 def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):

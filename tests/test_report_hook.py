@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 from experiments.shapes import CLASSES
 from tokennorm.engine.hooks import use_training_hooks
@@ -51,27 +52,29 @@ def test_coco_configs_get_metric_and_hooks(config):
     assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
 
 
-def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize('template', ['epoch_{}.pth', 'ep{:03d}.pth'])
+def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch, template):
     reports = []
     monkeypatch.setattr('tokennorm.report.hook.report_on', lambda *args: reports.append(args[3:5]))
     metric = SimpleNamespace()
     runner = SimpleNamespace(
         work_dir=str(tmp_path),
+        hooks=[SimpleNamespace(), CheckpointHook(1, filename_tmpl=template)],
         logger=logging.getLogger('report'),
         train_loop=None,
         train_dataloader=SimpleNamespace(dataset=[]),
         val_loop=SimpleNamespace(evaluator=SimpleNamespace(metrics=[metric])),
-        message_hub=SimpleNamespace(runtime_info={'best_ckpt': 'run/best_coco_bbox_mAP_epoch_1.pth'}),
+        message_hub=SimpleNamespace(runtime_info={}),
     )
     hook = ReportHook()
     for epoch, best in ((2, 1), (12, 12), (13, 12), (22, 12)):
         runner.epoch, runner.iter = epoch, 10 * epoch
-        runner.message_hub.runtime_info['best_ckpt'] = f'run/best_coco_bbox_mAP_epoch_{best}.pth'
+        runner.message_hub.runtime_info['best_ckpt'] = f'run/best_coco_bbox_mAP_{template.format(best)}'
         metric.detections = dict(bbox=epoch)
         hook.after_val_epoch(runner)
         hook.after_train(runner)
     assert [detections for _, detections in reports] == [None, *[dict(bbox=12)] * 3]
-    assert [checkpoint for checkpoint, _ in reports][1:] == ['best_coco_bbox_mAP_epoch_12.pth'] * 3
+    assert [checkpoint for checkpoint, _ in reports][1:] == [f'best_coco_bbox_mAP_{template.format(12)}'] * 3
 
 
 def test_classifiers_log_lambda():

@@ -104,8 +104,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 def best_checkpoint(folder: Path) -> Path:
     """Returns the best checkpoint of the latest run in a work directory, or the latest one where none was selected."""
-    best = max(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime_ns, default=None)
-    if (checkpoint := best or newest_checkpoint(folder)) is None:
+    newest = newest_checkpoint(folder)
+    bests = list(folder.glob('best_*.pth')) or (newest.parent.glob('best_*.pth') if newest else [])  # of an out_dir
+    if (checkpoint := max(bests, key=lambda path: path.stat().st_mtime_ns, default=newest)) is None:
         raise CheckpointError(f'{folder} has no checkpoint: no best_*.pth, {NOTE}, epoch_N.pth or iter_N.pth')
     return checkpoint
 

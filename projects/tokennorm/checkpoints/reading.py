@@ -34,6 +34,8 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """
     source = find_checkpoint(checkpoint)
     path = download(source) if source.startswith(URL) else Path(source)
+    if source.startswith(URL):
+        source += f' (saved as {path}; delete that to fetch it again)'
     return _read_safetensors(path, source) if path.suffix == SAFETENSORS else _read_pickle(path, source, map_location)
 
 

@@ -60,6 +60,8 @@ def _text(error: Exception, registry: Registry, cfg: Any) -> str:
             )
         except ValueError as unknown:
             return str(unknown)
+    if 'need at least one array to concatenate' in str(error) and 'ann_file' in cfg:  # mmengine's, of no image
+        return f'{kind}: no image of {cfg["ann_file"]} is left by filter_cfg={cfg.get("filter_cfg")} and indices'
     text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
     return text if text.startswith(cls.__name__) else f'{kind}: {text}'
 

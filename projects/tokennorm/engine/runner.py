@@ -222,12 +222,17 @@ def log_often(runner: Runner) -> None:
 
 def run(runner: Runner, how_to_continue: str) -> None:
     """Runs training. Errors of the user and an interruption say where the checkpoints are and how to continue."""
+    begin = runner.iter
     try:
         with build_errors():
             runner.train()
     except CheckpointError as error:
         ways = 'train them with the config of their name in configs/imagenet, or use --init FILE or --init none'
         raise UserError(f'{error}. Initial weights: {ways}') from None
+    except AssertionError as error:  # by which mmengine's hooks refuse their arguments before the first iteration
+        if runner.iter > begin or not str(error):
+            raise
+        raise UserError(f'the config cannot be used: {error}') from error
     except OSError as error:  # such as a full disk
         raise UserError(f'{error}. Checkpoints so far are in {runner.work_dir}; {how_to_continue}') from error
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.dist import master_only
-from mmengine.hooks import Hook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.messages import UserError
@@ -33,7 +33,8 @@ class ReportHook(Hook):
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""
         name = Path(runner.message_hub.runtime_info.get('best_ckpt') or '').name
-        if name.endswith((f'epoch_{runner.epoch}.pth', f'iter_{runner.iter}.pth')):
+        hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
+        if any(name.endswith(one.filename_tmpl.format(runner.epoch if one.by_epoch else runner.iter)) for one in hooks):
             self.best = name, getattr(_metric(runner, 'val'), 'detections', {})  # none without tokennorm.CocoMetric
 
     @master_only

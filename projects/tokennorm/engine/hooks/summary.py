@@ -32,7 +32,10 @@ class SummaryHook(Hook):
         yield 'data', describe_data(cfg.train_dataloader.dataset, runner.train_dataloader)
         if runner.val_loop is not None:
             interval = getattr(loop, 'val_interval', 1)
-            when = every(interval) if isinstance(loop, EpochBasedTrainLoop) else f'every {interval} iterations'
+            by_epoch = isinstance(loop, EpochBasedTrainLoop)
+            when = every(interval) if by_epoch else f'every {interval} iterations'
+            if loop.val_begin > interval:
+                when += f', from {"epoch" if by_epoch else "iteration"} {loop.val_begin}'
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
             if any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
                 yield 'metrics', "AP is from 0 to 1 in log lines, which are mmdet's, and from 0 to 100 in the report"
