@@ -33,7 +33,7 @@ def test_full_disk_ends_training_with_the_last_checkpoint(tmp_path, monkeypatch)
     original = Runner.train
 
     def with_messages(runner):
-        inner = SimpleNamespace(work_dir=str(tmp_path), cfg=runner.cfg, train=lambda: original(runner))
+        inner = SimpleNamespace(work_dir=str(tmp_path), cfg=runner.cfg, iter=0, train=lambda: original(runner))
         train_with_messages(inner, '--resume continues')
 
     monkeypatch.setattr(Runner, 'train', with_messages)
