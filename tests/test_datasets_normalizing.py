@@ -48,6 +48,7 @@ def coco(first=0):
 def objects(found):
     """The file name of each image with its size, and the class and box of each object."""
     names = {one['id']: one['name'] for one in found.content['categories']}
+    assert {one['image_id'] for one in found.content['annotations']} <= {one['id'] for one in found.content['images']}
     return {
         os.path.basename(image['file_name']): (image['width'], image['height'])
         + tuple(

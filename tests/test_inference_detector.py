@@ -102,17 +102,7 @@ def test_detections_of_supervision():
 
 
 def test_a_detector_of_coco_has_its_category_ids():
-    ids = [
-        *range(1, 12),
-        *range(13, 26),
-        27,
-        28,
-        *range(31, 45),
-        *range(46, 66),
-        67,
-        70,
-        *range(72, 83),
-        *range(84, 91),
-    ]
+    ids = [*range(1, 12), *range(13, 26), 27, 28, *range(31, 45), *range(46, 66), 67, 70]
+    ids += [*range(72, 83), *range(84, 91)]
     assert category_ids_of(CocoDataset.METAINFO) == ids
     assert category_ids_of(dict(classes=('a', 'b'))) == [1, 2]
