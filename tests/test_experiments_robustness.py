@@ -243,6 +243,7 @@ def test_mean_performance_of_a_detector(detector, tmp_path, monkeypatch, capsys)
         lambda image, corruption, severity, seed: image * np.uint8(severity < dark_from[corruption]),
     )
     run([*detector, *FOG_AND_SNOW, '--images', 2], tmp_path)
+    assert not list((tmp_path / 'work').glob('*.py'))  # the config of a training run there stays
     file = json.loads((tmp_path / 'work' / 'robustness.json').read_text())
     assert file['settings']['images'] == 2
     assert file['summary']['bbox'] == dict(

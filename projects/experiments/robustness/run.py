@@ -136,6 +136,8 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
     args.checkpoint = checkpoint.source
     trained = list(checkpoint.dataset_meta.get('classes') or ()) or None
     cfg, subset = load_test_config(args, trained)
+    out = args.out or Path(cfg.work_dir, 'robustness.json')
+    cfg.work_dir = str(Path(cfg.work_dir, 'robustness'))  # the training run keeps its config
     test, weights = open_test(cfg, args.checkpoint, trained, subset, args.published)
     classes = len(test.dataset.metainfo['classes'])
     settings = dict(
@@ -151,7 +153,7 @@ def prepare(args: argparse.Namespace, cells: list[Cell]) -> tuple[CorruptedTest,
         if args.published is None
         else 'published',
     )
-    results = Results.resume(args.out or Path(cfg.work_dir, 'robustness.json'), settings)
+    results = Results.resume(out, settings)
     baseline = None
     if args.baseline == ALEXNET:
         image_size = test.first_image()[0].shape[:2]
