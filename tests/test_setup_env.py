@@ -46,7 +46,7 @@ def test_the_smoke_list_of_the_originals_exists():
 
 
 def test_an_interrupted_installation_is_completed(tmp_path):
-    """A package without all its files is installed again, though its metadata is there. uv is a recorder."""
+    """A package without all its files is installed again, and a moved interpreter is replaced. uv is a recorder."""
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', tmp_path], check=True)
     uv = tmp_path / 'bin' / 'uv'
     uv.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nexit 1\n')
@@ -57,9 +57,12 @@ def test_an_interrupted_installation_is_completed(tmp_path):
         (site / f'{name}-1.0.dist-info' / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n')
         (site / f'{name}-1.0.dist-info' / 'RECORD').write_text(f'{file},,\n')
     (site / 'whole.py').touch()
+    for link in (tmp_path / 'bin').glob('python*'):  # the interpreter has moved
+        link.unlink()
+        link.symlink_to('/nowhere/python')
+    variables = {**os.environ, 'VENV': str(tmp_path), 'PYTHON': sys.executable}
     for _ in range(2):
-        assert (
-            subprocess.run(['tools/setup_env.sh'], cwd=ROOT, env={**os.environ, 'VENV': str(tmp_path)}).returncode == 1
-        )
+        assert subprocess.run(['tools/setup_env.sh'], cwd=ROOT, env=variables).returncode == 1
+    assert (tmp_path / 'bin' / 'python').exists()
     sync = 'sync --frozen --inexact'
     assert (tmp_path / 'calls').read_text().splitlines() == [sync, f'{sync} --reinstall-package broken']

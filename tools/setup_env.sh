@@ -23,6 +23,9 @@ stop() {
 "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
     stop "$PYTHON is not Python 3.10 to 3.13. Name another interpreter: make env PYTHON=python3.11"
 [ -x "$VENV/bin/uv" ] || echo "Preparing the environment $VENV with uv, which installs the packages ..."
+for link in "$VENV"/bin/python*; do # venv keeps links to an interpreter that is gone
+    [ -e "$link" ] || rm -f "$link"
+done
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV" || stop "$PYTHON cannot create the environment $VENV."
 uv=$VENV/bin/uv
 [ -x "$uv" ] || "$VENV/bin/python" -m pip install --quiet --requirement requirements/uv.txt || uv=uv
