@@ -6,6 +6,7 @@ import pickle
 import cv2
 import numpy as np
 import pytest
+from mmengine.dataset import DefaultSampler
 from torch.utils.data import SequentialSampler
 
 import tokennorm
@@ -40,6 +41,16 @@ def test_batches_have_images_of_one_size():
     del dataset.cumulative_sizes
     dataset.infos = [{}, {}, {}]
     assert list(SameSizeBatchSampler(sampler, 2)) == [[0], [1], [2]]
+
+
+def test_two_ranks_evaluate_each_image_once(monkeypatch):
+    dataset, ranks = Data([dict(width=width, height=1) for width in (1, 1, 2, 2, 1)]), []
+    for rank in (0, 1):  # the second one has image 0 as its third, so that both have as many
+        monkeypatch.setattr('mmengine.dataset.sampler.get_dist_info', lambda rank=rank: (rank, 2))
+        batches = SameSizeBatchSampler(DefaultSampler(dataset, shuffle=False), 2)
+        ranks.append([index for batch in batches for index in batch])
+    collected = [index for pair in zip(*ranks, strict=True) for index in pair]
+    assert sorted(collected[:5]) == [0, 1, 2, 3, 4]  # mmengine cuts off the rest
 
 
 @pytest.fixture(scope='module')

@@ -17,7 +17,8 @@ class SameSizeBatchSampler(Sampler[list[int]]):
     """Batches of images with the same width and height in the annotations; without these, single images.
 
     Attention and convolutions see the padding of a batch, so that an image's detections would depend on the others. The
-    datasets of a concatenation stay in their order, by which mmdet's `MultiDatasetsEvaluator` tells them apart.
+    datasets of a concatenation stay in their order, by which mmdet's `MultiDatasetsEvaluator` tells them apart. What
+    the sampler repeats at its end, so that ranks have as many images, stays there: mmengine cuts off the last results.
     """
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
@@ -25,11 +26,12 @@ class SameSizeBatchSampler(Sampler[list[int]]):
 
     def _batches(self) -> list[list[int]]:
         by_size = defaultdict(list)
-        ends = getattr(self.sampler.dataset, 'cumulative_sizes', ())
+        ends, before = getattr(self.sampler.dataset, 'cumulative_sizes', ()), -1
         for index in self.sampler:
             info = self.sampler.dataset.get_data_info(index)
             size = info.get('width'), info.get('height')
-            by_size[bisect(ends, index), size if all(size) else index].append(index)
+            is_repeated, before = index < before, index
+            by_size[is_repeated, bisect(ends, index), size if all(size) else index].append(index)
         step = self.batch_size
         return [group[i : i + step] for group in by_size.values() for i in range(0, len(group), step)]
 
