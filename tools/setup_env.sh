@@ -6,6 +6,10 @@
 #                remembers it; TORCH_INDEX='' forgets it
 set -eu
 
+if [ -z "${SETUP_ENV_LOCKED-}" ] && command -v flock >/dev/null; then # a second one waits, and then has nothing to do
+    export SETUP_ENV_LOCKED=1
+    exec flock "$0" sh "$0"
+fi
 VENV=${VENV:-.venv}
 PYTHON=${PYTHON:-python3}
 memory=$VENV/tokennorm_torch_index
@@ -19,9 +23,10 @@ stop() {
 }
 
 # Make the environment, and install uv there. An environment without pip is served by the uv on PATH.
-[ ! -x "$VENV/bin/python" ] || PYTHON=$VENV/bin/python
+other='another interpreter: make env PYTHON=python3.11'
+[ ! -x "$VENV/bin/python" ] || PYTHON=$VENV/bin/python other="another environment, or remove this one: make env VENV=.venv3"
 "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
-    stop "$PYTHON is not Python 3.10 to 3.13. Name another interpreter: make env PYTHON=python3.11"
+    stop "$PYTHON is not Python 3.10 to 3.13. Name $other"
 [ -x "$VENV/bin/uv" ] || echo "Preparing the environment $VENV with uv, which installs the packages ..."
 for link in "$VENV"/bin/python*; do # venv keeps links to an interpreter that is gone
     [ -e "$link" ] || rm -f "$link"
