@@ -15,6 +15,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter then, which has to be known before anything imports Triton.
@@ -143,3 +144,14 @@ def published_case():
             return {key: torch.from_numpy(v) if v.ndim else v.item() for key, v in arrays.items()}
 
     return load
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A folder with four images of 96 x 64 pixels per split, in train and val."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    for i in range(8):
+        path = tmp_path / 'data' / ('train' if i < 4 else 'val') / f'{i}.png'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
+    return tmp_path / 'data'

@@ -2,36 +2,21 @@
 
 import json
 import os
-import re
-import shutil
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from PIL import Image
 from pycocotools import mask as run_lengths
 
+from tests.helpers.data_folders import objects
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
-from tokennorm.datasets.image_files import list_files, list_images
 from tokennorm.evaluation.coco_metric import CocoMetric
 
 SQUARE = [10, 10, 30, 10, 30, 30, 10, 30]
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """A folder with four images of 96 x 64 pixels per split, in train and val."""
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
-    for i in range(8):
-        path = tmp_path / 'data' / ('train' if i < 4 else 'val') / f'{i}.png'
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
-    return tmp_path / 'data'
 
 
 def coco(first=0):
@@ -43,21 +28,6 @@ def coco(first=0):
         for j, corner in enumerate([(10, 10), (40, 20)])
     ]
     return dict(images=images, annotations=annotations, categories=[dict(id=1, name='cat'), dict(id=2, name='dog')])
-
-
-def objects(found):
-    """The file name of each image with its size, and the class and box of each object."""
-    names = {one['id']: one['name'] for one in found.content['categories']}
-    assert {one['image_id'] for one in found.content['annotations']} <= {one['id'] for one in found.content['images']}
-    return {
-        os.path.basename(image['file_name']): (image['width'], image['height'])
-        + tuple(
-            (names[one['category_id']], *np.round(one['bbox'], 6).tolist(), one['area'])
-            for one in found.content['annotations']
-            if one['image_id'] == image['id']
-        )
-        for image in found.content['images']
-    }
 
 
 def shift_ids(content, change):
@@ -197,6 +167,7 @@ def test_coco_of_other_programs_is_normalized(root, kind):
             ids = [one['id'] for one in content[kind]]
             assert all(type(one) is int and one > 0 for one in ids)
             assert len(set(ids)) == len(ids)
+        assert {one['image_id'] for one in content['annotations']} <= {one['id'] for one in content['images']}
     assert {path: path.read_bytes() for path in root.rglob('*.json')} == before
 
 
@@ -352,33 +323,6 @@ def test_a_name_that_may_mean_several_files_stays_missing(root):
     assert any('missing' in line and 'elsewhere/x.png' in line for line in inspect_splits(find_splits(root)).errors)
 
 
-# ---- YOLO ----
-
-CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
-BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
-SIXTH = 'boxes with a sixth number, taken for a score or a track, and not for an angle: 8'
-FOUR = 'polygons of four corners, all 8: if they are oriented boxes, write task: obb in data.yaml'
-YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a warning
-    'box': ({}, BOX, [10, 10, 20, 20]),
-    'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20], SIXTH),
-    'track': ({}, f'{BOX} 17', [10, 10, 20, 20], SIXTH),
-    'angle': ({}, f'{BOX} 1.57', '1.57 after the box is not a score'),
-    'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', '0.5 after the box is not a score'),
-    'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
-    'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
-    'four corners': ({}, CORNERS, [20, 10, 20, 20], FOUR),
-    'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
-    'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
-    'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
-    'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
-    'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
-    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no labeled images: testing uses val'),
-    'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
-    'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
-    'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
-}
-
-
 def test_two_classes_in_one_place_are_two_objects():
     content = dict(
         images=[dict(id=1, file_name='a.png', width=64, height=48)],
@@ -386,191 +330,3 @@ def test_two_classes_in_one_place_are_two_objects():
         annotations=[dict(id=i, image_id=1, category_id=i, bbox=[4, 4, 20, 20], area=400, iscrowd=0) for i in (1, 2)],
     )
     assert normalize(dict(train=content), dict(train=Path()))['train'] is content
-
-
-REPEATED = 'repeated objects, left out: 4'
-
-
-def write_labels(root, line):
-    for path in list_images(root):
-        path.with_suffix('.txt').write_text(f'{line}\n{line}\n')  # the second one is a repeated object
-
-
-@pytest.mark.parametrize('kind', YOLO)
-def test_yolo_lines_are_read_by_their_meaning(root, kind):
-    more, line, expected, *warning = YOLO[kind]
-    write_labels(root, line)
-    (root / 'names.txt').write_text('cat\ndog\n')
-    (root / 'data.yaml').write_text(
-        yaml.safe_dump(dict(train='train', val='val', names=['cat', 'dog']) | more, sort_keys=False)
-    )
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=rf'train/0.txt, line 1: {expected}'):
-            find_splits(root)
-        return
-    splits = find_splits(root)
-    (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
-    assert one['bbox'] == pytest.approx(expected, abs=0.01)
-    assert [category['name'] for category in splits['train'].content['categories']] == ['cat', 'dog']
-    said = [line for line in inspect_splits(splits).warnings if line.startswith('train: ')]
-    assert re.fullmatch(''.join(f'train: {line}\n' for line in [*warning, REPEATED]), '\n'.join([*said[:-1], '']))
-
-
-def test_oriented_boxes_have_no_masks(root):
-    write_labels(root, CORNERS)
-    content = dict(train='train', val='val', names=['cat'], task='obb')
-    (root / 'data.yaml').write_text(yaml.safe_dump(content), encoding='utf-16')
-    splits = find_splits(root)
-    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 20, 10, 20, 20, pytest.approx(400, abs=0.01)))
-    assert not any('segmentation' in one for one in splits['val'].content['annotations'])
-    assert 'train: oriented boxes (task: obb), read as the upright boxes around them' in str(inspect_splits(splits))
-
-
-def test_names_are_those_that_were_written(root):
-    write_labels(root, BOX)
-    (root / 'data.yaml').write_text('train: train\nval: val\nnames: [NO, 1.10]\n')
-    assert [one['name'] for one in find_splits(root)['val'].content['categories']] == ['NO', '1.10']
-
-
-@pytest.mark.parametrize('names', [('images', 'labels'), ('Images', 'Labels'), ('Images', 'labels')])
-def test_labels_beside_images(root, names):
-    for name in ('train', 'val'):
-        (root / name).rename(root / 'x')
-        (root / name).mkdir()
-        (root / 'x').rename(root / name / names[0])
-        (root / name / names[1]).mkdir()
-        for path in (root / name / names[0]).iterdir():
-            (root / name / names[1] / f'{path.stem}.txt').write_text(BOX)
-    os.link(root / 'train' / names[0] / '0.png', root / 'train' / names[0] / '0.jpg')
-    content = dict(train=f'../train/{names[0]}', val=f'../val/{names[0]}', test='../test/images', names=['cat'])
-    (root / 'data.yaml').write_text(yaml.safe_dump(content))
-    (root / 'train' / 'metrics.json').write_text('{"mAP": 1}')  # not COCO's
-    splits = find_splits(root)
-    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
-    assert 'images that share a label file, all with its objects: 2 (' in inspect_splits(splits).warnings[0]
-
-
-@pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
-def test_yolo_without_a_yaml_file(root, layout):
-    if layout == 'darknet':
-        data = 'classes = 2\ntrain = data/train.txt\nval = data/val.txt\nnames = data/obj.names\n'
-        (root / 'obj.data').write_text(data)
-        (root / 'obj.names').write_text('cat\ndog\n')
-        for name in ('train', 'val'):
-            paths = sorted((root / name).glob('*.png'))
-            (root / f'{name}.txt').write_text('\n'.join(f'data/{name}/{path.name}' for path in paths))
-    else:
-        (root / 'classes.txt').write_text('cat\ndog\n')
-        (root / 'images').mkdir()
-        for name in ('train', 'val'):
-            (root / name).rename(root / 'images' / name)
-    write_labels(root, BOX)
-    if layout == 'Label Studio':
-        for path in list(root.rglob('[0-9].txt')):
-            target = root / 'labels' / path.relative_to(root / 'images')
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(target)
-    found = find_splits(root)
-    assert objects(found['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
-
-
-def test_labels_without_an_image_are_named(root):
-    write_labels(root, BOX)
-    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat'])))
-    (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
-    (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
-    warning = inspect_splits(find_splits(root)).warnings[0]
-    assert warning.startswith('train: label files that no image uses: 2 (')
-    assert warning.endswith('train/1.TXT); images of formats that are not read: 1 .heic')
-
-
-# ---- other formats, and what is data ----
-
-CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
-{}</annotations>"""
-OPEN_IMAGES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf'
-
-
-@pytest.mark.parametrize('first', [0, 1])
-def test_voc_counts_from_0_if_a_box_begins_there(root, first):
-    box = (
-        '<object><name>cat</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>30</xmax><ymax>30</ymax></bndbox></object>'
-    )
-    for path in list_images(root):
-        corner = (first, first) if path.stem == '5' else (10 + first, 10 + first)
-        path.with_suffix('.xml').write_text(f'<annotation>{box.format(*corner)}</annotation>')
-    splits = find_splits(root)
-    assert objects(splits['train'])['0.png'][2] == ('cat', 10, 10, 20, 20, 400)
-    assert objects(splits['val'])['5.png'][2] == ('cat', 0, 0, 30, 30, 900)
-    said = 'train: pixels are counted from 0, not from 1 as VOC does: in all splits together 1 box begins at 0'
-    assert (said in inspect_splits(splits).warnings) == (first == 0)
-    path = root / 'train' / '0.xml'
-    path.write_bytes(f'<?xml version="1.0" encoding="gbk"?>{path.read_text().replace("cat", "猫")}'.encode('gbk'))
-    (root / 'train' / '1.xml').unlink()
-    splits = find_splits(root)
-    assert objects(splits['train'])['0.png'][2][0] == '猫'
-    assert 'train: images without an XML file, left out: 1 (1.png)' in inspect_splits(splits).warnings
-    (root / 'train' / '0.png').rename(root / 'train' / '0.HEIC')
-    with pytest.raises(ValueError, match=r'1 of 3 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):
-        find_splits(root)
-
-
-@pytest.mark.parametrize('layout', ['CVAT', 'Open Images', 'DOTA'])
-def test_exports_are_read_by_hotcoco(root, layout):
-    for name, numbers in (('train', range(4)), ('val', range(4, 8))):
-        if layout == 'CVAT':
-            box = '<box label="cat" rotation="30.0" xtl="10" ytl="10" xbr="30" ybr="30" occluded="0" z_order="0"/>'
-            entries = (f'<image id="{i}" name="x/{i}.png" width="96" height="64">{box}</image>' for i in numbers)
-            (root / name / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
-        elif layout == 'Open Images':
-            lines = (f'{i},x,cat,1,{10 / 96},{30 / 96},{10 / 64},{30 / 64},0,0,0' for i in numbers)
-            (root / f'{name}.csv').write_text('\n'.join([OPEN_IMAGES, *lines]))
-        else:
-            for i in numbers:
-                path = root / name / 'labelTxt' / f'{i}.txt'
-                path.parent.mkdir(exist_ok=True)
-                path.write_text('imagesource:x\ngsd:1\n10 10 30 10 30 30 10 30 cat 0\n')
-    splits = find_splits(root)
-    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400)))
-    assert len(splits['train'].content['images']) == 4
-    found = inspect_splits(splits)
-    assert found.errors == []
-    assert ('train: boxes with a rotation, read without it: 4' in found.warnings) == (layout == 'CVAT')
-
-
-OTHERS = {
-    'labelme': ({'shapes': [], 'imagePath': '0.png'}, 'has the format of labelme'),
-    'Label Studio': ([{'id': 1, 'annotations': [{'result': []}], 'data': {}}], 'has the format of Label Studio'),
-    'VIA': ({'_via_settings': {}, '_via_img_metadata': {}}, 'has the format of VIA'),
-    'Datumaro': ({'info': {}, 'categories': {'label': {'labels': []}}, 'items': []}, 'has the format of Datumaro'),
-    'CreateML': ([{'image': '0.png', 'annotations': []}], 'has the format of CreateML'),
-}
-
-
-@pytest.mark.parametrize('kind', OTHERS)
-def test_other_formats_are_named_in_one_line(root, kind):
-    content, message = OTHERS[kind]
-    for name in ('0', '1'):
-        (root / 'train' / f'{name}.json').write_text(json.dumps(content))
-    with pytest.raises(FileNotFoundError, match=message) as caught:
-        find_splits(root)
-    assert len(str(caught.value)) < 400
-
-
-def test_a_zip_file_is_to_be_unpacked(root, tmp_path):
-    archive = shutil.make_archive(str(tmp_path / 'archive'), 'zip', root)
-    with pytest.raises(FileNotFoundError, match=r'archive.zip is a zip file; unpack it'):
-        find_splits(archive)
-
-
-def test_what_is_data(root):
-    expected = list_files(root)
-    for name in ('.hidden', '__MACOSX', '@eaDir', '.ipynb_checkpoints'):
-        (root / name).mkdir()
-        os.link(root / 'train' / '0.png', root / name / '0.png')
-    os.link(root / 'train' / '0.png', root / 'train' / '._0.png')
-    for i in range(40):  # 2**40 ways through links
-        (root / 'train' / f'loop{i}').symlink_to(root, target_is_directory=True)
-    assert list_files(root) == expected
-    (root / 'train' / '0.png').rename(root / 'train' / '0.JFIF')
-    assert root / 'train' / '0.JFIF' in list_images(root)

@@ -1,0 +1,132 @@
+"""YOLO folders: lines are read by what the folder says, classes and files by their names."""
+
+import os
+import re
+
+import pytest
+import yaml
+
+from tests.helpers.data_folders import objects
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.image_files import list_images
+
+CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
+BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
+SIXTH = 'boxes with a sixth number, taken for a score or a track, and not for an angle: 8'
+FOUR = 'polygons of four corners, all 8: if they are oriented boxes, write task: obb in data.yaml'
+YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a warning
+    'box': ({}, BOX, [10, 10, 20, 20]),
+    'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20], SIXTH),
+    'track': ({}, f'{BOX} 17', [10, 10, 20, 20], SIXTH),
+    'angle': ({}, f'{BOX} 1.57', '1.57 after the box is not a score'),
+    'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', '0.5 after the box is not a score'),
+    'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
+    'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
+    'four corners': ({}, CORNERS, [20, 10, 20, 20], FOUR),
+    'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
+    'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
+    'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
+    'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
+    'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
+    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no labeled images: testing uses val'),
+    'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
+    'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
+    'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
+}
+
+
+REPEATED = 'repeated objects, left out: 4'
+
+
+def write_labels(root, line):
+    for path in list_images(root):
+        path.with_suffix('.txt').write_text(f'{line}\n{line}\n')  # the second one is a repeated object
+
+
+@pytest.mark.parametrize('kind', YOLO)
+def test_yolo_lines_are_read_by_their_meaning(root, kind):
+    more, line, expected, *warning = YOLO[kind]
+    write_labels(root, line)
+    (root / 'names.txt').write_text('cat\ndog\n')
+    (root / 'data.yaml').write_text(
+        yaml.safe_dump(dict(train='train', val='val', names=['cat', 'dog']) | more, sort_keys=False)
+    )
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=rf'train/0.txt, line 1: {expected}'):
+            find_splits(root)
+        return
+    splits = find_splits(root)
+    (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
+    assert one['bbox'] == pytest.approx(expected, abs=0.01)
+    assert [category['name'] for category in splits['train'].content['categories']] == ['cat', 'dog']
+    said = [line for line in inspect_splits(splits).warnings if line.startswith('train: ')]
+    assert re.fullmatch(''.join(f'train: {line}\n' for line in [*warning, REPEATED]), '\n'.join([*said[:-1], '']))
+
+
+def test_oriented_boxes_have_no_masks(root):
+    write_labels(root, CORNERS)
+    content = dict(train='train', val='val', names=['cat'], task='obb')
+    (root / 'data.yaml').write_text(yaml.safe_dump(content), encoding='utf-16')
+    splits = find_splits(root)
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 20, 10, 20, 20, pytest.approx(400, abs=0.01)))
+    assert not any('segmentation' in one for one in splits['val'].content['annotations'])
+    assert 'train: oriented boxes (task: obb), read as the upright boxes around them' in str(inspect_splits(splits))
+
+
+def test_names_are_those_that_were_written(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: [NO, 1.10]\n')
+    assert [one['name'] for one in find_splits(root)['val'].content['categories']] == ['NO', '1.10']
+
+
+@pytest.mark.parametrize('names', [('images', 'labels'), ('Images', 'Labels'), ('Images', 'labels')])
+def test_labels_beside_images(root, names):
+    for name in ('train', 'val'):
+        (root / name).rename(root / 'x')
+        (root / name).mkdir()
+        (root / 'x').rename(root / name / names[0])
+        (root / name / names[1]).mkdir()
+        for path in (root / name / names[0]).iterdir():
+            (root / name / names[1] / f'{path.stem}.txt').write_text(BOX)
+    os.link(root / 'train' / names[0] / '0.png', root / 'train' / names[0] / '0.jpg')
+    content = dict(train=f'../train/{names[0]}', val=f'../val/{names[0]}', test='../test/images', names=['cat'])
+    (root / 'data.yaml').write_text(yaml.safe_dump(content))
+    (root / 'train' / 'metrics.json').write_text('{"mAP": 1}')  # not COCO's
+    splits = find_splits(root)
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
+    assert 'images that share a label file, all with its objects: 2 (' in inspect_splits(splits).warnings[0]
+
+
+@pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
+def test_yolo_without_a_yaml_file(root, layout):
+    if layout == 'darknet':
+        data = 'classes = 2\ntrain = data/train.txt\nval = data/val.txt\nnames = data/obj.names\n'
+        (root / 'obj.data').write_text(data)
+        (root / 'obj.names').write_text('cat\ndog\n')
+        for name in ('train', 'val'):
+            paths = sorted((root / name).glob('*.png'))
+            (root / f'{name}.txt').write_text('\n'.join(f'data/{name}/{path.name}' for path in paths))
+    else:
+        (root / 'classes.txt').write_text('cat\ndog\n')
+        (root / 'images').mkdir()
+        for name in ('train', 'val'):
+            (root / name).rename(root / 'images' / name)
+    write_labels(root, BOX)
+    if layout == 'Label Studio':
+        for path in list(root.rglob('[0-9].txt')):
+            target = root / 'labels' / path.relative_to(root / 'images')
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    found = find_splits(root)
+    assert objects(found['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
+
+
+def test_labels_without_an_image_are_named(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat'])))
+    (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
+    (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
+    warning = inspect_splits(find_splits(root)).warnings[0]
+    assert warning.startswith('train: label files that no image uses: 2 (')
+    assert warning.endswith('train/1.TXT); images of formats that are not read: 1 .heic')
