@@ -54,7 +54,6 @@ def test_an_interrupted_installation_is_completed(tmp_path):
     (site,) = tmp_path.glob('lib/python3.*/site-packages')
     for name, file in dict(whole='whole.py', broken='absent.py').items():
         (site / f'{name}-1.0.dist-info').mkdir()
-        (site / f'{name}-1.0.dist-info' / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n')
         (site / f'{name}-1.0.dist-info' / 'RECORD').write_text(f'{file},,\n')
     (site / 'whole.py').touch()
     for link in (tmp_path / 'bin').glob('python*'):  # the interpreter has moved

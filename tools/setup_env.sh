@@ -39,13 +39,15 @@ export UV_PROJECT_ENVIRONMENT="$VENV" UV_PYTHON="$VENV/bin/python"
 again= # packages whose installation was interrupted: uv takes them for installed
 [ ! -e "$unfinished" ] || again=$("$VENV/bin/python" -c '
 import csv
-from importlib.metadata import distributions
+from pathlib import Path
 from sysconfig import get_path
 
-for one in distributions(path=[get_path("purelib")]):
-    files = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines())]
-    if not files or not all(one.locate_file(file).exists() for file in files):
-        print("--reinstall-package", one.metadata["Name"])
+site = Path(get_path("purelib"))
+for info in site.glob("*.dist-info"):
+    record = info / "RECORD"
+    files = [row[0] for row in csv.reader(record.open())] if record.exists() else []
+    if not files or not all((site / file).exists() for file in files):
+        print("--reinstall-package", info.name.partition("-")[0])
 ')
 [ -e "$unfinished" ] || before=$(installed)
 touch "$unfinished"
