@@ -1,4 +1,4 @@
-"""Pascal VOC, exports of labeling tools, formats that are not read, and files that are no data."""
+"""Pascal VOC, exports of labeling tools, formats that are not read, and files that are not data."""
 
 import json
 import os
