@@ -7,12 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / 'projects'), str(ROOT / 'docs' / '_ext')]
 
-from tokennorm.version import __version__  # noqa: E402
+import tokennorm  # noqa: E402
+
+tokennorm.Detector.__name__ = 'Detector'  # autodoc takes a class of another name for an alias, without arguments
 
 project = 'TokenNorm'
 author = 'TokenNorm contributors'
 copyright = '2026, TokenNorm contributors'
-version = release = __version__
+version = release = tokennorm.__version__
 extensions = [
     'myst_nb',
     'sphinx.ext.autodoc',
@@ -52,9 +54,8 @@ nitpick_ignore_regex = [
         'py:.*',
         r'(torch|mmengine|mmdet|mmcv|numpy|np|PIL|supervision|nn|Tensor|collections|Path|pathlib|argparse|os)(\..*)?',
     ),
-    ('py:exc', 'UserError'),  # tokennorm.messages.UserError
+    ('py:exc', 'UserError|ImageError|ThresholdError'),  # of tokennorm.messages and tokennorm.inference.runtime
     ('py:class', r'tokennorm\.checkpoints\.layouts\.(Converted|Layout)'),
-    ('py:class', r'tokennorm\.inference\.detector\.TorchDetector'),  # it is tokennorm.Detector on the site
 ]
 copybutton_prompt_text = r'\$ |>>> '
 copybutton_prompt_is_regexp = True

@@ -11,8 +11,8 @@ class LocalLayerNorm(GridNorm, TokenNorm):
     """y + conv(y) with y = LayerNorm(x) and a depthwise 3 x 3 convolution, which reads zeros outside of the image.
 
     The kernels are zero at initialization: it starts as LayerNorm, exactly. They were trained with a higher learning
-    rate than the other parameters: `tokennorm train` multiplies it by 20, as `paramwise_cfg=dict(custom_keys={
-    '.depthwise': dict(lr_mult=20.0)})` does in a config.
+    rate than the other parameters: the configs of PVT-mini with this norm multiply it by 20, by
+    `paramwise_cfg=dict(custom_keys={'.depthwise': dict(lr_mult=20.0)})`.
 
     Attributes:
         depthwise: Kernels (C, 1, 3, 3).
