@@ -101,6 +101,16 @@ def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
     assert (cfg.model.backbone.init_cfg, cfg.model.backbone.token_norm_cfg.type) == (None, 'DTN')
 
 
+@pytest.mark.parametrize('name', ['retinanet_efficientnet-lite0_fpn', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'])
+def test_random_initialization_freezes_no_stage(name):
+    cfg = read(name)
+    assert cfg.model.backbone.frozen_stages > 0
+    use_initial_weights(cfg, 'none', own_data=True)
+    assert cfg.model.backbone.frozen_stages == -1
+    recipe.freeze(cfg, 1)
+    assert cfg.model.backbone.frozen_stages == 1
+
+
 def test_norm_and_stem_choose_a_variant(boxes, masks, package):
     package(True)
     assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'

@@ -61,6 +61,8 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         for _, part in walk(cfg.model):  # the backbone, and the shared head of a C4 detector
             if 'checkpoint' in (part.get('init_cfg') or {}):
                 part['init_cfg'] = None
+                if 'frozen_stages' in part:  # --freeze and --cfg-options come later
+                    part['frozen_stages'] = -1
         return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
     entries = describe_entries(checkpoint.content)
