@@ -172,7 +172,10 @@ def test_what_looks_like_a_size_and_is_not_known_is_named(key, value, named):
     text = '\n'.join(set_image_size(cfg, 400))
     assert (f'train_dataloader.dataset.dataset.pipeline.3.{key}={value}' in text) == named
     cfg.model.bbox_head.anchor_generator.input_size = 300
-    assert 'model.bbox_head.anchor_generator.input_size=300' in '\n'.join(set_image_size(cfg, 200))
+    cfg.model.bbox_head.regress_ranges = ((-1, 64), (64, 128))  # FCOS's
+    text = '\n'.join(set_image_size(cfg, 200))
+    assert 'model.bbox_head.anchor_generator.input_size=300' in text
+    assert 'model.bbox_head.regress_ranges=((-1, 64), (64, 128))' in text
 
 
 def test_a_batch_is_padded_to_a_multiple_of_what_it_was_padded_to_before():

@@ -20,6 +20,7 @@ _SIZES = ('scale', 'scales', 'img_scale', 'img_scales', 'crop_size', 'size', 'ma
 _SIZES += ('width', 'height', 'shape', 'cutout_shape', 'border', 'padding', 'crop_padding', 'random_size_range')
 _SIZES += ('max_shift_px', 'filter_thr_px', 'min_bbox_size', 'min_gt_bbox_wh', 'bbox_occluded_thr')
 _AREAS = ('min_gt_mask_area', 'mask_occluded_thr')
+_OF_MODELS = ('input_size', 'img_size', 'image_size', 'scale_ranges', 'regress_ranges')  # arguments that stay
 _LIKE_SIZES = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution|_wh|area')
 _NO_SIZES = re.compile('divisor|patch|batch|val|pretrain|factor|num_|kernel|pad_size')
 # Places of transforms: loaders, test-time augmentation, stages that hooks switch to, and augmentation of batches.
@@ -85,7 +86,7 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
             elif _is_length(key, value, old):
                 left.append(f'{name}.{key}={value} ({type_name(step)})')
     for name, part in walk(cfg.get('model') or {}, 'model'):
-        left += [f'{name}.{key}={part[key]}' for key in ('input_size', 'img_size', 'image_size') if key in part]
+        left += [f'{name}.{key}={part[key]}' for key in _OF_MODELS if key in part]
     lines = [f'images are resized to a short side of {size} pixels (config: {old})'] if size != old else []
     stays = ', '.join(re.sub(r'\[(\d+)\]', r'.\1', one) for one in left if size != old)
     note = f'warning: these look like sizes in pixels and stay; --cfg-options sets them: {stays}'
