@@ -43,8 +43,8 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
         raise UserError(
             f'--resume: the checkpoint is of another optimizer, with {len(saved)} groups of parameters and the '
             f'settings {", ".join(sorted(set(saved[0]) - {"params"}))}, than the {len(groups)} groups of '
-            f'{type(runner.optim_wrapper.optimizer).__name__} here: keep type and paramwise_cfg, or start a new run '
-            'with --init FILE'
+            f'{type(runner.optim_wrapper.optimizer).__name__} here: keep its type, paramwise_cfg and frozen stages, '
+            'as the config in the directory of the run has them, or start a new run with --init FILE'
         )
     scheduled = {one.param_name for one in schedulers}
     if by_validations := not follows_command(runner):  # its rates so far are in the checkpoint only
