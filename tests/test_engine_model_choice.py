@@ -102,11 +102,11 @@ def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
 
 
 @pytest.mark.parametrize('name', ['retinanet_efficientnet-lite0_fpn', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'])
-def test_random_initialization_freezes_no_stage(name):
+def test_random_initialization_freezes_no_stage_or_statistics(name):
     cfg = read(name)
     assert cfg.model.backbone.frozen_stages > 0
     use_initial_weights(cfg, 'none', own_data=True)
-    assert cfg.model.backbone.frozen_stages == -1
+    assert (cfg.model.backbone.frozen_stages, cfg.model.backbone.norm_eval) == (-1, False)
     recipe.freeze(cfg, 1)
     assert cfg.model.backbone.frozen_stages == 1
 

@@ -37,8 +37,10 @@ import json
 import shutil
 import time
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
+
+from scipy.stats import t as student_t
 
 import tokennorm
 from tokennorm.cli.command import command
@@ -117,15 +119,25 @@ def run(step: str, name: str, data: Path, seed: int, work_dir: Path) -> None:
 
 
 def table(results: list[dict[str, Any]]) -> list[str]:
-    """A Markdown table: AP and AP50 of each seed, 0 to 100, and the mean of the processor minutes."""
+    """A Markdown table: AP, AP50 and mask AP of each seed, 0 to 100, and the mean of the processor minutes."""
     rows = ['| step | data | setting | AP per seed | AP50 | mask AP | minutes on one core |', '|---' * 7 + '|']
     for step, data, setting in dict.fromkeys((r['step'], r['data'], r['setting']) for r in results):
         own = [r for r in results if (r['step'], r['data'], r['setting']) == (step, data, setting)]
         keys = 'bbox_mAP', 'bbox_mAP_50', 'segm_mAP'
-        values = [', '.join(f'{100 * r[key]:.1f}' for r in own if key in r) for key in keys]
+        values = [_cell([100 * r[key] for r in own if key in r]) for key in keys]
         minutes = f'{mean(r["cpu_seconds"] for r in own) / 60:.1f}'
         rows.append(f'| {" | ".join([step, data, setting, *values, minutes])} |')
     return rows
+
+
+def _cell(values: list[float]) -> str:
+    """The values; of three or more also their mean, deviation and 95% interval by Student's t."""
+    text = ', '.join(f'{value:.1f}' for value in values)
+    if len(values) < 3:
+        return text
+    half = student_t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    center = mean(values)
+    return f'{text}: {center:.1f} ± {stdev(values):.1f} ({center - half:.1f} to {center + half:.1f})'
 
 
 if __name__ == '__main__':

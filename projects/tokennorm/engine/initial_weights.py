@@ -58,11 +58,11 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
+        trained = dict(frozen_stages=-1, norm_eval=False)  # --freeze and --cfg-options come later
         for _, part in walk(cfg.model):  # the backbone, and the shared head of a C4 detector
             if 'checkpoint' in (part.get('init_cfg') or {}):
                 part['init_cfg'] = None
-                if 'frozen_stages' in part:  # --freeze and --cfg-options come later
-                    part['frozen_stages'] = -1
+                part.update({key: trained[key] for key in trained if key in part})
         return InitialWeights('Initial weights: none, random initialization')
     checkpoint = Checkpoint.read(init)
     entries = describe_entries(checkpoint.content)

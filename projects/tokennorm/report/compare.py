@@ -25,6 +25,7 @@ class Run:
 
     @property
     def weights(self) -> str:
+        """The file name of the checkpoint whose AP the report has."""
         return Path(self.numbers.get('checkpoint') or 'not known').name
 
 

@@ -47,7 +47,7 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
             'as the config in the directory of the run has them, or start a new run with --init FILE'
         )
     scheduled = {one.param_name for one in schedulers}
-    if by_validations := not follows_command(runner):  # its rates so far are in the checkpoint only
+    if not follows_command(runner):  # the rates so far are in the checkpoint only
         scheduled |= {f'initial_{name}' for name in scheduled}
     differing = {
         key
@@ -55,20 +55,21 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
         for key in (old.keys() & new.keys()) - scheduled - {'params'}
         if old[key] != new[key]
     }
-    before = [_settings(state) for state in checkpoint.get('param_schedulers') or []]
-    if before != [_settings(one.state_dict()) for one in schedulers]:
+    states = checkpoint.get('param_schedulers') or []
+    if [_settings(state) for state in states] != [_settings(one.state_dict()) for one in schedulers]:
         differing.add('schedule')
     if not differing:
         return []
-    if not by_validations:
+    kept = {'params'}
+    if follows_command(runner):
         _step_to(schedulers, checkpoint['meta'], len(runner.train_dataloader))
+        checkpoint['param_schedulers'] = [one.state_dict() for one in schedulers]
+    else:
+        kept |= scheduled
+        for state, one in zip(states, schedulers, strict=False):
+            state.update(_settings(one.state_dict()))
     for old, new in zip(saved, groups, strict=True):
-        kept = {'params', *(scheduled if by_validations else ())}
         old.update({key: value for key, value in new.items() if key not in kept})
-    states = checkpoint.get('param_schedulers') or []
-    for state, one in zip(states, schedulers, strict=False) if by_validations else ():
-        state.update(_settings(one.state_dict()))
-    checkpoint['param_schedulers'] = states if by_validations else [one.state_dict() for one in schedulers]
     return sorted(key.removeprefix('initial_') for key in differing)
 
 
