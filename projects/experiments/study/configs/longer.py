@@ -5,8 +5,8 @@ This plan was written before its first run. Data: `tiny_imagenet200`, `bccd`, `n
     python projects/experiments/study/run.py projects/experiments/study/configs/longer.py
 
 Arms: LN; DTN; `DTN 20x`, 20 times the rate for lambda and P; `DTN start`, the initial values that start.py fixes, at
-the common rate; `local`, LN + a depthwise 3 x 3 convolution, with 20 times the rate for its kernels. Seeds 20, 21,
-22, which no other plan has. lambda and P are kept every 100 steps.
+the common rate; `local`, LN + a depthwise 3 x 3 convolution, with 20 times the rate for its kernels. Seeds 20 and
+21, which no other plan has. lambda and P are kept every 100 steps.
 
 Learning rates: 5e-4, 1e-3 and 2e-3, 2 epochs, seed 100, LN, DTN 20x and local, scored on 5,000 held-out *training*
 images (25 per class). LN and local use their own best rate; all DTN arms use that of DTN 20x. The 10,000 images of
@@ -32,10 +32,16 @@ Secondary: each arm - LN after 16 and after 4 epochs; accuracy at equal processo
 
 Detectors start from the weights of the same seed: LN, the better DTN arm, local; 12 epochs. Blood cells get
 landscape crops here, unlike in evidence.py. Only the better of the two listed DTN arms is trained.
+
+Changed before any difference had an interval. Two runs of seed 20 had finished (LN 35.12, DTN 20x 37.21) when their
+files were lost with the machine; they are trained again and count. Two seeds, 20 and 21, instead of three, since a
+run takes an hour. A seed is trained as a whole, with its detectors, in the order LN, DTN 20x, DTN start, local; the
+runs of `DTN` come last. The expected standard errors become 0.42 points and 0.3 AP, with few degrees of freedom: what
+P1 to P3 cannot decide then is called undecided.
 """
 
-seeds = (20, 21, 22, 100)
-trained = (20, 21, 22)
+seeds = (20, 21, 100)
+trained = (20, 21)
 data = {
     'data/study_tiny_imagenet_held_out': dict(maker='hold_out', source='data/tiny_imagenet200', per_class=25),
 }
