@@ -51,7 +51,7 @@ def train(config: str | Path | None = None, data: str | Path | None = None, **op
             `norm`, `stem`, the hardware and the annotations.
         data: Folder that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, folders of classes
             for a classifier. With it the learning rate follows the total batch, the warm-up is short, training
-            validates at least ten times, and images are not enlarged more than twofold.
+            validates at least ten times (a short one after every epoch), and images are not enlarged more than twofold.
         **options: The fields of `tokennorm.engine.options.TrainOptions`. They are the options of `tokennorm train`,
             with `_` for `-`. `resume` and `amp` may be True, `log` is a list, and `cfg_options` maps paths of keys,
             `a.b.0.c`, to values.
