@@ -7,6 +7,7 @@ import torch
 
 from experiments.study.patch_statistics import PatchEmbedWithStatistics
 from experiments.study.plan import Run, load_study
+from experiments.study.run import chosen_runs, parse_args
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'configs'
 STUDIES = {name: load_study(CONFIGS / f'{name}.py') for name in ('cpu', 'real')}
@@ -64,3 +65,14 @@ def test_a_stem_with_one_part_of_the_statistics_sees_and_learns_that_part_alone(
     (stem(torch.randn(2, 3, 8, 8)) * torch.randn(8)).sum().backward()
     gradient = stem.statistics.parametrizations.weight.original.grad
     assert (gradient.abs().sum(0) > 0).tolist() == trained
+
+
+def test_runs_are_chosen_by_stage_arm_and_seed():
+    study = load_study(CONFIGS / 'longer.py')
+    options = ['--stages', 'pvt_mini', '--arms', 'local', 'LN', '--seeds', '21']
+    chosen = chosen_runs(study, parse_args([str(study.config), *options]))
+    assert chosen == [Run('pvt_mini', 'LN', 21), Run('pvt_mini', 'local', 21)]
+    everything = chosen_runs(study, parse_args([str(study.config)]))
+    assert len(everything) == 3 * 3 + 2 * (5 + 4 + 4)  # rates; classifiers and detectors of two seeds
+    with pytest.raises(ValueError, match=r'--seeds 7: expected some of \[20, 21, 100\]'):
+        chosen_runs(study, parse_args([str(study.config), '--seeds', '7']))

@@ -39,6 +39,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--jobs', type=int, default=1, metavar='N', help='number of runs at the same time')
     parser.add_argument('--stages', nargs='+', metavar='STAGE', help='these stages only')
     parser.add_argument('--arms', nargs='+', metavar='ARM', help='these arms only')
+    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='these seeds only')
     parser.add_argument('--run', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train this run only, in this process')
     parser.add_argument('--score', action='store_true', help='evaluate finished runs per test image; train nothing')
     parser.add_argument('--keep', action='store_true', help='write finished runs to docs/study/results; train nothing')
@@ -72,13 +73,14 @@ def main(argv: list[str]) -> None:
 
 
 def chosen_runs(study: Study, args: argparse.Namespace) -> list[Run]:
-    """The runs of `--stages` and `--arms`, each once, as stages may share runs."""
-    for option, names, known in (('--stages', args.stages, study.stages), ('--arms', args.arms, study.arms)):
-        if unknown := set(names or ()) - set(known):
-            raise ValueError(f'{option} {" ".join(sorted(unknown))}: expected some of {list(known)}')
+    """The runs of `--stages`, `--arms` and `--seeds`, each once, as stages may share runs."""
+    for option, known in (('stages', study.stages), ('arms', study.arms), ('seeds', study.seeds)):
+        if unknown := set(getattr(args, option) or ()) - set(known):
+            raise ValueError(f'--{option} {" ".join(map(str, sorted(unknown)))}: expected some of {list(known)}')
     chosen: dict[Path, Run] = {}
     for run in study.runs():
-        if run.stage in (args.stages or study.stages) and run.arm in (args.arms or study.arms):
+        asked = ((run.stage, args.stages), (run.arm, args.arms), (run.seed, args.seeds))
+        if all(names is None or name in names for name, names in asked):
             chosen.setdefault(study.folder(run), run)
     return list(chosen.values())
 
