@@ -333,7 +333,7 @@ class Pages:
     def travel(self) -> list[str]:
         """The sum of the learning rates of the study's schedules and of long ones."""
         rows = _head(['training run', 'steps', 'sum of the learning rates', '20 times that'])
-        for title, steps, total in travel_table(self.studies['real'], self.studies['evidence']):
+        for title, steps, total in travel_table(*(self.studies[name] for name in ('real', 'evidence', 'longer'))):
             rows.append(_row([title, f'{steps:,}', f'{total:.2f}', f'{20 * total:,.0f}']))
         return rows
 

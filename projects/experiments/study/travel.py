@@ -58,12 +58,13 @@ def sum_of_rates(cfg: Config, images: int, lr: float | None = None) -> tuple[int
     return epochs * length, total
 
 
-def table(real: Study, evidence: Study) -> list[tuple[str, int, float]]:
+def table(real: Study, evidence: Study, longer: Study) -> list[tuple[str, int, float]]:
     """Title, steps and sum of the rates of the schedules that the pages compare."""
     imagenet = Config.fromfile(CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py')
     rows = {
         'this study, 40 classes, 10 epochs': (_stage(real, 'pvt_mini'), 9_600, None),
         'this study, 200 classes, 4 epochs': (_stage(evidence, 'pvt_mini'), 99_998, None),
+        'this study, 200 classes, 16 epochs': (_stage(longer, 'pvt_mini'), 99_998, None),
         'COCO, `1x`: 12 epochs, 1e-4': (
             Config.fromfile(CONFIGS / 'pvt' / 'retinanet_pvt-t-dtn_fpn_1x_coco.py'),
             COCO,
@@ -81,5 +82,5 @@ def _stage(study: Study, name: str) -> Config:
 
 if __name__ == '__main__':
     plans = Path(__file__).parent / 'configs'
-    for title, steps, total in table(load_study(plans / 'real.py'), load_study(plans / 'evidence.py')):
+    for title, steps, total in table(*(load_study(plans / f'{name}.py') for name in ('real', 'evidence', 'longer'))):
         print(f'{title}: {steps:,} steps, {total:.2f}')
