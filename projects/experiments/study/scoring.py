@@ -69,8 +69,7 @@ def score_run(study: Study, run: Run) -> dict[str, Any] | None:
     cfg.load_from, cfg.log_level, cfg.custom_hooks = str(folder / 'weights.pth'), 'WARNING', []
     with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
         cfg.work_dir = scratch
-        if cfg.get('visualizer'):
-            cfg.visualizer.name = scratch  # mmengine would reuse one of the same name, with its folder
+        cfg.experiment_name = Path(scratch).name  # mmengine reuses the visualizer of an experiment, with its folder
         scores = _evaluate(cfg, metric, Path(scratch))
     write_atomically(folder / NAME, f'{json.dumps(scores)}\n'.encode())
     return scores
