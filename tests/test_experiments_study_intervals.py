@@ -50,6 +50,20 @@ def test_without_image_error_it_is_welchs_test():
     assert difference.is_shown == (expected.pvalue < 0.05)
 
 
+def test_pooled_deviations_are_students_test():
+    values, baseline = [3.0, 5.0, 7.5], [2.0, 2.2, 5.0, 1.0]
+    expected = ttest_ind(values, baseline, equal_var=True)
+    pooled = difference_of(values, baseline, NO_IMAGE_ERROR, [values, baseline, [4.0]])  # one run has no deviation
+    assert pooled.p == pytest.approx(expected.pvalue)
+    ends = expected.confidence_interval(0.95)
+    assert pooled.interval() == pytest.approx((ends.low, ends.high))
+    # By hand: 2 x 0.5 and 8, in 3 + 1 degrees of freedom, is 2.25 per run; 1 from the images of the arms
+    error = ImageError(1.0, (0.1, 3.25), 10**9)
+    third = difference_of([1.0, 2.0], [5.0, 6.0], error, [[1.0, 2.0], [5.0, 6.0], [0.0, 4.0, 2.0]])
+    assert third.error**2 == pytest.approx(2.25 / 2 + 3.25 / 2 + 1)
+    assert third.freedom == pytest.approx(third.error**4 / ((2.75**2) / 4))
+
+
 def test_parts_of_the_error_by_hand():
     # 1 / 2 and 0.25 / 2 from the runs, the second raised to 0.5 / 2; 0.25 from the images of the arms
     difference = difference_of([10.0, 10 + 2**0.5], [8.0, 8 + 0.5**0.5], ImageError(0.25, (0.3, 0.5), 101))
@@ -100,8 +114,8 @@ NULLS = {
 }
 
 
-def excluding_zero(deviations, run, arms, runs, images, draws):
-    """Part of the intervals that exclude zero where both arms are equal."""
+def excluding_zero(deviations, run, arms, runs, images, draws, others=0):
+    """Part of the intervals that exclude zero where both arms are equal. `others` are pooled arms of the first's runs."""
     rng = np.random.default_rng(0)
     error = ImageError(arms**2, (run**2, run**2), images)
     shown = 0
@@ -110,13 +124,19 @@ def excluding_zero(deviations, run, arms, runs, images, draws):
             max(deviation, run) * rng.standard_normal(number)
             for deviation, number in zip(deviations, runs, strict=True)
         )
-        shown += difference_of(list(own + arms * rng.standard_normal()), list(other), error).is_shown
+        more = deviations[0] * rng.standard_normal((others, runs[0]))
+        pooled = [own, other, *more] if others else ()
+        shown += difference_of(list(own + arms * rng.standard_normal()), list(other), error, pooled).is_shown
     return shown / draws
 
 
 @pytest.mark.parametrize('name', NULLS)
 def test_intervals_exclude_zero_in_at_most_7_percent_of_nulls(name):
     assert 0.005 < excluding_zero(*NULLS[name], draws=2000) < 0.075
+
+
+def test_pooled_intervals_of_two_runs_exclude_zero_in_about_5_percent_of_nulls():
+    assert 0.03 < excluding_zero((0.35, 0.35), 0.23, 0.09, (2, 2), 10_000, draws=2000, others=3) < 0.07
 
 
 @pytest.mark.parametrize(

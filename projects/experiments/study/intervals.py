@@ -11,7 +11,8 @@ independent. The variance of the difference of A and B, with R runs each on N im
 
 The deviation of an arm's runs gives the first two terms, and contains run x image already. The scores per image give
 the last one. They also give run x image, which a variance of two or three runs must not fall below by chance. The
-interval is Student's t with the degrees of freedom of Satterthwaite (1946).
+interval is Student's t with the degrees of freedom of Satterthwaite (1946). A plan of two runs per arm may take the
+deviation of the runs as equal in all arms of a stage and pool it, since two runs alone have one degree of freedom.
 """
 
 from collections.abc import Sequence
@@ -89,24 +90,35 @@ class Difference:
         return self.p is not None and self.p < 0.05
 
 
-def difference_of(values: Sequence[float], baseline: Sequence[float], images: ImageError | None) -> Difference:
+def difference_of(
+    values: Sequence[float],
+    baseline: Sequence[float],
+    images: ImageError | None,
+    pooled: Sequence[Sequence[float]] = (),
+) -> Difference:
     """Returns the difference of two arms from the metric of each of their runs.
 
     Args:
         values: The metric of each run.
         baseline: That of the other arm.
         images: Error that is due to the images; without it the difference has no interval.
+        pooled: The values of each arm, these two included, whose runs have one variance; without them each arm has its
+            own.
     """
     runs = (len(values), len(baseline))
     difference = mean(values) - mean(baseline)
     if images is None or min(runs) < 2:
         return Difference(difference, runs, images)
-    parts = [max(variance(own), least) / len(own) for own, least in zip((values, baseline), images.run, strict=True)]
+    arms, freedoms = (values, baseline), [runs[0] - 1, runs[1] - 1, images.images - 1]
+    parts = [max(variance(own), least) / len(own) for own, least in zip(arms, images.run, strict=True)]
+    if several := [own for own in pooled if len(own) > 1]:
+        freedoms[:2] = [sum(len(own) - 1 for own in several)]
+        common = sum((len(own) - 1) * variance(own) for own in several) / freedoms[0]
+        parts = [sum(max(common, least) / len(own) for own, least in zip(arms, images.run, strict=True))]
     parts.append(images.arms)
     total = sum(parts)
     if not total:  # nothing varies, such as the AP of detectors that found nothing
         return Difference(difference, runs, images)
-    freedoms = (runs[0] - 1, runs[1] - 1, images.images - 1)
     freedom = total**2 / sum(part**2 / own for part, own in zip(parts, freedoms, strict=True))
     return Difference(difference, runs, images, total**0.5, freedom)
 

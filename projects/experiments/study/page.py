@@ -77,11 +77,12 @@ class Pages:
 
     def difference(self, name: str, arm: str, other: str) -> Difference | None:
         """One arm of a stage minus another, over all runs of each; None if one of them has none."""
-        _, stage, records = self.stage(name)
+        study, stage, records = self.stage(name)
         own, baseline = (values_of(records, stage.metric, one) for one in (arm, other))
         if not own or not baseline:
             return None
-        return difference_of(own, baseline, self.image_error(stage, records, arm, other))
+        pooled = [values_of(records, stage.metric, one) for one in stage.arms] if study.pools_runs else ()
+        return difference_of(own, baseline, self.image_error(stage, records, arm, other), pooled)
 
     def image_error(self, stage: Stage, records: Records, arm: str, other: str) -> ImageError | None:
         """The error that is due to the images: measured, or for accuracies borrowed from the stages with scores."""

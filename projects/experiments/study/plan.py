@@ -79,6 +79,7 @@ class Study:
             `experiments.study.data.MAKERS`).
         contrasts: Pairs of arms whose difference the tables have, in addition to the differences from LN.
         primary: The comparisons that were planned as primary: stage, arm, other arm.
+        pools_runs: Whether the intervals of a stage take the deviation of the runs as equal in all of its arms.
     """
 
     config: Path
@@ -89,6 +90,7 @@ class Study:
     data: Mapping[str, Mapping[str, Any]]
     contrasts: tuple[tuple[str, str], ...] = ()
     primary: tuple[tuple[str, str, str], ...] = ()
+    pools_runs: bool = False
 
     def runs(self) -> Iterator[Run]:
         """All runs, one seed after another, so that an interrupted study has complete seeds."""
@@ -148,7 +150,8 @@ def _read_config(path: Path) -> Config:
 
 
 def load_study(path: str | Path, work_dir: str | Path | None = None) -> Study:
-    """Reads a study's config: `seeds`, `stages` and optionally `arms`, `data`, `contrasts`, `primary`.
+    """Reads a study's config: `seeds`, `stages` and optionally `arms`, `data`, `contrasts`, `primary`,
+    `pools_runs`.
 
     Args:
         path: The config. The config files of its stages are named relative to it.
@@ -188,4 +191,5 @@ def load_study(path: str | Path, work_dir: str | Path | None = None) -> Study:
         data=cfg.get('data', {}),
         contrasts=tuple(map(tuple, cfg.get('contrasts', ()))),
         primary=tuple(map(tuple, cfg.get('primary', ()))),
+        pools_runs=cfg.get('pools_runs', False),
     )
