@@ -115,7 +115,7 @@ NULLS = {
 
 
 def excluding_zero(deviations, run, arms, runs, images, draws, others=0):
-    """Part of the intervals that exclude zero where both arms are equal. `others` are pooled arms of the first's runs."""
+    """Part of the intervals that exclude zero where both arms are equal, `others` pooled ones, too."""
     rng = np.random.default_rng(0)
     error = ImageError(arms**2, (run**2, run**2), images)
     shown = 0
