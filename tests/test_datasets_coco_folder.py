@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.helpers.coco_files import edit
 from tokennorm.datasets.coco.folder import find_coco_splits
 
 
@@ -48,6 +49,18 @@ def test_valid_is_val_and_test_is_optional(tmp_path):
     splits = find_coco_splits(tmp_path)
     assert list(splits) == ['train', 'val']
     assert splits['val'].image_dir == tmp_path / 'valid'  # both folders have an a.jpg: the one named so
+
+
+def test_a_test_split_without_objects_is_none(tmp_path):
+    for split in ('train', 'val', 'test'):
+        write(tmp_path, f'annotations/{split}.json', ['1.jpg', '2.jpg'], split)
+    for split in ('train', 'val'):
+        edit(
+            tmp_path, split, lambda c: c['annotations'].append(dict(id=1, image_id=1, category_id=1, bbox=[1, 1, 9, 9]))
+        )
+    splits = find_coco_splits(tmp_path)
+    assert list(splits) == ['train', 'val']
+    assert f'{tmp_path}/annotations/test.json has no annotations: testing uses val' in splits['train'].notes
 
 
 def test_of_several_files_the_plainest_name_is_taken(tmp_path):

@@ -60,6 +60,11 @@ ENTRIES = {
     'no size': (lambda c: c['images'][0].update(height=0, file_name='gone.jpg'), r'images without a valid height'),
     'no name': (lambda c: c['categories'][0].pop('name'), r'categories without a valid name'),
     'same id': (lambda c: c['images'][1].update(id=c['images'][0]['id']), r'images with the same id'),
+    'same id as text': (
+        lambda c: c['images'][1].update(id=str(c['images'][0]['id'])),
+        r'images with the same id: \d+$',
+    ),
+    'detectron2': (lambda c: first(c).update(bbox_mode=0), r'annotations without a valid bbox_mode: .*bbox_mode=0'),
     'no images': (lambda c: (c['images'].clear(), c['annotations'].clear()), r'has no images or no categories'),
     'corners': (
         lambda c: [a.update(bbox=[30, 30, 40, 40], segmentation=[[1, 2, 3, 4, 5, 6]]) for a in c['annotations']],
@@ -72,12 +77,16 @@ ENTRIES = {
 BOXES = {
     'polygon of another object': (
         lambda c: first(c).update(bbox=[30, 2, 6, 6], segmentation=[[2, 30, 8, 30, 8, 36]]),
-        r'polygons outside their box\..*: annotation \d+ of \d+\.jpg$',
+        r'masks outside their box\..*: annotation \d+ of \d+\.jpg$',
+    ),
+    'background first': (
+        lambda c: first(c).update(bbox=[9, 9, 20, 20], segmentation=dict(size=[48, 48], counts=[0, 10 * 48, 38 * 48])),
+        r'masks outside their box\..* run lengths by rows\?.*: annotation \d+ of \d+\.jpg$',
     ),
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),
     'outside': (lambda c: first(c).update(bbox=[48, 5, 9, 9]), r'boxes outside their image, not trained on'),
     'ignore': (lambda c: first(c).update(ignore=1), r'objects marked ignore, not trained on'),
-    'partly': (lambda c: first(c).update(bbox=[44, 5, 9, 9]), r'boxes partly outside their image'),
+    'partly': (lambda c: first(c).update(bbox=[44, 5, 9, 9], segmentation=[]), r'boxes partly outside their image'),
     'image': (lambda c: first(c).update(image_id=10**6), r'annotations of an image that is not listed'),
     'category': (lambda c: first(c).update(category_id=99), r'annotations of a category that is not listed'),
     'polygon': (
@@ -110,7 +119,7 @@ MASKS = {
     ),
     'fractions': (
         lambda c: [a.update(segmentation=[[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]]) for a in c['annotations']],
-        r'polygons outside their box. Are they fractions, or y before x\?',
+        r'masks outside their box. Are they fractions, or y before x, or run lengths by rows\?',
     ),
     'huge': (lambda c: first(c).update(segmentation=[[1, 2, 3, 4, 5, 10**400]]), r'polygons far outside their image: '),
     'text': (lambda c: first(c).update(segmentation='[[1, 2, 3, 4, 5, 6]]'), r'segmentations that are neither lists'),
@@ -227,7 +236,10 @@ def test_categories_that_do_not_match_between_splits(data):
     for split in ('train', 'val'):
         edit(data, split, lambda c: c['categories'][0].update(name='Square '))
     (warning,) = inspect(data).warnings
-    assert warning == "train: classes whose names differ only in case or spaces: 'Square ' and 'square'"
+    assert warning.endswith("differ only in case, spaces or characters that look alike: 'Square ' and 'square'")
+    edit(data, 'val', lambda c: c['categories'][0].update(name='square\u200b'))
+    (error,) = inspect(data).errors
+    assert "without 'Square ', but with 'square\\u200b'" in error
     edit(data, 'train', lambda c: c['categories'][0].update(name='disk'))
     edit(data, 'val', lambda c: c.update(copy.deepcopy(whole)) or c['categories'].append(dict(id=9, name='moon')))
     found = inspect(data)

@@ -61,7 +61,8 @@ def test_the_written_config_names_no_other_data(data):
 def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
     def shrink(content):
         for annotation in content['annotations']:
-            annotation['bbox'][2:] = (6, 6)
+            x, y, *_ = annotation['bbox']
+            annotation.update(bbox=[x, y, 6, 6], segmentation=[[x, y, x + 6, y, x + 6, y + 6]])
 
     edit(data, 'train', shrink)
     head, key = ('rpn_head', 'scales') if name.startswith('mask') else ('bbox_head', 'octave_base_scale')
@@ -79,8 +80,10 @@ def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
 
 def test_detections_are_as_many_as_objects(data):
     def crowd(content):
+        mask = [[1, 1, 6, 1, 6, 6]]
         for i in range(230):
-            content['annotations'].append(dict(content['annotations'][0], id=10_000 + i, bbox=[1, 1, 5 + i / 10, 5]))
+            one = dict(content['annotations'][0], id=10_000 + i, bbox=[1, 1, 5 + i / 10, 5], segmentation=mask)
+            content['annotations'].append(one)
 
     edit(data, 'val', crowd)
     cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')

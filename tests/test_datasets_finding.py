@@ -246,7 +246,7 @@ VOCS = {
     ),
     'other size': (
         '<annotation><size><width>10</width><height>64</height></size></annotation>',
-        r'size is 10x64, but .*\.jpg is 64x64',
+        r'size is 10x64, but .*\.jpg, upright, is 64x64',
     ),
 }
 

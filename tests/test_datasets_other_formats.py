@@ -10,25 +10,28 @@ from tests.helpers.data_folders import objects
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files, list_images
+from tokennorm.datasets.splitting import find_unsplit
 
 CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
 {}</annotations>"""
 OPEN_IMAGES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf'
 
 
-@pytest.mark.parametrize('first', [0, 1])
+@pytest.mark.parametrize('first', [0, 0.4, 1])
 def test_voc_counts_from_0_if_a_box_begins_there(root, first):
+    zero = int(first)
     box = (
         '<object><name>cat</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>30</xmax><ymax>30</ymax></bndbox></object>'
     )
     for path in list_images(root):
-        corner = (first, first) if path.stem == '5' else (10 + first, 10 + first)
+        corner = (first, first) if path.stem == '5' else (10 + zero, 10 + zero)
         path.with_suffix('.xml').write_text(f'<annotation>{box.format(*corner)}</annotation>')
     splits = find_splits(root)
     assert objects(splits['train'])['0.png'][2] == ('cat', 10, 10, 20, 20, 400)
-    assert objects(splits['val'])['5.png'][2] == ('cat', 0, 0, 30, 30, 900)
-    said = 'train: pixels are counted from 0, not from 1 as VOC does: in all splits together 1 box begins at 0'
-    assert (said in inspect_splits(splits).warnings) == (first == 0)
+    begin = first - zero
+    assert objects(splits['val'])['5.png'][2] == ('cat', begin, begin, 30 - begin, 30 - begin, (30 - begin) ** 2)
+    said = 'train: pixels are counted from 0, not from 1 as VOC does: in all splits together 1 box begins below 1'
+    assert (said in inspect_splits(splits).warnings) == (first < 1)
     path = root / 'train' / '0.xml'
     path.write_bytes(f'<?xml version="1.0" encoding="gbk"?>{path.read_text().replace("cat", "猫")}'.encode('gbk'))
     (root / 'train' / '1.xml').unlink()
@@ -40,6 +43,44 @@ def test_voc_counts_from_0_if_a_box_begins_there(root, first):
         find_splits(root)
 
 
+@pytest.mark.parametrize('layout', ['ImageSets', 'PaddleX'])
+def test_lists_of_voc_elsewhere(root, layout):
+    (root / 'ImageSets').mkdir()
+    (root / 'Annotations').mkdir()
+    box = '<bndbox><xmin>11</xmin><ymin>11</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>'
+    (root / 'train').rename(root / 'JPEGImages')
+    for path in (root / 'val').iterdir():
+        path.rename(root / 'JPEGImages' / path.name)
+    for i in range(8):
+        text = f'<annotation><object><name>cat</name>{box}</object></annotation>'
+        (root / 'Annotations' / f'{i}.xml').write_text(text)
+    for name, numbers in (('train', range(3)), ('val', range(3, 8))):
+        if layout == 'PaddleX':
+            (root / f'{name}_list.txt').write_text(
+                ''.join(f'JPEGImages/{i}.png Annotations/{i}.xml\n' for i in numbers)
+            )
+        else:
+            (root / 'ImageSets' / f'{name}.txt').write_text(''.join(f'{i}\n' for i in numbers))
+    splits = find_splits(root)
+    assert list(objects(splits['train'])) == ['0.png', '1.png', '2.png']
+    assert objects(splits['val'])['7.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
+
+
+def test_subsets_of_a_project_of_cvat_are_its_splits(root):
+    box = '<box label="cat" xtl="{0}" ytl="{0}" xbr="40" ybr="40" occluded="0" z_order="0"/>'
+    entries = [
+        f'<image id="{i}" name="{i}.png" subset="{subset}" width="96" height="64">{box.format(10 + i)}</image>'
+        for i, subset in enumerate(['Train', 'Train', 'Train', 'Extra', 'Validation', 'Validation'])
+    ]
+    (root / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
+    splits = find_splits(root)
+    assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
+    assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
+    assert len(splits['val'].content['annotations']) == 2
+    with pytest.raises(ValueError, match='is divided already, by the subsets of its images: use the folder'):
+        find_unsplit(root / 'annotations.xml')
+
+
 @pytest.mark.parametrize('layout', ['CVAT', 'Open Images', 'DOTA'])
 def test_exports_are_read_by_hotcoco(root, layout):
     for name, numbers in (('train', range(4)), ('val', range(4, 8))):
@@ -48,8 +89,9 @@ def test_exports_are_read_by_hotcoco(root, layout):
             entries = (f'<image id="{i}" name="x/{i}.png" width="96" height="64">{box}</image>' for i in numbers)
             (root / name / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
         elif layout == 'Open Images':
-            lines = (f'{i},x,cat,1,{10 / 96},{30 / 96},{10 / 64},{30 / 64},0,0,0' for i in numbers)
-            (root / f'{name}.csv').write_text('\n'.join([OPEN_IMAGES, *lines]))
+            (root / 'class-descriptions.csv').write_text('/m/1,cat\n')
+            lines = (f'{i},x,/m/1,1,{10 / 96},{30 / 96},{10 / 64},{30 / 64},0,0,0' for i in numbers)
+            (root / name / f'{name}.csv').write_text('\n'.join([OPEN_IMAGES, *lines]))
         else:
             for i in numbers:
                 path = root / name / 'labelTxt' / f'{i}.txt'
@@ -68,6 +110,9 @@ OTHERS = {
     'Label Studio': ([{'id': 1, 'annotations': [{'result': []}], 'data': {}}], 'has the format of Label Studio'),
     'VIA': ({'_via_settings': {}, '_via_img_metadata': {}}, 'has the format of VIA'),
     'Datumaro': ({'info': {}, 'categories': {'label': {'labels': []}}, 'items': []}, 'has the format of Datumaro'),
+    'labelme with pixels first': ({'imageData': 'x' * 5000, 'shapes': []}, 'has the format of labelme'),
+    'Supervisely': ({'description': '', 'tags': [], 'size': {}, 'objects': []}, 'has the format of Supervisely'),
+    'V7 Darwin': ({'version': '2.0', 'schema_ref': 'x', 'item': {}}, 'has the format of V7 Darwin'),
     'CreateML': ([{'image': '0.png', 'annotations': []}], 'has the format of CreateML'),
 }
 

@@ -28,6 +28,7 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
+    'keys in any case': (dict(train=None, Train='train', NC=2), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
     'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no labeled images: testing uses val'),
     'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
@@ -78,6 +79,21 @@ def test_names_are_those_that_were_written(root):
     write_labels(root, BOX)
     (root / 'data.yaml').write_text('train: train\nval: val\nnames: [NO, 1.10]\n')
     assert [one['name'] for one in find_splits(root)['val'].content['categories']] == ['NO', '1.10']
+
+
+def test_names_that_are_ambiguous_are_refused(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: {0: cat, 1: dog, 0: cow}\n')
+    with pytest.raises(ValueError, match=r'data\.yaml: names has a number twice'):
+        find_splits(root)
+    (root / 'dataset.yaml').write_text('train: train\nval: val\nnames: [dog, cat]\n')
+    with pytest.raises(ValueError, match=r'data\.yaml and .*dataset\.yaml differ: name the one that is meant'):
+        find_splits(root)
+    (root / 'dataset.yaml').unlink()
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: names.txt\n')
+    (root / 'names.txt').write_text('cat\n\ndog\n\n')
+    with pytest.raises(ValueError, match=r'names\.txt: line 2 is empty, and each line is the name of a class'):
+        find_splits(root)
 
 
 @pytest.mark.parametrize('names', [('images', 'labels'), ('Images', 'Labels'), ('Images', 'labels')])

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
@@ -14,13 +15,14 @@ _TURNED = re.compile(rb'<box [^>]*rotation="0*\.?0*[1-9]')
 _DOTA = re.compile(r'^(-?[\d.]+\s+){8}[^\s\d]\S*(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
-    (r'"imagePath"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
+    (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
     (r'"from_name"\s*:|"annotations"\s*:.*"result"\s*:', 'Label Studio', 'export again as COCO'),
     (r'"_via_img_metadata"|"file_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
     (r'"data_row"\s*:', 'Labelbox', 'labelformat convert --input-format labelbox --output-format coco'),
     (r'"imagefilename"\s*:|^\s*\[\s*\{\s*"image"\s*:', 'CreateML', 'export again as COCO'),
     (r'"dm_format_version"\s*:|"categories"\s*:\s*\{\s*"label"\s*:', 'Datumaro', 'datum convert -i DIR -f coco'),
-    (r'"classTitle"\s*:', 'Supervisely', 'export again as COCO'),
+    (r'"classTitle"\s*:|"tags"\s*:.*"objects"\s*:', 'Supervisely', 'export again as COCO'),
+    (r'"schema_ref"\s*:', 'V7 Darwin', 'export again as COCO'),
 )
 
 
@@ -59,7 +61,8 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
             elif path.suffix.lower() == '.xml':
                 data = hotcoco.COCO.from_cvat(str(path))
             else:
-                names = next((one for one in path.parent.glob('*class-descriptions*.csv')), None)
+                near = (one for folder in path.parents[:2] for one in folder.glob('*class-descriptions*.csv'))
+                names = next(near, None)
                 folder = None if images is None else str(images)
                 data = hotcoco.COCO.from_oid(str(path), class_descriptions=names and str(names), images_dir=folder)
         except (ValueError, OSError) as error:
@@ -71,6 +74,13 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
     if path.suffix.lower() == '.xml' and (turned := len(_TURNED.findall(path.read_bytes()))):
         notes.append(f'boxes with a rotation, read without it: {turned}')
     return content | dict(tokennorm=dict(notes=notes))
+
+
+def cvat_subsets(path: Path) -> list[str]:
+    """Returns the subset of each image of a CVAT file, in small letters; [] for other files and without subsets."""
+    if path.suffix.lower() != '.xml' or b' subset="' not in path.read_bytes():
+        return []
+    return [node.get('subset', '').lower() for node in ElementTree.parse(path).iter('image')]
 
 
 def check_known(path: Path) -> None:

@@ -12,7 +12,8 @@ from tokennorm.messages import shorten
 
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
 _CORNER = 'xmin', 'ymin'
-_ZERO = re.compile(r'\s*-?0+(\.0*)?\s*')
+_ZERO = re.compile(r'\s*(-?0+(\.0*)?|0*\.\d+)\s*')  # below the first pixel of VOC, 1
+_LISTS = ('ImageSets/Main/*.txt', 'ImageSets/*.txt', '*_list.txt')  # the last of PaddleX, with the paths of XML files
 _DECLARED = re.compile(rb'<\?xml[^>]*encoding=["\']([\w.-]+)')
 _VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
 
@@ -35,7 +36,7 @@ def find_voc(root: Path) -> LabelFolder | None:
     classes = sorted({_class_name(node) for node in objects})
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
     boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
-    note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} at 0'
+    note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} below 1'
     notes = {name: [note] if at_zero else [] for name in splits}
     used = {entry.image for entries in splits.values() for entry in entries}
     for name, entries in splits.items() if not listed else ():
@@ -55,7 +56,9 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
     stated = tuple(_number(tree, key, entry.labels) for key in size_keys)
     if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
         width, height = stated
-        raise ValueError(f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image} is {size[0]}x{size[1]}')
+        raise ValueError(
+            f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image}, upright, is {size[0]}x{size[1]}'
+        )
     objects = []
     for node in tree.findall('object'):
         polygon = [value - first for value in _polygon(node, entry.labels)]
@@ -80,27 +83,30 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
 
 
 def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
-    """`ImageSets/Main/{train,val,test}.txt`, in the folder or in folders such as VOC2007 and VOC2012 in it."""
+    """The lists `_LISTS` of train, val and test, in the folder or in folders such as VOC2007 and VOC2012 in it."""
     splits: dict[str, list[LabeledImage]] = {}
-    places = ('', '*/', 'VOCdevkit/*/')
-    for file in (file for place in places for file in sorted(root.glob(f'{place}ImageSets/Main/*.txt'))):
-        split, folder = SPLIT_WORDS.get(file.stem.lower()), file.parents[2]
-        if split is None or not is_data(file.name):
-            continue
-        lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-        labels = [folder / 'Annotations' / f'{_name(line, folder)}.xml' for line in lines]
-        missing = [str(path) for path in labels if not path.is_file()]
-        if missing and split != 'test':
-            raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
-        if not missing and labels:
-            splits.setdefault(split, []).extend(_entries(labels))
+    for place in ('', '*/', 'VOCdevkit/*/'):
+        for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
+            split = SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
+            if split is None or not is_data(file.name):
+                continue
+            folder = next(path for path in file.parents if path.name not in ('ImageSets', 'Main'))
+            labels = [_listed(line.strip(), folder) for line in read_text(file).splitlines() if line.strip()]
+            missing = [str(path) for path in labels if not path.is_file()]
+            if missing and split != 'test':
+                raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
+            if not missing and labels:
+                splits.setdefault(split, []).extend(_entries(labels))
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _name(line: str, folder: Path) -> str:
-    """The image name of a line: all of it, or what is before VOC's 1 or -1, with or without quotes."""
+def _listed(line: str, folder: Path) -> Path:
+    """The XML file of a line: its last word, or that of the image name before VOC's 1 or -1, with or without quotes."""
     names = [name.strip('"') for name in (line, re.sub(r'\s+-?[01]$', '', line))]
-    return next((name for name in names if (folder / 'Annotations' / f'{name}.xml').is_file()), names[-1])
+    paths = [folder / 'Annotations' / f'{name}.xml' for name in names]
+    if line.lower().endswith('.xml'):
+        paths.append(folder / line.split()[-1])
+    return next((path for path in paths if path.is_file()), paths[-1])
 
 
 def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:

@@ -113,16 +113,24 @@ def _read_darknet(root: Path) -> dict[str, Any] | None:
         pairs = (line.partition('=')[::2] for line in read_text(data).splitlines())
         content: dict[str, Any] = {key.strip(): value.strip() for key, value in pairs if value.strip()}
         names = next((path for path in (root / content.get('names', ''), names) if path.is_file()), names)
-        return content | dict(file=data.name, names=_lines(names), nc=int(content.get('classes', 0)) or None)
+        return content | dict(file=data.name, names=_names_of_lines(names), nc=int(content.get('classes', 0)) or None)
     names = root / 'classes.txt'
     if not names.is_file() or not (root / 'images').is_dir():
         return None
     places = {entry.name.lower(): f'images/{entry.name}' for entry in (root / 'images').iterdir() if entry.is_dir()}
-    return (places or dict(train='images')) | dict(file=names.name, names=_lines(names))
+    return (places or dict(train='images')) | dict(file=names.name, names=_names_of_lines(names))
 
 
 def _lines(path: Path) -> list[str]:
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
+def _names_of_lines(path: Path) -> list[str]:
+    """Class names: that of class 0 is in the first line."""
+    names = [line.strip() for line in read_text(path).rstrip().splitlines()]
+    if '' in names:
+        raise ValueError(f'{path}: line {names.index("") + 1} is empty, and each line is the name of a class')
+    return names
 
 
 def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
@@ -142,6 +150,8 @@ def _find_yaml(root: Path) -> Path | None:
     """`data.yaml` or `dataset.yaml`, or else the only YAML file of the folder with `names`."""
     paths = sorted([*root.glob('*.yaml'), *root.glob('*.yml')])
     usual = [path for path in paths if path.stem in ('data', 'dataset')]
+    if len({path.read_bytes() for path in usual}) > 1:
+        raise ValueError(f'{" and ".join(map(str, usual))} differ: name the one that is meant instead of the folder')
     others = [path for path in paths if 'names' in path.read_text(errors='replace')]
     return usual[0] if usual else others[0] if len(others) == 1 else None
 
@@ -155,13 +165,22 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
         raise ValueError(f'{file} cannot be read as YAML: {" ".join(str(error).split())}') from error
     if not isinstance(content, dict):
         raise ValueError(f'{file} is not a YOLO dataset: it needs names, train and val')
+    content, as_written = ({str(key).lower(): one for key, one in each.items()} for each in (content, as_written))
+    if isinstance(as_written.get('names'), dict) and len(as_written['names']) < len(_keys_of_names(text)):
+        raise ValueError(f'{file}: names has a number twice')
     return content | ({'names': as_written['names']} if content.get('names') else {})
+
+
+def _keys_of_names(text: str) -> list[str]:
+    """The keys of the mapping `names` of a YAML file, with those that are there twice."""
+    root = yaml.compose(text, yaml.BaseLoader)
+    return [entry.value for key, node in root.value if key.value.lower() == 'names' for entry, _ in node.value]
 
 
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     names = content.get('names')
     if isinstance(names, str) and (file.parent / names).is_file():
-        names = _lines(file.parent / names)
+        names = _names_of_lines(file.parent / names)
     if isinstance(names, dict):
         numbered = {int(key): name for key, name in names.items() if str(key).strip().isdigit()}
         names = [numbered.get(i) for i in range(len(names))]

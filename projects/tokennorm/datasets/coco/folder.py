@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.file_names import resolve_file_names
-from tokennorm.datasets.exports import annotation_files, check_known, read_export
+from tokennorm.datasets.exports import annotation_files, check_known, cvat_subsets, read_export
 from tokennorm.datasets.image_files import left_out, list_files
 from tokennorm.datasets.splits import (
     SPLIT_NAMES,
@@ -20,7 +20,7 @@ from tokennorm.datasets.splits import (
 )
 from tokennorm.messages import shorten
 
-_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
+_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'dataset', 'data'}  # name no split
 
 
 class NotCocoError(ValueError):
@@ -45,9 +45,17 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     for name in SPLITS:
         if path := _plainest([(words, path) for path, (split, words) in candidates.items() if split == name], name):
             chosen[name] = path
+    for path in candidates:  # one file of a project of CVAT
+        chosen = {split: path for split in map(SPLIT_WORDS.get, cvat_subsets(path)) if split} | chosen
 
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
+        first, *_ = next(iter(found.values()), ({},))
+        if first.get('annotations') and 'test' in found and found['test'][0].get('annotations') == []:
+            del found['test']
+            first.setdefault('tokennorm', {}).setdefault('notes', []).append(
+                f'{chosen["test"]} has no annotations: testing uses val'
+            )
         return {name: entry for name, entry in found.items() if 'annotations' in entry[0]}
 
     contents = (path for path in chosen.values() if path.is_file())
@@ -93,6 +101,11 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
             )
     else:
         content, folder, notes = read_export(path), root, []
+        splits = [SPLIT_WORDS.get(subset) for subset in cvat_subsets(path)]
+        if split in splits:
+            _select_images(content, [one == split for one in splits])
+        elif any(splits):
+            raise ValueError(f'{path} is divided already, by the subsets of its images: use the folder {root} as it is')
         images, _ = resolve(root)
         if path.suffix.lower() == '.csv' and images:  # its boxes are fractions of images in one folder
             content = read_export(path, root / Path(images[0]['file_name']).parent)
@@ -103,6 +116,13 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
         old = content.get('tokennorm', {}).get('notes', [])
         content = {**content, 'images': images, 'tokennorm': dict(notes=[*old, *notes])}
     return content, folder
+
+
+def _select_images(content: dict[str, Any], keep: Sequence[bool]) -> None:
+    """Leaves out of COCO content the images that are not kept, and their annotations."""
+    content['images'] = [one for one, is_kept in zip(content['images'], keep, strict=True) if is_kept]
+    ids = {one['id'] for one in content['images']}
+    content['annotations'] = [one for one in content['annotations'] if one['image_id'] in ids]
 
 
 def _check_category_ids(content: Mapping[str, Any], path: Path) -> None:
@@ -127,6 +147,8 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
         raise ValueError(f'{path} cannot be read: {error.strerror}') from error
     except (ValueError, RecursionError) as error:
         reason = error if path.stat().st_size else 'the file is empty'
+        if isinstance(error, UnicodeDecodeError):
+            reason = f'{error}. Save it as UTF-8'
         raise ValueError(f'{path} cannot be read as JSON: {reason}; export the annotations again') from error
     for key in ('images', 'annotations', 'categories'):
         if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
@@ -163,7 +185,8 @@ def _plainest(candidates: list[tuple[int, Path]], name: str) -> Path | None:
     fewest = min((words for words, _ in candidates), default=0)
     best = [path for words, path in candidates if words == fewest]
     if len(best) > 1:
-        check_known(best[0])
+        for path in best:
+            check_known(path)
         raise ValueError(
             f'{shorten(list(map(str, best)), 3)} match {name} equally well: name the folder of one dataset, or rename '
             f'the file that is meant to {name}.json'

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.normalizing import covers, is_box, is_number, is_size, original_id
+from pycocotools import mask as run_lengths
+
+from tokennorm.datasets.coco.normalizing import (
+    covers,
+    encode,
+    id_text,
+    is_box,
+    is_number,
+    is_size,
+    original_id,
+)
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.messages import shorten
@@ -22,7 +33,10 @@ _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the 
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
-_OUTSIDE_BOX = 'polygons outside their box. Are they fractions, or y before x? COCO has x, y in pixels'
+_OUTSIDE_BOX = (
+    'masks outside their box. Are they fractions, or y before x, or run lengths by rows? COCO has x, y in pixels, and '
+    'run lengths by columns that begin with the background'
+)
 _SHORT_MASK = 'segmentations that are neither polygons of 3 points or more nor run lengths'
 
 
@@ -77,7 +91,7 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
             some = some or not one.get('iscrowd')
             if one.get('image_id') in sizes and mask_problem(one.get('segmentation'), sizes[one['image_id']]):
                 return False
-        if _too_many(list(filter(_begins_outside, split.content['annotations'])), split):
+        if _too_many(list(filter(_is_outside, split.content['annotations'])), split):
             return False
     return some
 
@@ -95,6 +109,7 @@ _CHECKS = (
     ('images', 'height', is_size),
     ('categories', 'name', _is_name),
     ('annotations', 'bbox', is_box),
+    ('annotations', 'bbox_mode', lambda value: value in (None, 1)),  # of detectron2; 1 is COCO's
     ('annotations', 'area', is_number),
 )
 
@@ -109,7 +124,8 @@ def inspect_entries(split: CocoSplit, found: Inspection) -> None:
         ]
         found.errors += named(split, {f'{kind} without a valid {key}': wrong})
     for kind, key in (('images', 'id'), ('categories', 'id'), ('categories', 'name')):
-        counts = Counter(repr(entry.get(key)) for entry in split.content[kind])
+        text = id_text if key == 'id' else repr
+        counts = Counter(text(entry.get(key)) for entry in split.content[kind])
         twice = [value for value, count in counts.items() if count > 1]
         found.errors += named(split, {f'{kind} with the same {key}': twice})
     if not split.content['categories'] or not split.content['images']:
@@ -142,10 +158,11 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             boxes['annotations of an image that is not listed, ignored'].append(f'annotation {original_id(annotation)}')
             continue
         problem = _box_problem(annotation, image, categories, fate)
-        if problem in ('', _PARTLY_OUTSIDE) and not annotation.get('iscrowd'):
+        is_used = problem in ('', _PARTLY_OUTSIDE)
+        if is_used and not annotation.get('iscrowd'):
             objects[image['id']] += 1
         of_mask = mask_problem(annotation.get('segmentation'), [image['height'], image['width']])
-        if not of_mask and _begins_outside(annotation):
+        if is_used and not of_mask and _is_outside(annotation):
             of_mask = _OUTSIDE_BOX
         for which, kind in ((boxes, problem), (masks, of_mask)):
             if kind:
@@ -167,7 +184,7 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     ):
         found.errors.append(
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
-            'COCO has [x, y, width, height]'
+            'COCO has [x, y, width, height], and YOLO the center, width and height'
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if not objects:
@@ -220,13 +237,18 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
     return '' if math.isfinite(sum(polygon)) else _NOT_NUMBERS  # min and max may skip NaN
 
 
-def _begins_outside(annotation: Mapping[str, Any]) -> bool:
-    """Whether a polygon begins outside of its box: a quarter of a side is left for boxes that are not exact."""
-    polygons, (x, y, w, h) = annotation.get('segmentation'), annotation['bbox']
+def _is_outside(annotation: Mapping[str, Any]) -> bool:
+    """Whether a polygon begins outside of its box, or run lengths go beyond it.
+
+    A quarter of a side is left for boxes that are not exact.
+    """
+    mask, (x, y, w, h) = annotation.get('segmentation'), annotation['bbox']
+    points = [polygon[:2] for polygon in mask] if isinstance(mask, list) else []
+    if isinstance(mask, dict) and (encoded := encode(mask, mask.get('size'))) and run_lengths.area(encoded):
+        left, top, width, height = run_lengths.toBbox(encoded).tolist()
+        points = [(left, top), (left + width, top + height)]
     near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
-    return isinstance(polygons, list) and not all(
-        -near_x <= polygon[0] - x <= w + near_x and -near_y <= polygon[1] - y <= h + near_y for polygon in polygons
-    )
+    return not all(-near_x <= a - x <= w + near_x and -near_y <= b - y <= h + near_y for a, b in points)
 
 
 def _too_many(items: list[Any], split: CocoSplit) -> bool:
@@ -294,13 +316,17 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
     names = [category['name'] for category in first.content['categories']]
     alike: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        alike[' '.join(name.casefold().split())].append(repr(name))
+        alike[_folded(name)].append(ascii(name))
     same = [' and '.join(group) for group in alike.values() if len(group) > 1]
-    found.warnings += named(first, {'classes whose names differ only in case or spaces': same})
+    found.warnings += named(
+        first, {'classes whose names differ only in case, spaces or characters that look alike': same}
+    )
     for split in others:
         theirs = [category['name'] for category in split.content['categories']]
         if missing := [name for name in names if name not in theirs]:
             extra = [name for name in theirs if name not in names]
+            if set(map(_folded, missing)) & set(map(_folded, extra)):  # they look alike
+                missing, extra = list(map(ascii, missing)), list(map(ascii, extra))
             found.errors.append(
                 f'{split.name}: the classes are not those of {first.name}: without {list_items(missing)}, but with '
                 f'{list_items(extra)}. Use one list of names for both'
@@ -309,6 +335,12 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
         problem = f'categories that {first.name} does not have, with their objects ignored'
         found.warnings += named(split, {problem: extra})
+
+
+def _folded(name: str) -> str:
+    """A name without case, repeated spaces, characters of no width, and forms that Unicode calls compatible."""
+    visible = (one for one in unicodedata.normalize('NFKC', name) if unicodedata.category(one) != 'Cf')
+    return ' '.join(''.join(visible).casefold().split())
 
 
 def _table(splits: Mapping[str, CocoSplit]) -> str:

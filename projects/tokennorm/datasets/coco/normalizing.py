@@ -52,8 +52,8 @@ def original_id(entry: Mapping[str, Any]) -> Any:
     return entry.get('original_id', entry.get('id'))
 
 
-def _key(value: Any) -> str:
-    """An id as text: some programs write 7, 7.0 and "7" for one image."""
+def id_text(value: Any) -> str:
+    """Returns an id as text: some programs write 7, 7.0 and "7" for one image."""
     return str(int(value)) if type(value) is float and value.is_integer() else str(value)
 
 
@@ -79,8 +79,8 @@ def _grouping_names(contents: Mapping[str, Entry]) -> set[str]:
     used: set[str | None] = set()
     supers, every = set(), set()
     for content in contents.values():
-        names = {_key(one.get('id')): _name(one) for one in content['categories']}
-        used |= {names.get(_key(one.get('category_id'))) for one in content.get('annotations', ())}
+        names = {id_text(one.get('id')): _name(one) for one in content['categories']}
+        used |= {names.get(id_text(one.get('category_id'))) for one in content.get('annotations', ())}
         others = (one for one in content['categories'] if one.get('supercategory') != one.get('name'))
         supers |= {str(one.get('supercategory')) for one in others}
         every |= set(names.values())
@@ -91,7 +91,7 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
     notes: list[str] = []
     categories, category_ids = _categories(content['categories'], order, groups, notes)
     images, image_ids = _images(content['images'], folder, notes)
-    sizes = {_key(one.get('id')): [one.get('height'), one.get('width')] for one in images}
+    sizes = {id_text(one.get('id')): [one.get('height'), one.get('width')] for one in images}
     annotations = _annotations(content.get('annotations', []), image_ids, category_ids, sizes, notes)
     new = dict(categories=categories, images=images, annotations=annotations)
     same = all(
@@ -108,7 +108,7 @@ def _with_ids(entries: list[Entry], ascending: bool = False) -> list[Entry]:
     """Entries with ids that are integers above 0 and unique. Ambiguous ids, which are repeated, stay."""
     ids = [entry.get('id') for entry in entries]
     fine = all(type(one) is int and 0 < one < 2**53 for one in ids)
-    if len(set(map(_key, ids))) < len(ids) or (fine and not (ascending and ids != sorted(ids))):
+    if len(set(map(id_text, ids))) < len(ids) or (fine and not (ascending and ids != sorted(ids))):
         return entries
     return [{'original_id': entry.get('id'), **entry, 'id': i} for i, entry in enumerate(entries, 1)]
 
@@ -128,7 +128,7 @@ def _categories(
         known = [by_name[name] if name in by_name else dict(id=places[name], name=name) for name in order]
         kept = known + [one for one in kept if _name(one) not in order]
     new = _with_ids(kept, ascending=True)
-    return new, {_key(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
+    return new, {id_text(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
 
 
 def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[Entry], dict[str, Any]]:
@@ -162,11 +162,11 @@ def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[
     dropped = narrow | set(repeated)
     kept = [one for i, one in enumerate(sized) if i not in dropped] if dropped else sized
     new = _with_ids(kept)
-    ids = {_key(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
+    ids = {id_text(old.get('id')): one.get('id') for old, one in zip(kept, new, strict=True)}
     for i in repeated:
-        ids.setdefault(_key(sized[i].get('id')), ids.get(_key(sized[first[files[i]]].get('id'))))
+        ids.setdefault(id_text(sized[i].get('id')), ids.get(id_text(sized[first[files[i]]].get('id'))))
     for i in narrow:
-        ids.setdefault(_key(sized[i].get('id')), None)  # its objects are left out, too
+        ids.setdefault(id_text(sized[i].get('id')), None)  # its objects are left out, too
     return new, ids
 
 
@@ -186,15 +186,15 @@ def _annotations(
         change = {} if fine else {'original_id': one.get('id'), 'id': i}
         for key, table in (('image_id', image_ids), ('category_id', category_ids)):
             value = one.get(key)
-            new = table.get(_key(value), 0)  # not listed: an id that no entry has
+            new = table.get(id_text(value), 0)  # not listed: an id that no entry has
             if new is not value and (new != value or type(new) is not type(value)):
                 change[key] = new
         if change.get('image_id', 0) is None:
             continue
-        change |= _derived(one, sizes.get(_key(change.get('image_id', one.get('image_id')))), counts)
+        change |= _derived(one, sizes.get(id_text(change.get('image_id', one.get('image_id')))), counts)
         one = {**one, **change} if change else one
         box = one.get('bbox')
-        if is_box(box):
+        if is_box(box) and one.get('image_id') != 0:  # of an image that is listed
             key = str(one.get('image_id')), str(one.get('category_id')), *box, one.get('iscrowd')
             mask = seen.setdefault(key, one)
             if mask is not one and mask.get('segmentation') == one.get('segmentation'):
@@ -258,13 +258,13 @@ def _box_and_area(mask: Any, size: Any) -> tuple[list[float], float] | None:
         low, high = np.concatenate(corners).min(0), np.concatenate(corners).max(0)
         areas = (abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in (one.T for one in corners))
         return [*low.tolist(), *(high - low).tolist()], sum(areas)
-    if encoded := _encoded(mask, size):
+    if encoded := encode(mask, size):
         return run_lengths.toBbox(encoded).tolist(), float(run_lengths.area(encoded))
     return None
 
 
-def _encoded(mask: Any, size: Any) -> Entry | None:
-    """Run lengths that cover an image of `size` (height, width), packed; None for others."""
+def encode(mask: Any, size: Any) -> Entry | None:
+    """Returns run lengths that cover an image of `size` (height, width), packed; None for others."""
     if not (isinstance(mask, dict) and size and mask.get('size') == size and all(map(is_size, size))):
         return None
     if not covers(mask.get('counts'), size[0] * size[1]):
