@@ -15,7 +15,6 @@ from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.normalizing import (
     covers,
-    encode,
     id_text,
     is_box,
     is_number,
@@ -86,12 +85,15 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
     """Returns whether there are objects, and each has a segmentation that training and evaluation can use."""
     some = False
     for split in splits.values():
+        outside = []
         sizes = {image['id']: [image['height'], image['width']] for image in split.content['images']}
         for one in split.content['annotations']:
             some = some or not one.get('iscrowd')
-            if one.get('image_id') in sizes and mask_problem(one.get('segmentation'), sizes[one['image_id']]):
-                return False
-        if _too_many(list(filter(_is_outside, split.content['annotations'])), split):
+            if one.get('image_id') in sizes:
+                if mask_problem(one.get('segmentation'), sizes[one['image_id']]):
+                    return False
+                outside += [one] if _is_outside(one) else []
+        if _too_many(outside, split):
             return False
     return some
 
@@ -238,15 +240,18 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 
 
 def _is_outside(annotation: Mapping[str, Any]) -> bool:
-    """Whether a polygon begins outside of its box, or run lengths go beyond it.
+    """Whether a polygon begins outside of its box, or run lengths go beyond it; of a mask without a problem.
 
     A quarter of a side is left for boxes that are not exact.
     """
-    mask, (x, y, w, h) = annotation.get('segmentation'), annotation['bbox']
-    points = [polygon[:2] for polygon in mask] if isinstance(mask, list) else []
-    if isinstance(mask, dict) and (encoded := encode(mask, mask.get('size'))) and run_lengths.area(encoded):
-        left, top, width, height = run_lengths.toBbox(encoded).tolist()
-        points = [(left, top), (left + width, top + height)]
+    mask, (x, y, w, h) = annotation['segmentation'], annotation['bbox']
+    if isinstance(mask, list):
+        points = [polygon[:2] for polygon in mask]
+    else:
+        size = list(map(int, mask['size']))
+        packed = run_lengths.frPyObjects(mask, *size) if isinstance(mask['counts'], list) else {**mask, 'size': size}
+        left, top, width, height = run_lengths.toBbox(packed).tolist()
+        points = [(left, top), (left + width, top + height)] if width else []
     near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
     return not all(-near_x <= a - x <= w + near_x and -near_y <= b - y <= h + near_y for a, b in points)
 

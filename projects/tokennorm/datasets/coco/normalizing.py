@@ -258,13 +258,13 @@ def _box_and_area(mask: Any, size: Any) -> tuple[list[float], float] | None:
         low, high = np.concatenate(corners).min(0), np.concatenate(corners).max(0)
         areas = (abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in (one.T for one in corners))
         return [*low.tolist(), *(high - low).tolist()], sum(areas)
-    if encoded := encode(mask, size):
+    if encoded := _encoded(mask, size):
         return run_lengths.toBbox(encoded).tolist(), float(run_lengths.area(encoded))
     return None
 
 
-def encode(mask: Any, size: Any) -> Entry | None:
-    """Returns run lengths that cover an image of `size` (height, width), packed; None for others."""
+def _encoded(mask: Any, size: Any) -> Entry | None:
+    """Run lengths that cover an image of `size` (height, width), packed; None for others."""
     if not (isinstance(mask, dict) and size and mask.get('size') == size and all(map(is_size, size))):
         return None
     if not covers(mask.get('counts'), size[0] * size[1]):
