@@ -96,6 +96,15 @@ def test_names_that_are_ambiguous_are_refused(root):
         find_splits(root)
 
 
+def test_a_folder_above_that_may_be_meant_is_named(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: ../train\nval: ../val\nnames: [cat]\n')
+    assert len(find_splits(root)['train'].content['images']) == 4
+    (root.parent / 'train').symlink_to(root / 'val')
+    with pytest.raises(ValueError, match=r"train='../train' may mean .*/val or .*/data/train: write the whole path"):
+        find_splits(root)
+
+
 @pytest.mark.parametrize('names', [('images', 'labels'), ('Images', 'Labels'), ('Images', 'labels')])
 def test_labels_beside_images(root, names):
     for name in ('train', 'val'):

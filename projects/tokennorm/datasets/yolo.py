@@ -198,6 +198,8 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     # Roboflow writes ../train/images for the folder next to the file.
     text = str(value).replace('\\', '/')
     tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
+    if text.startswith('../') and tried[0].exists() and tried[2].exists():
+        raise ValueError(f'{file}: {split}={value!r} may mean {tried[0].resolve()} or {tried[2]}: write the whole path')
     # CVAT writes data/train.txt for the file next to it, notebooks /content/NAME/train/images.
     parts = text.split('/')
     # One folder alone, such as `images`, may be that of several splits.
