@@ -1,5 +1,6 @@
 """YOLO folders: lines are read by what the folder says, classes and files by their names."""
 
+import json
 import os
 import re
 
@@ -94,6 +95,17 @@ def test_names_that_are_ambiguous_are_refused(root):
     (root / 'names.txt').write_text('cat\n\ndog\n\n')
     with pytest.raises(ValueError, match=r'names\.txt: line 2 is empty, and each line is the name of a class'):
         find_splits(root)
+
+
+def test_labels_of_train_decide_on_the_format(root):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: [cat]\n')
+    content = dict(images=[dict(id=1, file_name='4.png', width=96, height=64)], categories=[dict(id=7, name='dog')])
+    content['annotations'] = [dict(id=1, image_id=1, category_id=7, bbox=[1, 1, 9, 9])]
+    (root / 'instances_val.json').write_text(json.dumps(content))
+    for needed in ((), ('train', 'val'), ('val',)):
+        assert objects(find_splits(root, needed)['val'])['4.png'][2][0] == 'cat'
+    assert list(find_splits(root, ('train',))) == ['train', 'val']
 
 
 def test_a_folder_above_that_may_be_meant_is_named(root):

@@ -14,11 +14,15 @@ from tokennorm.datasets.yolo import find_yolo
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
     """The splits of a detection dataset by name. YOLO and Pascal VOC are converted to COCO json in a cache directory.
 
-    The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats.
+    The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats,
+    but for those of val or test beside YOLO labels of train.
     """
     root = Path(root).expanduser()
     try:
-        return find_coco_splits(root, needed)
+        splits = find_coco_splits(root, needed)
+        folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
+        if folder is None or not {'train', *needed} <= folder.splits.keys():
+            return splits
     except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
         if isinstance(error, OtherFormatError) and root.is_file():
             raise
