@@ -52,7 +52,7 @@ def test_lists_of_voc_elsewhere(root, layout):
     for path in (root / 'val').iterdir():
         path.rename(root / 'JPEGImages' / path.name)
     for i in range(8):
-        text = f'<annotation><object><name>cat</name>{box}</object></annotation>'
+        text = f'<annotation xmlns="http://a.b"><object><name>cat</name>{box}</object></annotation>'
         (root / 'Annotations' / f'{i}.xml').write_text(text)
     for name, numbers in (('train', range(3)), ('val', range(3, 8))):
         if layout == 'PaddleX':

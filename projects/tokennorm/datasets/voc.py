@@ -158,11 +158,11 @@ def _first_file(places: list[Path], names: list[str]) -> Path | None:
 
 def _read_xml(path: Path | None) -> ElementTree.Element:
     try:
-        content = Path(path or '').read_bytes()
+        content = re.sub(rb'\sxmlns="[^"]*"', b'', Path(path or '').read_bytes())  # it would be part of every name
         declared = _DECLARED.match(content)  # the parser itself knows no encoding of several bytes, such as gb2312
         return ElementTree.fromstring(content.decode(declared[1].decode()) if declared else content)
     except (OSError, ElementTree.ParseError, LookupError, ValueError) as error:
-        raise ValueError(f'{path} cannot be read as XML: {error}') from error
+        raise ValueError(f'{path} cannot be read as XML: {error}; save it as UTF-8, or export it again') from error
 
 
 def _class_name(node: ElementTree.Element) -> str:
