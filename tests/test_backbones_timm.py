@@ -56,6 +56,12 @@ def test_maps_are_timms_and_a_start_from_layer_norm_keeps_them(name, tmp_path):
     assert [k for k, v in again.state_dict().items() if not torch.equal(v, dtn.state_dict()[k])] == []
 
 
+@pytest.mark.parametrize('out_indices', [(1, 0), (1, 1), (-1, -2)])
+def test_maps_are_in_the_order_of_the_model(out_indices):
+    with pytest.raises(ValueError, match=r'out_indices=.* must ascend, each once'):
+        TimmBackbone('resnet10t', out_indices=out_indices)
+
+
 def test_a_checkpoint_that_is_not_the_models_raises(tmp_path):
     file = str(tmp_path / 'timm.pth')
     init_cfg = dict(type='Pretrained', checkpoint=file)

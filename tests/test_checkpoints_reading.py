@@ -181,6 +181,21 @@ def test_mmengine_gets_no_config_to_run(tmp_path, mmengines_loaders):
     assert CheckpointLoader.load_checkpoint(str(tmp_path / 'old.pth'))['meta'] == dict(cfg='model = 1')
 
 
+def test_mmengine_gets_weights_without_prefixes_of_wrappers(tmp_path, mmengines_loaders):
+    keep_mmengine_from_unpickling()
+    one = torch.ones(1)
+    files = [
+        {'module.encoder_q.a': one},
+        {'state_dict': {'_orig_mod.encoder_q.a': one}, 'meta': {}},
+        {'model': {'model.encoder_q.a': one}, 'pytorch-lightning_version': '2'},
+    ]
+    for content in files:
+        torch.save(content, tmp_path / 'weights.pth')
+        loaded = CheckpointLoader.load_checkpoint(str(tmp_path / 'weights.pth'))
+        assert loaded['state_dict'] == {'encoder_q.a': one}
+        assert loaded.get('meta') == content.get('meta')
+
+
 def test_a_text_file_is_not_a_checkpoint(tmp_path):
     for content, kind in (
         (b'hello', r"empty, or begins with b'hello'"),

@@ -89,6 +89,18 @@ def test_resume_needs_a_work_directory(tmp_path):
     assert find_resumed(cfg, TrainOptions(CONFIG, resume=True, launcher='pytorch')) is None
 
 
+def test_a_checkpoint_of_another_run_overwrites_no_run(tmp_path):
+    for name in ('a', 'b'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / 'epoch_1.pth').touch()
+        (tmp_path / name / 'last_checkpoint').write_text(f'{tmp_path}/{name}/epoch_1.pth')
+    options = TrainOptions(CONFIG, resume=str(tmp_path / 'a' / 'epoch_1.pth'))
+    assert find_resumed(open_config(CONFIG, tmp_path / 'a'), options) == tmp_path / 'a'
+    assert find_resumed(open_config(CONFIG, tmp_path / 'c'), options) == tmp_path / 'a'
+    with pytest.raises(UserError, match='b has checkpoints of another run, such as epoch_1'):
+        find_resumed(open_config(CONFIG, tmp_path / 'b'), options)
+
+
 class Landscape:
     def get_data_info(self, index):
         return dict(width=20, height=10)

@@ -18,9 +18,11 @@ from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
+from tokennorm.config.image_size import use_trained_anchors
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
+from tokennorm.engine.data import note_anchors
 from tokennorm.engine.epochs import set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
@@ -105,6 +107,24 @@ def test_a_resumed_run_keeps_its_anchors(tmp_path):
     recipe.use_anchors_of(cfg, tmp_path)
     assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
     recipe.use_anchors_of(cfg, tmp_path / 'elsewhere')  # without a config: as they are
+
+
+@pytest.mark.parametrize('name', ['retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini_fpn'])
+def test_anchors_go_with_the_weights(name):
+    head, key, value = (
+        ('rpn_head', 'scales', [2, 4]) if name.startswith('mask') else ('bbox_head', 'octave_base_scale', 1.5)
+    )
+    trained, cfg = (Config.fromfile(config_path(name)) for _ in range(2))
+    trained.model[head].anchor_generator[key] = value
+    note_anchors(trained)
+    meta = trained.val_dataloader.dataset.metainfo
+    assert 'anchors' in trained.train_dataloader.dataset.metainfo
+    (line,) = use_trained_anchors(cfg, meta)
+    path = f'model.{head}.anchor_generator.{key}'
+    assert line.startswith(f'{path}={value}, with which the weights were trained (config: ')
+    assert cfg.model[head].anchor_generator[key] == value
+    assert use_trained_anchors(cfg, meta) == []
+    assert use_trained_anchors(Config(dict(model=dict(type='DETR'))), meta) == []
 
 
 def test_kernels_of_local_layer_norm_train_faster():

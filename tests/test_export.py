@@ -22,16 +22,20 @@ from tests.helpers.exporting import (
     write,
 )
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.writing import describe, export_detector
+from tokennorm.export.writing import describe, export_detector, resize_rule
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.messages import UserError
 
 GUIDE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'export.md'
 
 
-@pytest.mark.parametrize(('kind', 'score_thr'), [('retinanet', 0.05), ('retinanet', 0.82), ('mask-rcnn', 0.05)])
-def test_the_traced_module_agrees_with_mmdet(kind, score_thr):
+@pytest.mark.parametrize(
+    ('kind', 'score_thr', 'divisor'),
+    [('retinanet', 0.05, 32), ('retinanet', 0.82, 32), ('retinanet', 0.05, 1), ('mask-rcnn', 0.05, 32)],
+)
+def test_the_traced_module_agrees_with_mmdet(kind, score_thr, divisor):
     cfg = config(kind)
+    cfg.model.data_preprocessor.pad_size_divisor = divisor
     (cfg.model.test_cfg.rcnn if kind == 'mask-rcnn' else cfg.model.test_cfg).score_thr = score_thr
     model = build(cfg)
     for sizes in SIZES:
@@ -119,6 +123,20 @@ def test_unsupported_parts_are_named():
     cfg.model.test_cfg.nms = dict(type='soft_nms', iou_threshold=0.5)
     with pytest.raises(UserError, match='soft_nms'):
         WholeDetector(build(cfg))
+    for key, value, message in (
+        ('test_cfg.nms.max_num', 5, 'max_num'),
+        ('test_cfg.min_bbox_size', 30, 'min_bbox_size, in pixels of the original image'),
+        ('bbox_head.bbox_coder.clip_border', False, 'clip_border=False'),
+    ):
+        cfg = config()
+        cfg.merge_from_dict({f'model.{key}': value})
+        with pytest.raises(UserError, match=message):
+            WholeDetector(build(cfg))
+    for change in (dict(interpolation='nearest'), dict(backend='pillow')):
+        cfg = config()
+        cfg.test_dataloader.dataset.pipeline[1].update(change)
+        with pytest.raises(UserError, match="supported is 'bilinear' with the backend 'cv2'"):
+            resize_rule(cfg)
     model = build(config())
     model.bbox_head.__class__ = OwnDecoding
     with pytest.raises(UserError, match='OwnDecoding cannot be exported'):

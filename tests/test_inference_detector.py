@@ -6,6 +6,7 @@ import shutil
 import cv2
 import numpy as np
 import pytest
+import torch
 from mmdet.apis import DetInferencer
 from mmdet.datasets import CocoDataset
 from PIL import Image
@@ -68,6 +69,13 @@ def test_paths_arrays_and_pil_images_give_the_same(demo_data, detector, tmp_path
         np.testing.assert_allclose(other.boxes, found[0].boxes, atol=1e-3)
         np.testing.assert_allclose(other.scores, found[0].scores, atol=1e-5)
     assert detector([]) == []
+
+
+def test_autocast_changes_no_detection(demo_data, detector):
+    path = next((demo_data / 'images' / 'val').iterdir())
+    expected = detector(path, score_threshold=0.0)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        np.testing.assert_array_equal(detector(path, score_threshold=0.0).scores, expected.scores)
 
 
 def test_bad_images_and_arguments_are_named(detector, tmp_path):

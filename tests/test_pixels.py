@@ -66,6 +66,14 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
     assert capfd.readouterr().err == ''
 
 
+def test_a_draft_of_pillow_has_its_own_size(tmp_path):
+    path = tmp_path / 'a.jpg'
+    Image.new('RGB', (512, 384), (9, 9, 9)).save(path)
+    with Image.open(path) as image:
+        image.draft('RGB', (128, 96))
+        assert as_pixels(image).shape[:2] == image.size[::-1] == (96, 128)
+
+
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
 def test_files_that_end_early_are_refused(kind, tmp_path):
     content = encoded(Image.effect_noise((64, 64), 60).convert('RGB'), kind)

@@ -211,6 +211,15 @@ def test_hiera_is_refused_because_it_reorders_tokens():
             replace_norms(model, dict(type='DTN'), include=include, num_heads=1)
 
 
+@pytest.mark.parametrize(
+    ('name', 'args'), [('naflexvit_base_patch16_gap', {}), ('vit_tiny_patch16_224', dict(patch_drop_rate=0.5))]
+)
+def test_models_that_pack_or_drop_patches_are_refused(name, args):
+    model = timm.create_model(name, depth=1, embed_dim=32, num_heads=2, **args)
+    with pytest.raises(ValueError, match='packs or leaves out patches, so that their grid is lost'):
+        replace_norms(model, dict(type='DTN'))
+
+
 def test_errors_name_what_is_wrong_and_leave_the_model_as_it_was():
     levit = timm.create_model('levit_128s')
     with pytest.raises(ValueError, match=r'LevitDistilled has no LayerNorm .* Its norms are BatchNorm1d'):

@@ -41,7 +41,9 @@ def as_pixels(image: Any) -> np.ndarray:
         return read_image(image)
     if hasattr(image, 'getexif'):  # PIL's
         if getattr(image, 'tile', None) and not image.tell() and os.path.isfile(image.filename):
-            return read_image(image.filename)  # not decoded yet: the pixels that the path gives
+            pixels = read_image(image.filename)  # not decoded yet: the pixels that the path gives
+            if sorted(pixels.shape[:2]) == sorted(image.size):  # `Image.draft` makes it smaller
+                return pixels
         return _from_pillow(image)
     if not isinstance(image, np.ndarray):
         raise ImageError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')

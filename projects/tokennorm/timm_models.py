@@ -34,7 +34,10 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Classifier(nn.Module):
-    """A backbone and a linear head, with the attributes that timm's training and validation scripts read."""
+    """A backbone and a linear head, with the attributes that timm's training and validation scripts read.
+
+    It has no `group_matcher` (layer decay) and no `set_grad_checkpointing`; `with_cp=True` checkpoints activations.
+    """
 
     def __init__(
         self, backbone: nn.Module, num_classes: int, in_chans: int, img_size: int | tuple[int, int], drop_rate: float

@@ -83,9 +83,9 @@ class TimmBackbone(Backbone):
         model_name: The name in timm, e.g. 'pvt_v2_b0', or on the Hub, 'timm/pvt_v2_b0.in1k'.
         token_norm_cfg: The norms inside the blocks; None is the model's LayerNorm.
         stem_cfg: The first patch embedding; None is the model's own.
-        out_indices: Stages of a pyramid, or blocks of a ViT, whose feature maps are returned. Negative indices count
-            from the end. Parts after the last one are left out. None is the last block of a ViT, for
-            `SimpleFeaturePyramid`, and the strides 4, 8, 16 and 32 of a pyramid.
+        out_indices: Stages of a pyramid, or blocks of a ViT, whose feature maps are returned, in ascending order.
+            Negative indices count from the end. Parts after the last one are left out. None is the last block of a ViT,
+            for `SimpleFeaturePyramid`, and the strides 4, 8, 16 and 32 of a pyramid.
         norm_args: Further arguments of `replace_norms`, e.g. `dict(exclude='blocks.1[01].*')`.
         timm_args: Further arguments of `timm.create_model`.
         frozen_stages: As in `Backbone`, in stages of a pyramid or blocks of a ViT. (In blocks also if the
@@ -144,6 +144,8 @@ class TimmBackbone(Backbone):
             raise ValueError(
                 f'TimmBackbone: out_indices={out_indices} and timm_args={timm_args} do not fit {model_name}: {error}'
             ) from error
+        if list(net.out_indices) != sorted(set(net.out_indices)):  # timm returns each map once, in this order
+            raise ValueError(f'TimmBackbone: out_indices={list(out_indices)} must ascend, each once')
         if not hasattr(net.model, 'forward_intermediates'):
             raise ValueError(
                 f'TimmBackbone: model_name={model_name!r} returns no feature maps: it has no forward_intermediates'

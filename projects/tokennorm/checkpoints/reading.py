@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,8 +199,15 @@ def keep_mmengine_from_unpickling() -> None:
 
 
 def _read_for_mmengine(checkpoint: Any, map_location: Any = None, **_: Any) -> Any:
-    """Reads a checkpoint without `meta.config` of older runners, a text that mmengine runs as Python on resuming."""
+    """Reads a checkpoint whose weights are its `state_dict`, without prefixes of wrappers.
+
+    `meta.config` of older runners, a text that mmengine runs as Python on resuming, is left out.
+    """
     content = read_checkpoint(checkpoint, map_location)
+    with suppress(CheckpointError):
+        weights = state_dict_in(content, checkpoint)
+        is_whole = bool(content.keys() & set(WRAPPERS))
+        content = dict(content if is_whole else {}, state_dict=weights)
     if isinstance(content, dict) and isinstance(content.get('meta'), dict):
         content['meta'].pop('config', None)
     return content

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.finding import newest_checkpoint
     from tokennorm.config.build_errors import build_errors
-    from tokennorm.config.image_size import use_trained_size
+    from tokennorm.config.image_size import use_trained_anchors, use_trained_size
     from tokennorm.config.reading import merge_options
     from tokennorm.config.tree import is_classifier
     from tokennorm.engine.data import use_data_folder
@@ -72,6 +72,7 @@ def main(argv: list[str]) -> None:
         use_data_folder(cfg, args.data, needed=(), fit_images=False)
     merge_options(cfg, args.cfg_options)
     use_trained_size(cfg, checkpoint.dataset_meta)
+    print_once(*use_trained_anchors(cfg, checkpoint.dataset_meta))
     cfg.load_from, cfg.resume = checkpoint.source, False  # the config of a resumed run has True
     if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):
         cfg.work_dir = str(Path(checkpoint.source).parent if is_local else Path(cfg.work_dir))

@@ -1,4 +1,4 @@
-"""The size that images are resized to, in training and in testing."""
+"""The size that images are resized to, in training and in testing, and what else a detector was trained with."""
 
 import math
 import re
@@ -12,7 +12,8 @@ from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of, type_name
 
-IMAGE_SIZE = 'image_size'  # in the metainfo of a dataset, and so in checkpoints
+# In the metainfo of a dataset, and so in checkpoints. Anchors are a path in the config and its value.
+IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
 _STEP = 32  # sizes are multiples of it, in pixels
 # Arguments of transforms and batch augmentations that are lengths in pixels where they are integers above 1.
@@ -114,6 +115,17 @@ def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
     """Sets the image size that a checkpoint was trained with, where its `dataset_meta` names one."""
     if meta.get(IMAGE_SIZE) and short_side(cfg) not in (None, meta[IMAGE_SIZE]):
         set_image_size(cfg, meta[IMAGE_SIZE])
+
+
+def use_trained_anchors(cfg: Config, meta: Mapping[str, Any]) -> list[str]:
+    """Sets the sizes of anchors that a checkpoint's `dataset_meta` names; returns the change in one line, if any."""
+    path, value = meta.get(ANCHORS) or ('', None)
+    generator, _, key = path.rpartition('.')
+    old = dict(walk(cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
+    if old is None or old == value:
+        return []
+    cfg.merge_from_dict({path: value})
+    return [f'{path}={value}, with which the weights were trained (config: {old})']
 
 
 def fitting_size(cfg: Config, median_short_side: float) -> int | None:

@@ -72,8 +72,7 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     xywh = np.array([a['bbox'] for a in boxes], float) * factors
     images = images * factors
     share = unmatched(generator, xywh, images)
-    # generators without one of these, such as SSD's and YOLO's, are only described
-    name = next((name for name in _CANDIDATES if generator.get(name)), None)
+    name = _size_key(generator)
     others = [(value, unmatched({**generator, name: value}, xywh, images)) for value in _CANDIDATES.get(name, ())]
     better = sorted((other for other in others if other[1] < share), key=lambda other: other[1])
     sides = np.sqrt(xywh[:, 2] * xywh[:, 3])
@@ -104,6 +103,18 @@ def unmatched(generator: Mapping[str, Any], boxes: np.ndarray, images: np.ndarra
             both = np.clip(overlap, 0, None).prod(1)
             best = np.maximum(best, both / (boxes[:, 2:].prod(1) + size.prod() - both))
     return float((best < MATCH).mean())
+
+
+def anchor_sizes(cfg: Config) -> tuple[str, Any] | None:
+    """Returns the path of the config entry that sets the sides of the anchors, and its value; None without one."""
+    path, generator = _generator(cfg)
+    name = _size_key(generator or {})
+    return (f'{path}.{name}', generator[name]) if generator and name else None
+
+
+def _size_key(generator: Mapping[str, Any]) -> str | None:
+    """The entry that sets the sizes; generators without one, such as SSD's and YOLO's, are only described."""
+    return next((name for name in _CANDIDATES if generator.get(name)), None)
 
 
 def _generator(cfg: Config) -> tuple[str, dict[str, Any] | None]:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config.image_size import IMAGE_SIZE, fitting_size, set_image_size
+from tokennorm.config.image_size import ANCHORS, IMAGE_SIZE, fitting_size, set_image_size
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
-from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
+from tokennorm.datasets.anchor_fit import MATCH, anchor_fit, anchor_sizes
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
 from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.datasets.drawing import palette
@@ -92,10 +92,20 @@ def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int |
         image_size = fitting_size(cfg, median(min(i['width'], i['height']) for i in content['images']))
     if image_size is None:
         return []
+    _note(cfg, IMAGE_SIZE, image_size)
+    return set_image_size(cfg, image_size)
+
+
+def note_anchors(cfg: Config) -> None:
+    """Notes the sizes of the anchors in the datasets' metainfo, for configs that differ from this one."""
+    if sizes := anchor_sizes(cfg):
+        _note(cfg, ANCHORS, list(sizes))
+
+
+def _note(cfg: Config, key: str, value: Any) -> None:
     for name in SPLITS:
         for dataset in innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {}):
-            dataset.setdefault('metainfo', {})[IMAGE_SIZE] = image_size
-    return set_image_size(cfg, image_size)
+            dataset['metainfo'] = {**(dataset.get('metainfo') or {}), key: value}
 
 
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:

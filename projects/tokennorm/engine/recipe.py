@@ -126,7 +126,13 @@ def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
             '--resume continues it; otherwise choose another --work-dir, or delete this directory'
         )
     if isinstance(options.resume, str | Path):
-        return Path(options.resume).parent
+        folder = Path(options.resume).parent
+        if latest is not None and folder.resolve() != Path(cfg.work_dir).resolve():
+            raise UserError(
+                f'--resume {options.resume}: {cfg.work_dir} has checkpoints of another run, such as {latest.name}, '
+                'which this one would overwrite; choose another --work-dir'
+            )
+        return folder
     return None if latest is None else Path(cfg.work_dir)
 
 

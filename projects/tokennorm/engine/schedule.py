@@ -53,6 +53,8 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
         return ''
     optimizer = runner.optim_wrapper['optimizer']
     old = optimizer.get('lr', arguments_of(optimizer, None, OPTIMIZERS).get('lr'))
+    if isinstance(old, str):
+        raise UserError(f'optim_wrapper.optimizer.lr={old!r} is text; in YAML a number such as 1.0e-4 needs its point')
     if lr is None and not old:
         return f'{old}: as the config sets it'
     value, reason = old, 'as the config sets it'

@@ -8,8 +8,10 @@ import torch
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
+from tokennorm.config.image_size import use_trained_anchors
+from tokennorm.config.tree import is_classifier
 from tokennorm.engine.checks import check_training_samples
-from tokennorm.engine.data import find_detection_data, use_data_folder
+from tokennorm.engine.data import find_detection_data, note_anchors, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
@@ -78,6 +80,8 @@ def train_with(options: TrainOptions) -> TrainingResult:
     # Beginning: a run to resume, or initial weights. The directory of another run is refused.
     resumed = find_resumed(cfg, options)
     weights = use_initial_weights(cfg, options)
+    if weights.checkpoint is not None and resumed is None:
+        print_once(*use_trained_anchors(cfg, weights.checkpoint.dataset_meta))
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:
@@ -89,6 +93,8 @@ def train_with(options: TrainOptions) -> TrainingResult:
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
     base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
     apply_options(cfg, options)
+    if options.data is not None and not is_classifier(cfg):
+        note_anchors(cfg)
     if resumed is not None and not options.sets('custom_hooks'):
         print_once(*use_average_of(cfg, resumed))
     if options.resume and resumed is None:

@@ -25,7 +25,7 @@ def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
     """Returns the overlap of a `test_cfg` with plain non-maximum suppression."""
     nms = dict(cfg.get('nms') or {})
     unknown = set(nms) - {'type', 'iou_threshold', 'split_thr', 'max_num'}
-    if nms.get('type') not in ('nms', None) or 'iou_threshold' not in nms or unknown:
+    if nms.get('type') not in ('nms', None) or 'iou_threshold' not in nms or unknown or nms.get('max_num', -1) > 0:
         raise UnsupportedError(
             f"{owner}: test_cfg.nms={nms} cannot be exported; supported is dict(type='nms', iou_threshold=...)"
         )
@@ -43,12 +43,22 @@ def check_methods(part: nn.Module, base: type[nn.Module], *methods: str) -> None
 
 def check_dense_head(head: nn.Module) -> None:
     """Checks that a head decodes its outputs as mmdet's base class for dense heads does."""
-    base = RPNHead if isinstance(head, RPNHead) else BaseDenseHead
+    is_rpn = isinstance(head, RPNHead)
+    base = RPNHead if is_rpn else BaseDenseHead
     check_methods(head, base, 'predict_by_feat', '_predict_by_feat_single', '_bbox_post_process')
     name = type(head).__name__
     if getattr(head.loss_cls, 'custom_cls_channels', False):
         raise UnsupportedError(f'{name} with {type(head.loss_cls).__name__} cannot be exported: it has its own scores')
+    if not is_rpn and head.test_cfg.get('min_bbox_size', -1) > 0:
+        raise UnsupportedError(f'{name}: test_cfg.min_bbox_size, in pixels of the original image, cannot be exported')
+    check_clipping(head)
     nms_threshold(head.test_cfg, name)
+
+
+def check_clipping(head: nn.Module) -> None:
+    """Checks that a head clips its boxes to the image."""
+    if not getattr(head.bbox_coder, 'clip_border', True):
+        raise UnsupportedError(f'{type(head).__name__}: bbox_coder.clip_border=False cannot be exported, only True')
 
 
 def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Detections:

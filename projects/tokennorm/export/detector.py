@@ -31,7 +31,7 @@ class WholeDetector(nn.Module):
 
     def __init__(self, detector: BaseDetector, half: bool = False) -> None:
         super().__init__()
-        detector = with_constant_padding(detector)
+        detector, original = with_constant_padding(detector), detector
         self.detector = copy.deepcopy(detector).half().eval() if half else detector.eval()
         self.dtype = torch.float16 if half else torch.float32
         preprocessor = detector.data_preprocessor
@@ -42,7 +42,9 @@ class WholeDetector(nn.Module):
         self.register_buffer('pixel_mean', preprocessor.mean.float() if enabled else torch.zeros(3, 1, 1))
         self.register_buffer('pixel_std', preprocessor.std.float() if enabled else torch.ones(3, 1, 1))
         self.fill = float(preprocessor.pad_value)
-        self.multiple = max(SIDE_MULTIPLE, preprocessor.pad_size_divisor)
+        self.multiple = preprocessor.pad_size_divisor
+        if self.multiple % SIDE_MULTIPLE and detector is not original:
+            raise UnsupportedError(f'pad_size_divisor={self.multiple}: Conv2dSame needs a multiple of {SIDE_MULTIPLE}')
         self.two_stages = isinstance(detector, TwoStageDetector)
         if self.two_stages and detector.with_rpn:
             check_dense_head(detector.rpn_head)

@@ -14,7 +14,7 @@ from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from torch import Tensor, nn
 
-from tokennorm.export.dense import Detections, UnsupportedError, check_methods, nms_threshold
+from tokennorm.export.dense import Detections, UnsupportedError, check_clipping, check_methods, nms_threshold
 from tokennorm.export.nms import clip, nms_keep, ranked
 
 
@@ -34,6 +34,7 @@ def check_roi_head(roi_head: nn.Module) -> None:
                 raise UnsupportedError(f"RoIAlign with pool_mode={layer.pool_mode!r} cannot be exported, only 'avg'")
     if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
         raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
+    check_clipping(roi_head.bbox_head)
     nms_threshold(roi_head.test_cfg, type(roi_head).__name__)
 
 

@@ -151,6 +151,10 @@ def resize_rule(cfg: Config) -> dict[str, Any] | None:
     for step in get_test_pipeline_cfg(cfg):
         kind = type_name(step)
         if kind == 'Resize' and step.get('scale') is not None and rule is None:
+            if (how := (step.get('interpolation', 'bilinear'), step.get('backend', 'cv2'))) != ('bilinear', 'cv2'):
+                raise UnsupportedError(
+                    f"the test pipeline resizes with {' of '.join(how)}; supported is 'bilinear' with the backend 'cv2'"
+                )
             scale = [step['scale']] * 2 if isinstance(step['scale'], int) else list(step['scale'])
             rule = dict(scale=scale, keep_ratio=bool(step.get('keep_ratio', False)))
         elif kind not in _NO_GEOMETRY:

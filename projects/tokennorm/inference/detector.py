@@ -17,7 +17,7 @@ from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import detector_files
-from tokennorm.config.image_size import use_trained_size
+from tokennorm.config.image_size import use_trained_anchors, use_trained_size
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
@@ -114,7 +114,8 @@ class TorchDetector(BaseDetector):
         for batch in batches_of_one_shape([image.shape[:2] for image in images], batch_size):
             pixels = [images[i] for i in batch]
             try:
-                samples = self._inferencer(pixels, len(batch), return_datasamples=True)['predictions']
+                with torch.autocast(next(self.model.parameters()).device.type, enabled=False):
+                    samples = self._inferencer(pixels, len(batch), return_datasamples=True)['predictions']
             except cv2.error:
                 height, width = pixels[0].shape[:2]
                 raise ImageError(f'an image of {width} x {height} pixels is too narrow to resize') from None
@@ -152,6 +153,7 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
     dataset = next(innermost_datasets(cfg['test_dataloader']['dataset']))  # mmdet reads its classes and pipeline
     cfg['test_dataloader']['dataset'] = dict(dataset, metainfo=dict(meta))
     use_trained_size(cfg, meta)
+    use_trained_anchors(cfg, meta)
     with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
         warnings.simplefilter('ignore')
         return _Inferencer(cfg, device=device, show_progress=False)

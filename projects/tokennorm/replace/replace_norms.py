@@ -58,14 +58,20 @@ def replace_norms(
 
     Raises:
         ValueError: if there is no norm to replace, if the heads of a norm are unknown or do not divide its channels, or
-            if the model reorders its tokens, as Hiera. The model is then unchanged. A forward pass raises if a grid is
-            unknown.
+            if the model reorders its tokens or leaves some out, as Hiera. The model is then unchanged. A forward pass
+            raises if a grid is unknown.
     """
     if any(type(module).__name__ == 'Unroll' for module in model.modules()):
         raise ValueError(
             'replace_norms: Hiera reorders its tokens by attention window, so that their grid is lost. '
             'SAM2-Hiera keeps it: timm has sam2_hiera_tiny'
         )
+    for module in model.modules():
+        if type(module).__name__ in ('NaFlexVit', 'PatchDropout'):  # of timm
+            raise ValueError(
+                f'replace_norms: {type(module).__name__} packs or leaves out patches, so that their grid is lost; '
+                'use a ViT of another kind, without patch_drop_rate'
+            )
     include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
     replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
     names = [
