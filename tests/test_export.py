@@ -125,6 +125,7 @@ def test_unsupported_parts_are_named():
         WholeDetector(build(cfg))
     for key, value, message in (
         ('test_cfg.nms.max_num', 5, 'max_num'),
+        ('test_cfg.max_per_img', -1, 'max_per_img=-1 cannot be exported'),
         ('test_cfg.min_bbox_size', 30, 'min_bbox_size, in pixels of the original image'),
         ('bbox_head.bbox_coder.clip_border', False, 'clip_border=False'),
     ):

@@ -29,6 +29,10 @@ def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
         raise UnsupportedError(
             f"{owner}: test_cfg.nms={nms} cannot be exported; supported is dict(type='nms', iou_threshold=...)"
         )
+    if cfg.get('max_per_img', 1) <= 0:
+        raise UnsupportedError(
+            f'{owner}: test_cfg.max_per_img={cfg["max_per_img"]} cannot be exported; set a number above 0'
+        )
     return float(nms['iou_threshold'])
 
 
