@@ -57,7 +57,7 @@ def test_lists_of_voc_elsewhere(root, layout):
     for name, numbers in (('train', range(3)), ('val', range(3, 8))):
         if layout == 'PaddleX':
             (root / f'{name}_list.txt').write_text(
-                ''.join(f'JPEGImages/{i}.png Annotations/{i}.xml\n' for i in numbers)
+                ''.join(f'JPEGImages/{i}.png Annotations\\{i}.xml\n' for i in numbers)
             )
         else:
             (root / 'ImageSets' / f'{name}.txt').write_text(''.join(f'{i}\n' for i in numbers))
@@ -77,6 +77,13 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
     assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
     assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
     assert len(splits['val'].content['annotations']) == 2
+    one = CVAT.format(''.join(entries[:3]))  # of a task, whose one subset says nothing about its files
+    for name in ('train', 'val'):
+        (root / f'{name}.xml').write_text(one)
+    assert len(find_splits(root)['val'].content['images']) == 3
+    (root / 'val.xml').write_text(CVAT.format(''.join(entries))[:-30])
+    with pytest.raises(ValueError, match=r'val\.xml cannot be read'):
+        find_splits(root)
     with pytest.raises(ValueError, match='is divided already, by the subsets of its images: use the folder'):
         find_unsplit(root / 'annotations.xml')
 

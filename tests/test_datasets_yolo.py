@@ -106,6 +106,8 @@ def test_labels_of_train_decide_on_the_format(root):
     for needed in ((), ('train', 'val'), ('val',)):
         assert objects(find_splits(root, needed)['val'])['4.png'][2][0] == 'cat'
     assert list(find_splits(root, ('train',))) == ['train', 'val']
+    (root / 'data.yaml').write_text('train: elsewhere.txt\nval: val.txt\nnames: [cat]\n')
+    assert objects(find_splits(root, ())['val'])['4.png'][2][0] == 'dog'
 
 
 def test_a_folder_above_that_may_be_meant_is_named(root):

@@ -125,6 +125,10 @@ def test_anchors_go_with_the_weights(name):
     assert cfg.model[head].anchor_generator[key] == value
     assert use_trained_anchors(cfg, meta) == []
     assert use_trained_anchors(Config(dict(model=dict(type='DETR'))), meta) == []
+    before = copy.deepcopy(cfg.model)  # a checkpoint of others sets sizes of anchors only
+    for other in (['model.backbone', dict(type='os.system')], [path, 'x'], [path], {'a': 1}, 'x', [None, 1]):
+        assert use_trained_anchors(cfg, dict(anchors=other)) == []
+    assert cfg.model == before
 
 
 def test_kernels_of_local_layer_norm_train_faster():

@@ -14,6 +14,7 @@ from tokennorm.registry import arguments_of, type_name
 
 # In the metainfo of a dataset, and so in checkpoints. Anchors are a path in the config and its value.
 IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'
+_ANCHOR_SIZES = re.compile(r'model\.(rpn|bbox)_head\.anchor_generator\.(octave_base_scale|scales)')
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
 _STEP = 32  # sizes are multiples of it, in pixels
 # Arguments of transforms and batch augmentations that are lengths in pixels where they are integers above 1.
@@ -119,10 +120,14 @@ def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
 
 def use_trained_anchors(cfg: Config, meta: Mapping[str, Any]) -> list[str]:
     """Sets the sizes of anchors that a checkpoint's `dataset_meta` names; returns the change in one line, if any."""
-    path, value = meta.get(ANCHORS) or ('', None)
+    noted = meta.get(ANCHORS)
+    path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not _ANCHOR_SIZES.fullmatch(str(path)) or not all(type(one) in (int, float) for one in numbers):
+        return []  # nothing else of the config is taken from a file of others
     generator, _, key = path.rpartition('.')
     old = dict(walk(cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
-    if old is None or old == value:
+    if old is None or list(numbers) == (list(old) if isinstance(old, list | tuple) else [old]):
         return []
     cfg.merge_from_dict({path: value})
     return [f'{path}={value}, with which the weights were trained (config: {old})']

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+
+from tokennorm.datasets.splits import SPLIT_WORDS
 
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
@@ -76,11 +77,13 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
     return content | dict(tokennorm=dict(notes=notes))
 
 
-def cvat_subsets(path: Path) -> list[str]:
-    """Returns the subset of each image of a CVAT file, in small letters; [] for other files and without subsets."""
-    if path.suffix.lower() != '.xml' or b' subset="' not in path.read_bytes():
+def cvat_splits(path: Path) -> list[str | None]:
+    """Returns the split that the subset of each image of a CVAT file names; [] where they name fewer than two."""
+    if path.suffix.lower() != '.xml' or b' subset="' not in (content := path.read_bytes()):
         return []
-    return [node.get('subset', '').lower() for node in ElementTree.parse(path).iter('image')]
+    subsets = (re.search(rb'\ssubset="([^"]*)"', image) for image in re.findall(rb'<image\s[^>]*>', content))
+    splits = [SPLIT_WORDS.get(one[1].decode(errors='replace').lower()) if one else None for one in subsets]
+    return splits if len(set(splits) - {None}) > 1 else []
 
 
 def check_known(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Finds the dataset in a folder, whatever its format: COCO, YOLO or Pascal VOC."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tokennorm.datasets.coco.folder import NotCocoError, find_coco_splits
@@ -20,7 +21,9 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     root = Path(root).expanduser()
     try:
         splits = find_coco_splits(root, needed)
-        folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
+        folder = None
+        with suppress(ValueError):  # a data.yaml of images elsewhere
+            folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
         if folder is None or not {'train', *needed} <= folder.splits.keys():
             return splits
     except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file

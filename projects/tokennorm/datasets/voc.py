@@ -97,15 +97,18 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
                 raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
             if not missing and labels:
                 splits.setdefault(split, []).extend(_entries(labels))
+        if splits:  # a list above the folders may have their images, too
+            break
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def _listed(line: str, folder: Path) -> Path:
-    """The XML file of a line: its last word, or that of the image name before VOC's 1 or -1, with or without quotes."""
+    """The XML file at the end of a line, or that of the image name before VOC's 1 or -1, with or without quotes."""
     names = [name.strip('"') for name in (line, re.sub(r'\s+-?[01]$', '', line))]
     paths = [folder / 'Annotations' / f'{name}.xml' for name in names]
     if line.lower().endswith('.xml'):
-        paths.append(folder / line.split()[-1])
+        words = line.replace('\\', '/').split(' ')  # names may have blanks, too
+        paths += [folder / ' '.join(words[i:]) for i in range(len(words))]
     return next((path for path in paths if path.is_file()), paths[-1])
 
 

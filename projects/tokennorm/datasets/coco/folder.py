@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.file_names import resolve_file_names
-from tokennorm.datasets.exports import annotation_files, check_known, cvat_subsets, read_export
+from tokennorm.datasets.exports import annotation_files, check_known, cvat_splits, read_export
 from tokennorm.datasets.image_files import left_out, list_files
 from tokennorm.datasets.splits import (
     SPLIT_NAMES,
@@ -46,7 +46,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
         if path := _plainest([(words, path) for path, (split, words) in candidates.items() if split == name], name):
             chosen[name] = path
     for path in candidates:  # one file of a project of CVAT
-        chosen = {split: path for split in map(SPLIT_WORDS.get, cvat_subsets(path)) if split} | chosen
+        chosen = {split: path for split in cvat_splits(path) if split} | chosen
 
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
@@ -101,10 +101,10 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
             )
     else:
         content, folder, notes = read_export(path), root, []
-        splits = [SPLIT_WORDS.get(subset) for subset in cvat_subsets(path)]
+        splits = cvat_splits(path)
         if split in splits:
             _select_images(content, [one == split for one in splits])
-        elif any(splits):
+        elif splits and split not in SPLITS:
             raise ValueError(f'{path} is divided already, by the subsets of its images: use the folder {root} as it is')
         images, _ = resolve(root)
         if path.suffix.lower() == '.csv' and images:  # its boxes are fractions of images in one folder

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.normalizing import (
@@ -240,20 +241,25 @@ def _polygon_problem(polygon: Any, size: list[int]) -> str:
 
 
 def _is_outside(annotation: Mapping[str, Any]) -> bool:
-    """Whether a polygon begins outside of its box, or run lengths go beyond it; of a mask without a problem.
+    """Whether a polygon begins outside of its box, or most of a run-length mask is; of a mask without a problem.
 
     A quarter of a side is left for boxes that are not exact.
     """
     mask, (x, y, w, h) = annotation['segmentation'], annotation['bbox']
-    if isinstance(mask, list):
-        points = [polygon[:2] for polygon in mask]
-    else:
-        size = list(map(int, mask['size']))
-        packed = run_lengths.frPyObjects(mask, *size) if isinstance(mask['counts'], list) else {**mask, 'size': size}
-        left, top, width, height = run_lengths.toBbox(packed).tolist()
-        points = [(left, top), (left + width, top + height)] if width else []
+    if not isinstance(mask, list):
+        rows, columns = map(int, mask['size'])
+        is_list, size = isinstance(mask['counts'], list), [rows, columns]
+        packed = run_lengths.frPyObjects(mask, *size) if is_list else {**mask, 'size': size}
+        sides = [max(x, 0), max(y, 0), min(x + w, columns) - max(x, 0), min(y + h, rows) - max(y, 0)]
+        inside = 0
+        if min(sides[2:]) > 0:
+            (box,) = run_lengths.frPyObjects(np.array([sides], float), *size)
+            inside = int(run_lengths.area(run_lengths.merge([packed, box], intersect=True)))
+        return inside < int(run_lengths.area(packed)) / 2
     near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
-    return not all(-near_x <= a - x <= w + near_x and -near_y <= b - y <= h + near_y for a, b in points)
+    return not all(
+        -near_x <= polygon[0] - x <= w + near_x and -near_y <= polygon[1] - y <= h + near_y for polygon in mask
+    )
 
 
 def _too_many(items: list[Any], split: CocoSplit) -> bool:
