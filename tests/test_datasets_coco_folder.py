@@ -65,7 +65,7 @@ def test_a_test_split_without_objects_is_none(tmp_path):
 
 def test_of_several_files_the_plainest_name_is_taken(tmp_path):
     for split in ('train', 'val'):
-        for name in ('instances', 'captions', 'person_keypoints'):
+        for name in ('instances', 'captions', 'person_keypoints', 'labels'):
             write(tmp_path, f'annotations/{name}_{split}2017.json', ['a.jpg'], f'{split}2017')
     write(tmp_path, 'annotations/image_info_test2017.json', ['a.jpg'], 'test2017')
     (tmp_path / 'annotations/image_info_test2017.json').write_text(json.dumps(dict(images=[], categories=[])))

@@ -206,8 +206,9 @@ def _read_for_mmengine(checkpoint: Any, map_location: Any = None, **_: Any) -> A
     content = read_checkpoint(checkpoint, map_location)
     with suppress(CheckpointError):
         weights = state_dict_in(content, checkpoint)
-        is_whole = bool(content.keys() & set(WRAPPERS))
-        content = dict(content if is_whole else {}, state_dict=weights)
+        if weights.keys() not in (content.keys(), content.get('state_dict', {}).keys()):
+            is_whole = bool(content.keys() & set(WRAPPERS))
+            content = dict(content if is_whole else {}, state_dict=weights)
     if isinstance(content, dict) and isinstance(content.get('meta'), dict):
         content['meta'].pop('config', None)
     return content

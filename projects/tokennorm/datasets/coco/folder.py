@@ -20,7 +20,7 @@ from tokennorm.datasets.splits import (
 )
 from tokennorm.messages import shorten
 
-_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'dataset', 'data'}  # name no split
+_PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
 class NotCocoError(ValueError):
@@ -173,8 +173,10 @@ def _splits_in(path: Path) -> set[str]:
 
 
 def _split_of(path: Path) -> tuple[str | None, int]:
-    """The split that a relative path names, or None, and the number of other words in the file name."""
-    extra = sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in _words(path.stem))
+    """The split that a relative path names, or None, and how far the file name is from naming it alone."""
+    words = _words(path.stem)
+    extra = 2 * sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
+    extra += 'labels' in words  # of Datumaro, beside `instances`, without boxes
     parts = (_splits_in(Path(part)) for part in (path.stem, *reversed(path.parts[:-1])))
     named = next(filter(None, parts), set())
     return named.pop() if len(named) == 1 else None, extra
