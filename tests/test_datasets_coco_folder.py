@@ -60,7 +60,6 @@ def test_a_test_split_without_objects_is_none(tmp_path):
         )
     splits = find_coco_splits(tmp_path)
     assert list(splits) == ['train', 'val']
-    assert f'{tmp_path}/annotations/test.json has no annotations: testing uses val' in splits['train'].notes
 
 
 def test_of_several_files_the_plainest_name_is_taken(tmp_path):

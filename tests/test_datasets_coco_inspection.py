@@ -80,7 +80,7 @@ BOXES = {
         r'masks outside their box\..*: annotation \d+ of \d+\.jpg$',
     ),
     'background first': (
-        lambda c: first(c).update(bbox=[9, 9, 20, 20], segmentation=dict(size=[48, 48], counts=[0, 10 * 48, 38 * 48])),
+        lambda c: first(c).update(bbox=[9, 9, 8, 8], segmentation=dict(size=[48, 48], counts=[0, 40 * 48, 8 * 48])),
         r'masks outside their box\..* run lengths by rows\?.*: annotation \d+ of \d+\.jpg$',
     ),
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),

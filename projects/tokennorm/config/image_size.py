@@ -123,7 +123,7 @@ def use_trained_anchors(cfg: Config, meta: Mapping[str, Any]) -> list[str]:
     noted = meta.get(ANCHORS)
     path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
     numbers = value if isinstance(value, list | tuple) else [value]
-    if not _ANCHOR_SIZES.fullmatch(str(path)) or not all(type(one) in (int, float) for one in numbers):
+    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (numbers and all(type(one) in (int, float) for one in numbers)):
         return []  # nothing else of the config is taken from a file of others
     generator, _, key = path.rpartition('.')
     old = dict(walk(cfg.get('model') or {}, 'model')).get(generator, {}).get(key)

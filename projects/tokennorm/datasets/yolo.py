@@ -150,7 +150,7 @@ def _find_yaml(root: Path) -> Path | None:
     """`data.yaml` or `dataset.yaml`, or else the only YAML file of the folder with `names`."""
     paths = sorted([*root.glob('*.yaml'), *root.glob('*.yml')])
     usual = [path for path in paths if path.stem in ('data', 'dataset')]
-    if len({path.read_bytes() for path in usual}) > 1:
+    if len({path.read_bytes() for path in usual if b'names' in path.read_bytes()}) > 1:
         raise ValueError(f'{" and ".join(map(str, usual))} differ: name the one that is meant instead of the folder')
     others = [path for path in paths if 'names' in path.read_text(errors='replace')]
     return usual[0] if usual else others[0] if len(others) == 1 else None
@@ -198,7 +198,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     # Roboflow writes ../train/images for the folder next to the file.
     text = str(value).replace('\\', '/')
     tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
-    if text.startswith('../') and tried[0].exists() and tried[2].exists():
+    if text.startswith('../') and tried[0].exists() and tried[2].exists() and not tried[0].samefile(tried[2]):
         raise ValueError(f'{file}: {split}={value!r} may mean {tried[0].resolve()} or {tried[2]}: write the whole path')
     # CVAT writes data/train.txt for the file next to it, notebooks /content/NAME/train/images.
     parts = text.split('/')

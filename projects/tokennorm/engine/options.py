@@ -118,7 +118,7 @@ class TrainOptions:
         for name, one in self.__dataclass_fields__.items():
             value, choices = getattr(self, name), one.metadata.get('choices')
             if 'limits' in one.metadata:
-                if hasattr(value, '__index__') and not isinstance(value, bool):  # such as numpy's
+                if 'int' in type(value).__name__:  # numpy's, too
                     object.__setattr__(self, name, value := int(value))
                 check_integer(name, value)
             if choices and value is not None and value not in choices:

@@ -47,15 +47,13 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
             chosen[name] = path
     for path in candidates:  # one file of a project of CVAT
         chosen = {split: path for split in cvat_splits(path) if split} | chosen
+    chosen = {name: chosen[name] for name in SPLITS if name in chosen}
 
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
         first, *_ = next(iter(found.values()), ({},))
-        if first.get('annotations') and 'test' in found and found['test'][0].get('annotations') == []:
+        if first.get('annotations') and found.get('test', ({},))[0].get('annotations') == []:
             del found['test']
-            first.setdefault('tokennorm', {}).setdefault('notes', []).append(
-                f'{chosen["test"]} has no annotations: testing uses val'
-            )
         return {name: entry for name, entry in found.items() if 'annotations' in entry[0]}
 
     contents = (path for path in chosen.values() if path.is_file())

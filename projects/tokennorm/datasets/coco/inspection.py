@@ -246,17 +246,18 @@ def _is_outside(annotation: Mapping[str, Any]) -> bool:
     A quarter of a side is left for boxes that are not exact.
     """
     mask, (x, y, w, h) = annotation['segmentation'], annotation['bbox']
+    near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
     if not isinstance(mask, list):
         rows, columns = map(int, mask['size'])
         is_list, size = isinstance(mask['counts'], list), [rows, columns]
         packed = run_lengths.frPyObjects(mask, *size) if is_list else {**mask, 'size': size}
-        sides = [max(x, 0), max(y, 0), min(x + w, columns) - max(x, 0), min(y + h, rows) - max(y, 0)]
+        left, top = max(x - near_x, 0), max(y - near_y, 0)
+        sides = [left, top, min(x + w + near_x, columns) - left, min(y + h + near_y, rows) - top]
         inside = 0
         if min(sides[2:]) > 0:
             (box,) = run_lengths.frPyObjects(np.array([sides], float), *size)
             inside = int(run_lengths.area(run_lengths.merge([packed, box], intersect=True)))
         return inside < int(run_lengths.area(packed)) / 2
-    near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
     return not all(
         -near_x <= polygon[0] - x <= w + near_x and -near_y <= polygon[1] - y <= h + near_y for polygon in mask
     )
