@@ -194,6 +194,8 @@ def test_mmengine_gets_weights_without_prefixes_of_wrappers(tmp_path, mmengines_
         loaded = CheckpointLoader.load_checkpoint(str(tmp_path / 'weights.pth'))
         assert loaded['state_dict'] == {'encoder_q.a': one}
         assert loaded.get('meta') == content.get('meta')
+    torch.save(dict(state_dict=torch.nn.BatchNorm1d(2).state_dict()), tmp_path / 'weights.pth')
+    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'weights.pth'))['state_dict']._metadata
 
 
 def test_a_text_file_is_not_a_checkpoint(tmp_path):

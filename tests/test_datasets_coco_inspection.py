@@ -236,7 +236,7 @@ def test_categories_that_do_not_match_between_splits(data):
     for split in ('train', 'val'):
         edit(data, split, lambda c: c['categories'][0].update(name='Square '))
     (warning,) = inspect(data).warnings
-    assert warning.endswith("differ only in case, spaces or characters that look alike: 'Square ' and 'square'")
+    assert warning.endswith("differ only in case, spaces or forms of a character: 'Square ' and 'square'")
     edit(data, 'val', lambda c: c['categories'][0].update(name='square\u200b'))
     (error,) = inspect(data).errors
     assert "without 'Square ', but with 'square\\u200b'" in error

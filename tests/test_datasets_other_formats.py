@@ -64,6 +64,10 @@ def test_lists_of_voc_elsewhere(root, layout):
     splits = find_splits(root)
     assert list(objects(splits['train'])) == ['0.png', '1.png', '2.png']
     assert objects(splits['val'])['7.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
+    if layout == 'PaddleX':  # of segmentation: then all images are train
+        for name in ('train', 'val'):
+            (root / f'{name}_list.txt').write_text('JPEGImages/0.png Labels/0.png\n')
+        assert len(find_splits(root, ('train',))['train'].content['images']) == 8
 
 
 def test_subsets_of_a_project_of_cvat_are_its_splits(root):
@@ -77,6 +81,10 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
     assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
     assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
     assert len(splits['val'].content['annotations']) == 2
+    assert 'images of subsets that name no split, left out: 1' in splits['train'].notes
+    entries.append(entries.pop(0))  # the order of the images is not that of the splits
+    (root / 'annotations.xml').write_text(CVAT.format(''.join(entries[::-1])))
+    assert list(find_splits(root)) == ['train', 'val']
     one = CVAT.format(''.join(entries[:3]))  # of a task, whose one subset says nothing about its files
     for name in ('train', 'val'):
         (root / f'{name}.xml').write_text(one)

@@ -97,7 +97,7 @@ def test_a_checkpoint_of_another_run_overwrites_no_run(tmp_path):
     options = TrainOptions(CONFIG, resume=str(tmp_path / 'a' / 'epoch_1.pth'))
     assert find_resumed(open_config(CONFIG, tmp_path / 'a'), options) == tmp_path / 'a'
     assert find_resumed(open_config(CONFIG, tmp_path / 'c'), options) == tmp_path / 'a'
-    with pytest.raises(UserError, match='b has checkpoints of another run, such as epoch_1'):
+    with pytest.raises(UserError, match='b has checkpoints already, such as epoch_1'):
         find_resumed(open_config(CONFIG, tmp_path / 'b'), options)
 
 

@@ -124,6 +124,7 @@ def test_anchors_go_with_the_weights(name):
     assert line.startswith(f'{path}={value}, with which the weights were trained (config: ')
     assert cfg.model[head].anchor_generator[key] == value
     assert use_trained_anchors(cfg, meta) == []
+    assert use_trained_anchors(Config.fromfile(config_path(name)), meta, {path: 8}) == []
     assert use_trained_anchors(Config(dict(model=dict(type='DETR'))), meta) == []
     before = copy.deepcopy(cfg.model)  # a checkpoint of others sets sizes of anchors only
     for other in (['model.backbone', dict(type='os.system')], [path, 'x'], [path], {'a': 1}, 'x', [None, 1]):

@@ -109,13 +109,17 @@ def difference_of(
     difference = mean(values) - mean(baseline)
     if images is None or min(runs) < 2:
         return Difference(difference, runs, images)
-    arms, freedoms = (values, baseline), [runs[0] - 1, runs[1] - 1, images.images - 1]
-    parts = [max(variance(own), least) / len(own) for own, least in zip(arms, images.run, strict=True)]
-    if several := [own for own in pooled if len(own) > 1]:
-        freedoms[:2] = [sum(len(own) - 1 for own in several)]
-        common = sum((len(own) - 1) * variance(own) for own in several) / freedoms[0]
-        parts = [sum(max(common, least) / len(own) for own, least in zip(arms, images.run, strict=True))]
+    several = [own for own in pooled if len(own) > 1]
+    freedom_of_runs = sum(len(own) - 1 for own in several)
+    variances = [variance(values), variance(baseline)]
+    if several:
+        variances = [sum((len(own) - 1) * variance(own) for own in several) / freedom_of_runs] * 2
+    parts = [max(own, least) / number for own, least, number in zip(variances, images.run, runs, strict=True)]
+    freedoms = [runs[0] - 1, runs[1] - 1]
+    if several:  # both are one estimate
+        parts, freedoms = [sum(parts)], [freedom_of_runs]
     parts.append(images.arms)
+    freedoms.append(images.images - 1)
     total = sum(parts)
     if not total:  # nothing varies, such as the AP of detectors that found nothing
         return Difference(difference, runs, images)

@@ -150,8 +150,7 @@ def _read_config(path: Path) -> Config:
 
 
 def load_study(path: str | Path, work_dir: str | Path | None = None) -> Study:
-    """Reads a study's config: `seeds`, `stages` and optionally `arms`, `data`, `contrasts`, `primary`,
-    `pools_runs`.
+    """Reads a study's config: `seeds`, `stages` and optionally other fields of `Study`.
 
     Args:
         path: The config. The config files of its stages are named relative to it.

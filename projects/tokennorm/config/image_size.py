@@ -118,8 +118,11 @@ def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
         set_image_size(cfg, meta[IMAGE_SIZE])
 
 
-def use_trained_anchors(cfg: Config, meta: Mapping[str, Any]) -> list[str]:
-    """Sets the sizes of anchors that a checkpoint's `dataset_meta` names; returns the change in one line, if any."""
+def use_trained_anchors(cfg: Config, meta: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[str]:
+    """Sets the sizes of anchors that a checkpoint's `dataset_meta` names, unless the user's `options` set them.
+
+    Returns the change in one line, if any.
+    """
     noted = meta.get(ANCHORS)
     path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
     numbers = value if isinstance(value, list | tuple) else [value]
@@ -127,7 +130,11 @@ def use_trained_anchors(cfg: Config, meta: Mapping[str, Any]) -> list[str]:
         return []  # nothing else of the config is taken from a file of others
     generator, _, key = path.rpartition('.')
     old = dict(walk(cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
-    if old is None or list(numbers) == (list(old) if isinstance(old, list | tuple) else [old]):
+    if (
+        old is None
+        or path in (options or {})
+        or list(numbers) == (list(old) if isinstance(old, list | tuple) else [old])
+    ):
         return []
     cfg.merge_from_dict({path: value})
     return [f'{path}={value}, with which the weights were trained (config: {old})']

@@ -86,6 +86,7 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     """The lists `_LISTS` of train, val and test, in the folder or in folders such as VOC2007 and VOC2012 in it."""
     splits: dict[str, list[LabeledImage]] = {}
     for place in ('', '*/', 'VOCdevkit/*/'):
+        found: dict[str, list[LabeledImage]] = {}
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
             split = SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
             if split is None or not is_data(file.name):
@@ -93,12 +94,13 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
             folder = next(path for path in file.parents if path.name not in ('ImageSets', 'Main'))
             labels = [_listed(line.strip(), folder) for line in read_text(file).splitlines() if line.strip()]
             missing = [str(path) for path in labels if not path.is_file()]
+            if len(missing) == len(labels) and file.parent.name != 'Main':
+                continue  # a list of something else, such as of images and their segmentations
             if missing and split != 'test':
                 raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
             if not missing and labels:
-                splits.setdefault(split, []).extend(_entries(labels))
-        if splits:  # a list above the folders may have their images, too
-            break
+                found.setdefault(split, []).extend(_entries(labels))
+        splits = found | splits  # a list above the folders may have their images, too
     return {split: splits[split] for split in SPLITS if split in splits}
 
 

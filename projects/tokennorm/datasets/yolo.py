@@ -150,7 +150,7 @@ def _find_yaml(root: Path) -> Path | None:
     """`data.yaml` or `dataset.yaml`, or else the only YAML file of the folder with `names`."""
     paths = sorted([*root.glob('*.yaml'), *root.glob('*.yml')])
     usual = [path for path in paths if path.stem in ('data', 'dataset')]
-    if len({path.read_bytes() for path in usual if b'names' in path.read_bytes()}) > 1:
+    if len({text for text in map(Path.read_bytes, usual) if b'names' in text}) > 1:
         raise ValueError(f'{" and ".join(map(str, usual))} differ: name the one that is meant instead of the folder')
     others = [path for path in paths if 'names' in path.read_text(errors='replace')]
     return usual[0] if usual else others[0] if len(others) == 1 else None
@@ -168,7 +168,7 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     content, as_written = ({str(key).lower(): one for key, one in each.items()} for each in (content, as_written))
     if isinstance(as_written.get('names'), dict) and len(as_written['names']) < len(_keys_of_names(text)):
         raise ValueError(f'{file}: names has a number twice')
-    return content | ({'names': as_written['names']} if content.get('names') else {})
+    return content | ({'names': as_written['names']} if as_written.get('names') else {})
 
 
 def _keys_of_names(text: str) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class TrainOptions:
         for name, one in self.__dataclass_fields__.items():
             value, choices = getattr(self, name), one.metadata.get('choices')
             if 'limits' in one.metadata:
-                if 'int' in type(value).__name__:  # numpy's, too
+                if isinstance(value, Integral) and not isinstance(value, bool):  # such as numpy's
                     object.__setattr__(self, name, value := int(value))
                 check_integer(name, value)
             if choices and value is not None and value not in choices:

@@ -129,7 +129,7 @@ def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
         folder = Path(options.resume).parent
         if latest is not None and folder.resolve() != Path(cfg.work_dir).resolve():
             raise UserError(
-                f'--resume {options.resume}: {cfg.work_dir} has checkpoints of another run, such as {latest.name}, '
+                f'--resume {options.resume}: {cfg.work_dir} has checkpoints already, such as {latest.name}, '
                 'which this one would overwrite; choose another --work-dir'
             )
         return folder

@@ -81,7 +81,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
     resumed = find_resumed(cfg, options)
     weights = use_initial_weights(cfg, options)
     if weights.checkpoint is not None and resumed is None:
-        print_once(*use_trained_anchors(cfg, weights.checkpoint.dataset_meta))
+        print_once(*use_trained_anchors(cfg, weights.checkpoint.dataset_meta, options.cfg_options))
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:

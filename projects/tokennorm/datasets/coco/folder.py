@@ -102,6 +102,8 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
         splits = cvat_splits(path)
         if split in splits:
             _select_images(content, [one == split for one in splits])
+            if others := splits.count(None):
+                notes.append(f'images of subsets that name no split, left out: {others}')
         elif splits and split not in SPLITS:
             raise ValueError(f'{path} is divided already, by the subsets of its images: use the folder {root} as it is')
         images, _ = resolve(root)

@@ -330,14 +330,12 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
     for name in names:
         alike[_folded(name)].append(ascii(name))
     same = [' and '.join(group) for group in alike.values() if len(group) > 1]
-    found.warnings += named(
-        first, {'classes whose names differ only in case, spaces or characters that look alike': same}
-    )
+    found.warnings += named(first, {'classes whose names differ only in case, spaces or forms of a character': same})
     for split in others:
         theirs = [category['name'] for category in split.content['categories']]
         if missing := [name for name in names if name not in theirs]:
             extra = [name for name in theirs if name not in names]
-            if set(map(_folded, missing)) & set(map(_folded, extra)):  # they look alike
+            if set(map(_folded, missing)) & set(map(_folded, extra)):  # they may look alike
                 missing, extra = list(map(ascii, missing)), list(map(ascii, extra))
             found.errors.append(
                 f'{split.name}: the classes are not those of {first.name}: without {list_items(missing)}, but with '
