@@ -77,7 +77,7 @@ def test_a_config_may_have_no_scope(tmp_path):
 def test_a_run_that_begins_in_the_second_of_another_waits(tmp_path):
     """mmengine names loggers by config and second, and returns that of another run for the same name."""
     cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
-    del cfg.experiment_name  # mmengine makes it of the name and the second
+    cfg.experiment_name = None  # mmengine makes it of the file's name and the second
     cfg.dump(tmp_path / 'toy.py')
     cfg = Config.fromfile(tmp_path / 'toy.py')
     begin = time.time()
