@@ -1,6 +1,6 @@
 """Options of a training run: fields, defaults and checks. It imports neither torch nor OpenMMLab.
 
-`cli.arguments.add_options` makes the parser of `tokennorm train` from the fields.
+`cli.arguments.add_training_options` makes the parser of `tokennorm train` from the fields.
 """
 
 import math
