@@ -99,6 +99,9 @@ def test_a_missing_package_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, 'mmdet', None)
     with pytest.raises(SystemExit, match=r'^error: .*mmdet.*; `python -m tokennorm.cli.check_env` prints the command'):
         imports('mmdet')([])
+    monkeypatch.setitem(sys.modules, 'hotcoco', None)  # of an extra
+    with pytest.raises(SystemExit, match=r'^error: .*hotcoco.*; `.* install hotcoco`'):
+        imports('hotcoco')([])
     with pytest.raises(SystemExit, match='this is a fault of TokenNorm'):
         imports('no_such_module')([])
 

@@ -28,7 +28,6 @@ UPSTREAM = {  # messages on the troubleshooting page that other programs print
     'libGL.so.1: cannot open shared object file',
     'CUDA out of memory',
     'no kernel image is available for execution on the device',
-    'only available training on gpu',
 }
 PLACEHOLDERS = dict(CONFIG='retinanet_pvt-mini_fpn_shapes', GPUS='1', N='2', S='320', F='0.2', FIGURE='lambda')
 

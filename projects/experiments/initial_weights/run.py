@@ -62,6 +62,7 @@ def run(data: Path, weights: str, seed: int, work_dir: Path) -> None:
     if any(key.items() <= result.items() for result in read()):
         return
     is_new = not work_dir.exists()
+    work_dir.mkdir(parents=True, exist_ok=True)  # which `resume` needs
     began = time.process_time()
     options = {'randomness.seed': seed}
     tokennorm.train(

@@ -12,7 +12,7 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import PACKAGES, Fault, check_mmcv_ops, import_mmdet, limit_spinning
+from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, check_mmcv_ops, import_mmdet, limit_spinning
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -138,10 +138,12 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
 def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show_traceback: bool) -> NoReturn:
     line = f'error: {error}'
     if isinstance(error, ImportError) and not isinstance(error, UserError):
-        if str(error.name).partition('.')[0] not in (*PACKAGES, 'cv2', 'yaml'):
+        package = str(error.name).partition('.')[0]
+        if package not in (*PACKAGES, *OPTIONAL, 'cv2', 'yaml'):
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error
-        line += '; `python -m tokennorm.cli.check_env` prints the command that fixes it'
+        check = 'python -m tokennorm.cli.check_env'
+        line += f'; `{PIP} install {package}`' if package in OPTIONAL else f'; `{check}` prints the command that fixes it'
     exits = isinstance(error, SystemExit)
     if show_traceback and not (exits and not isinstance(error.code, str)):
         error.__suppress_context__ = False
