@@ -178,7 +178,10 @@ def test_crowds_are_counted_apart(data):
     objects = len(content['annotations']) - 5
     assert re.search(rf'\| train \| 8 \| \d+ \| {objects} \| 5 \|', found.table)
     edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations']])
-    assert inspect(data).errors == ['train: no image has an object to learn from or to evaluate on']
+    found, count = inspect(data), len(content['annotations'])
+    (error,) = found.errors
+    assert re.fullmatch(rf'train: no image has an object .*: crowds \(iscrowd=1, .* single objects: {count}', error)
+    assert any(line.startswith('train: crowds (iscrowd=1') for line in found.warnings)
 
 
 @pytest.mark.parametrize('many', [5000, 1], ids=['threads', 'processes'])

@@ -297,6 +297,21 @@ def test_crowds_as_text(root):
     assert [int(one['iscrowd']) for one in annotations] == [1, 0, 1, 0, 1, 0, 1, 0]
 
 
+def test_masks_of_cvats_brush_are_objects(root):
+    """It writes them as run lengths with iscrowd=1, beside polygons of iscrowd=0."""
+
+    def brush(content):
+        run_length_masks(content)
+        for one in content['annotations'][:3]:
+            one |= dict(iscrowd=1, attributes=dict(occluded=False))
+        content['annotations'][0].update(segmentation=[], bbox=[10, 10, 20, 20])  # a crowd of another origin
+        content['annotations'][1]['iscrowd'] = '1'
+
+    splits = find_splits(write(root, brush))
+    assert [one['iscrowd'] for one in splits['train'].content['annotations'][:4]] == [1, 0, 0, 0]
+    assert 'train: masks with iscrowd=1 of CVAT, read as single objects: 2' in inspect_splits(splits).warnings
+
+
 def test_accents_of_macos(root):
     (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
     splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))

@@ -30,6 +30,9 @@ _OTHER_SIZE = (
     'image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes are misplaced'
 )
 _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the first split
+_CROWDS = (
+    'crowds (iscrowd=1, or difficult in Pascal VOC), which are neither learned nor missed. Set it to 0 for single objects'
+)
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
@@ -190,8 +193,12 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             'COCO has [x, y, width, height], and YOLO the center, width and height'
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
+    crowds = [f'annotation {original_id(one)}' for one in annotations if one.get('iscrowd')]
+    if _too_many(crowds, split):
+        found.warnings += named(split, {_CROWDS: crowds})
     if not objects:
         counts = Counter({problem: len(items) for problem, items in boxes.items() if items})
+        counts += Counter({_CROWDS: len(crowds)})
         cause = ''.join(f': {problem}: {count}' for problem, count in counts.most_common(1))
         hint = '. Are they fractions? COCO has pixels' if 'without area' in cause else ''
         found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{cause}{hint}')
