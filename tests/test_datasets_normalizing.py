@@ -312,6 +312,18 @@ def test_masks_of_cvats_brush_are_objects(root):
     assert 'train: masks with iscrowd=1 of CVAT, read as single objects: 2' in inspect_splits(splits).warnings
 
 
+def test_areas_that_are_not_those_of_the_objects(root):
+    """They decide on AP of small, medium and large objects."""
+
+    def wrong(content):
+        for one, area in zip(content['annotations'], [0.02, 96 * 64, 40, 440, 400, 0, None, 400], strict=True):
+            one['area'] = area
+
+    splits = find_splits(write(root, wrong))
+    assert [one['area'] for one in splits['train'].content['annotations']] == [400, 400, 40, 440, 400, 400, 400, 400]
+    assert 'train: areas far from those of their boxes, computed again: 2' in inspect_splits(splits).warnings
+
+
 def test_accents_of_macos(root):
     (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
     splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))

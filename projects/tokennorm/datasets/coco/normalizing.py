@@ -234,12 +234,17 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
         )
         counts['boxes with attributes.rotation (CVAT), read as the upright boxes around them'] += 1
     needs_box, needs_area = box in (None, []), area is None or (is_number(area) and area <= 0)
-    if not (needs_box or needs_area):
+    around = (box[2] + 2) * (box[3] + 2) if is_box(box) and min(box[2:]) >= 1 else 0  # programs round
+    is_odd = around > 0 and is_number(area) and not around / 1000 <= area <= 2 * around  # 1, or that of the image
+    if not (needs_box or needs_area or is_odd):
         return new
     measured = _box_and_area(mask, size)
     if needs_box and measured:
         box = new['bbox'] = measured[0]
         counts['boxes that were derived from the mask'] += 1
+    if is_odd and not needs_area and not (measured and measured[1] / 2 <= area <= 2 * measured[1]):
+        needs_area = True
+        counts['areas far from those of their boxes, computed again'] += 1
     if needs_area and is_box(box):
         new['area'] = (measured and measured[1]) or max(box[2], 0) * max(box[3], 0)
     return new
