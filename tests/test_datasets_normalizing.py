@@ -324,6 +324,29 @@ def test_areas_that_are_not_those_of_the_objects(root):
     assert 'train: areas far from those of their boxes, computed again: 2' in inspect_splits(splits).warnings
 
 
+@pytest.mark.parametrize('is_used', [False, True], ids=['not used', 'used'])
+def test_a_group_with_the_name_of_its_class(root, is_used):
+    """Roboflow writes it first, with the name of the project."""
+
+    def group(content):
+        content['categories'] = [
+            dict(id=0, name='cat', supercategory='none'),
+            dict(id=1, name='cat', supercategory='cat'),
+            dict(id=2, name='dog', supercategory='cat'),
+        ]
+        content['annotations'][0]['category_id'] = 1 - is_used
+
+    splits = find_splits(write(root, group))
+    found = inspect_splits(splits)
+    if is_used:
+        assert "train: categories with the same name: 'cat'" in found.errors
+        return
+    assert found.errors == []
+    assert 'train: category that only groups others, left out: cat' in found.warnings
+    assert [one['name'] for one in splits['val'].content['categories']] == ['cat', 'dog']
+    assert splits['val'].objects_by_class() == dict(cat=4, dog=4)
+
+
 def test_accents_of_macos(root):
     (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
     splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))

@@ -70,7 +70,7 @@ def normalize(contents: Mapping[str, Entry], folders: Mapping[str, Path]) -> dic
     """
     groups = _grouping_names(contents)
     first = next(iter(contents.values()))
-    order = [name for name in map(_name, first['categories']) if name not in groups]
+    order = list(dict.fromkeys(name for name in map(_name, first['categories']) if name not in groups))
     return {name: _normalize(content, folders[name], order, groups) for name, content in contents.items()}
 
 
@@ -87,9 +87,22 @@ def _grouping_names(contents: Mapping[str, Entry]) -> set[str]:
     return (every & supers) - used if used & every else set()
 
 
+def _without_twins(content: Entry, notes: list[str]) -> list[Entry]:
+    """The categories but those without an annotation that group one of their own name, as Roboflow writes them."""
+    entries = content['categories']
+    is_own = [one.get('supercategory') == one.get('name') for one in entries]
+    names = {_name(one) for one, own in zip(entries, is_own, strict=True) if own}
+    twins = [one for one, own in zip(entries, is_own, strict=True) if not own and _name(one) in names]
+    if twins:
+        used = {id_text(one.get('category_id')) for one in content.get('annotations', ())}
+        twins = [one for one in twins if id_text(one.get('id')) not in used]
+        notes += [f'category that only groups others, left out: {_name(one)}' for one in twins]
+    return [one for one in entries if one not in twins]
+
+
 def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[str]) -> Entry:
     notes: list[str] = []
-    categories, category_ids = _categories(content['categories'], order, groups, notes)
+    categories, category_ids = _categories(_without_twins(content, notes), order, groups, notes)
     images, image_ids = _images(content['images'], folder, notes)
     sizes = {id_text(one.get('id')): [one.get('height'), one.get('width')] for one in images}
     annotations = _annotations(content.get('annotations', []), image_ids, category_ids, sizes, notes)
