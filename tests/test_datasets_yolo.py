@@ -66,6 +66,19 @@ def test_yolo_lines_are_read_by_their_meaning(root, kind):
     assert re.fullmatch(''.join(f'train: {line}\n' for line in [*warning, REPEATED]), '\n'.join([*said[:-1], '']))
 
 
+@pytest.mark.parametrize('others', ['dog\ncat\n', 'cat\ndog\nperson\n', 'cat\n'])
+def test_another_list_of_classes_beside_the_labels_is_named(root, others):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text('train: train\nval: val\nnames: [cat, dog]\n')
+    (root / 'val' / 'classes.txt').write_text(others)
+    said = [line for line in inspect_splits(find_splits(root)).warnings if 'classes.txt' in line]
+    path = root / 'val' / 'classes.txt'
+    assert said == [
+        f'train: {path} has other classes, or another order, than data.yaml, by which the labels are read: '
+        'dog, cat instead of cat, dog'
+    ] * others.startswith('dog')
+
+
 def test_oriented_boxes_have_no_masks(root):
     write_labels(root, CORNERS)
     content = dict(train='train', val='val', names=['cat'], task='obb')

@@ -12,6 +12,7 @@ fractions of the image's width and height. They are, by what the folder says and
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,14 +72,30 @@ def find_yolo(root: Path) -> LabelFolder | None:
                 if images
                 else f'{file}: {split}={value!r} has no images'
             )
-    for first in list(notes)[:1]:
-        notes[first] += absent
     root = file.parent if root.is_file() else root
+    folders = {entry.labels.parent for entries in splits.values() for entry in entries if entry.labels}
+    for first in list(notes)[:1]:
+        notes[first] += [*absent, *_other_names(names, file, {root, *folders})]
     shape = content.get('kpt_shape') or [0, 0]
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(value) is int for value in shape)):
         raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
     rules = _Rules(len(names), shape[0] * shape[1], content.get('task') == 'obb')
     return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, _doubts)
+
+
+def _other_names(names: list[str], used: Path, folders: set[Path]) -> list[str]:
+    """Files `classes.txt`, which labelImg writes beside its labels, with other names for the same numbers."""
+    notes = []
+    for path in sorted(folder / 'classes.txt' for folder in folders):
+        if path != used and path.is_file():
+            with suppress(ValueError):  # not UTF-8
+                others = _lines(path)[: len(names)]
+                if others != names[: len(others)]:
+                    notes.append(
+                        f'{path} has other classes, or another order, than {used.name}, by which the labels are read: '
+                        f'{shorten(others, 5)} instead of {shorten(names, 5)}'
+                    )
+    return notes
 
 
 def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
