@@ -172,6 +172,24 @@ def test_the_cause_is_named_if_no_box_can_be_used(data):
     assert re.search(r'val: no image has .*: boxes without area .*: \d+\. Are they fractions\? COCO has pixels', error)
 
 
+@pytest.mark.parametrize('share', [0.5, -0.5, 0], ids=['centers', 'top left corners', 'one box'])
+def test_boxes_that_are_shifted_by_half_their_size(data, share):
+    """Only those near a border reach beyond it."""
+
+    def shift(content):
+        for i, one in enumerate(content['annotations']):
+            x, y = (0, 0) if i == 0 else (38, 38) if i == 1 else (20, 20)
+            one.update(bbox=[x + 10 * share, y + 10 * share, 10, 10], segmentation=[])
+        if not share:
+            first(content).update(bbox=[-3, 0, 10, 10])
+
+    edit(data, 'train', shift)
+    place = 'centers' if share > 0 else 'top left corners'
+    said = [line for line in inspect(data).warnings if 'all boxes are inside' in line]
+    fit = f'train: all boxes are inside their image if x and y are their {place}. COCO has corners, and YOLO centers'
+    assert said == [fit] * (share != 0)
+
+
 def test_crowds_are_counted_apart(data):
     content = edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations'][:5]])
     found = inspect(data)

@@ -193,6 +193,9 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             'COCO has [x, y, width, height], and YOLO the center, width and height'
         )
     found.most_objects = max(found.most_objects, *objects.values(), 0)
+    if beyond:
+        pairs = [(one['bbox'], images[one['image_id']]) for one in annotations if one['image_id'] in images]
+        found.warnings += [f'{split.name}: {line}' for line in _shifted_boxes(pairs)]
     crowds = [f'annotation {original_id(one)}' for one in annotations if one.get('iscrowd')]
     if _too_many(crowds, split):
         found.warnings += named(split, {_CROWDS: crowds})
@@ -221,6 +224,19 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
     if x < -1 or y < -1 or x + w > width + 1 or y + h > height + 1:
         return _PARTLY_OUTSIDE
     return ''
+
+
+def _shifted_boxes(pairs: list[tuple[list[float], Mapping[str, Any]]]) -> Iterator[str]:
+    """Whether boxes, of which some reach far beyond their image, are all inside if they are moved by half their size."""
+    boxes = np.array([box for box, _ in pairs], float)
+    ends = np.array([(image['width'], image['height']) for _, image in pairs])
+    corners, sides = boxes[:, :2], np.maximum(boxes[:, 2:], 1)
+    if not (np.maximum(-corners, corners + sides - ends) > sides / 4).any():
+        return
+    for place, share in (('top left corners', 0.5), ('centers', -0.5)):
+        moved = corners + share * sides
+        if (moved >= -1).all() and (moved + sides <= ends + 1).all():
+            yield f'all boxes are inside their image if x and y are their {place}. COCO has corners, and YOLO centers'
 
 
 def mask_problem(mask: Any, size: list[int]) -> str:
