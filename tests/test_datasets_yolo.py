@@ -25,6 +25,12 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
     'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
     'four corners': ({}, CORNERS, [20, 10, 20, 20], FOUR),
+    'four corners, the last one beyond the border': (  # as a line of DOTA, whose ninth word is a class
+        {},
+        f'{CORNERS.rpartition(" ")[0]} -0.001',
+        [20, -0.064, 20, 30.064],
+        FOUR,
+    ),
     'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
     'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),

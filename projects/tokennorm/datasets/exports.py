@@ -13,7 +13,7 @@ from tokennorm.datasets.splits import SPLIT_WORDS
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
 _TURNED = re.compile(rb'<box [^>]*rotation="0*\.?0*[1-9]')
-_DOTA = re.compile(r'^(-?[\d.]+\s+){8}[^\s\d]\S*(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
+_DOTA = re.compile(r'^(-?[\d.]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
     (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),

@@ -197,7 +197,7 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         pairs = [(one['bbox'], images[one['image_id']]) for one in annotations if one['image_id'] in images]
         found.warnings += [f'{split.name}: {line}' for line in _shifted_boxes(pairs)]
     crowds = [f'annotation {original_id(one)}' for one in annotations if one.get('iscrowd')]
-    if _too_many(crowds, split):
+    if objects and _too_many(crowds, split):
         found.warnings += named(split, {_CROWDS: crowds})
     if not objects:
         counts = Counter({problem: len(items) for problem, items in boxes.items() if items})
