@@ -1,9 +1,12 @@
-"""`--augment strong`: large-scale jitter, and without masks Mosaic and MixUp."""
+"""`--augment strong`: large-scale jitter, and without masks Mosaic and MixUp. Classes that mirrored images exchange."""
+
+import re
 
 from mmengine.config import Config
 
 from tokennorm.config.image_size import test_scale
-from tokennorm.messages import UserError
+from tokennorm.config.tree import innermost_datasets, walk
+from tokennorm.messages import UserError, shorten
 from tokennorm.registry import type_name
 
 _JITTER = (0.1, 2.0)
@@ -40,3 +43,18 @@ def augment_strongly(cfg: Config) -> str:
         pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
     )
     return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp; images without objects are left out'
+
+
+def describe_flips(cfg: Config) -> list[str]:
+    """Returns one line if training mirrors images of classes that differ in left and right, or none."""
+    loader = cfg.get('train_dataloader') or {}
+    metainfo = next(innermost_datasets(loader.get('dataset') or {})).get('metainfo') or {}
+    names = {str(name).casefold(): name for name in metainfo.get('classes') or ()}
+    other = {key: key.replace('left', 'right') for key in names if 'left' in key}
+    pairs = [f'{names[left]} and {names[right]}' for left, right in other.items() if right in names]
+    steps = walk(loader, 'train_dataloader')
+    flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
+    if not pairs or not flips:
+        return []
+    off = ' '.join(re.sub(r'\[(\d+)\]', r'.\1', f'{name}.prob=0') for name in flips)
+    return [f'Training mirrors images, which exchanges {shorten(pairs, 3)}. To keep them apart: --cfg-options {off}']

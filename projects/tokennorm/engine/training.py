@@ -10,6 +10,7 @@ from mmengine.runner import Runner
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.config.image_size import use_trained_anchors
 from tokennorm.config.tree import is_classifier
+from tokennorm.engine.augmentation import describe_flips
 from tokennorm.engine.checks import check_training_samples
 from tokennorm.engine.data import find_detection_data, note_anchors, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
@@ -95,6 +96,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
     apply_options(cfg, options)
     if options.data is not None and not is_classifier(cfg):
         note_anchors(cfg)
+        print_once(*describe_flips(cfg))
     if resumed is not None and not options.sets('custom_hooks'):
         print_once(*use_average_of(cfg, resumed))
     if options.resume and resumed is None:
