@@ -45,6 +45,19 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
         assert part['categories'] == [dict(id=1, name='cell')]
 
 
+@pytest.mark.parametrize('seed', range(3))
+def test_augmented_copies_of_an_image_stay_together(whole, seed):
+    content = json.loads(whole.read_text())
+    for i, one in enumerate(content['images']):
+        one['file_name'] = f'image{i // 3}_jpg.rf.{i:032x}.jpg'
+    whole.write_text(json.dumps(content))
+    parts = split(whole, '--val', 0.3, '--seed', seed)
+    names = {key: {one['file_name'].partition('.rf.')[0] for one in part['images']} for key, part in parts.items()}
+    assert not names['train'] & names['val']
+    assert sum(len(part['images']) for part in parts.values()) == 10
+    assert len(parts['val']['images']) in (3, 4)
+
+
 @pytest.mark.parametrize('left_out', [(), ('id', 'area', 'iscrowd')], ids=['Label Studio', 'labelformat'])
 def test_annotations_of_other_programs_are_completed(left_out, whole):
     content = json.loads(whole.read_text())

@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import re
 from pathlib import Path
+from typing import Any
 
 from tokennorm.datasets.coco.folder import read_annotations
 from tokennorm.datasets.coco.normalizing import normalize
@@ -40,11 +42,20 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
 
 
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
-    """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test."""
+    """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
+
+    Augmented copies of an image stay together, so that val has images that training has not seen.
+    """
     whole = splits['train']
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
     random.Random(seed).shuffle(images)
     num_val = round(val_fraction * len(images)) if 0 < val_fraction < 1 else 0
+    places: dict[str, int] = {}  # of the first copy
+    for i, image in enumerate(images):
+        places.setdefault(_origin(image), i)
+    images.sort(key=lambda image: places[_origin(image)])
+    while 0 < num_val < len(images) and _origin(images[num_val - 1]) == _origin(images[num_val]):
+        num_val += 1
     if not 0 < num_val < len(images):
         raise ValueError(f'a fraction of {val_fraction} of {len(images)} images leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
@@ -59,3 +70,8 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     for name, path in files.items():
         path.write_text(json.dumps({key: value for key, value in contents[name].items() if key != 'tokennorm'}))
     return files
+
+
+def _origin(image: dict[str, Any]) -> str:
+    """The file name without the part in which Roboflow's augmented copies of an image differ, such as `.rf.1b2c`."""
+    return re.sub(r'\.rf\.\w+', '', str(image['file_name']))
