@@ -172,6 +172,12 @@ def test_the_cause_is_named_if_no_box_can_be_used(data):
     assert re.search(r'val: no image has .*: boxes without area .*: \d+\. Are they fractions\? COCO has pixels', error)
 
 
+def test_annotations_of_some_classes_only(data):
+    edit(data, 'val', lambda c: [image.update(neg_category_ids=[1]) for image in c['images']])
+    (warning,) = inspect(data).warnings
+    assert warning.startswith('val: its objects are not annotated in every image (neg_category_ids of LVIS)')
+
+
 @pytest.mark.parametrize('share', [0.5, -0.5, 0], ids=['centers', 'top left corners', 'one box'])
 def test_boxes_that_are_shifted_by_half_their_size(data, share):
     """Only those near a border reach beyond it."""

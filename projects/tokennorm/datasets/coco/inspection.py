@@ -205,6 +205,11 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         cause = ''.join(f': {problem}: {count}' for problem, count in counts.most_common(1))
         hint = '. Are they fractions? COCO has pixels' if 'without area' in cause else ''
         found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{cause}{hint}')
+    if split.name != 'train' and any('neg_category_ids' in image for image in images.values()):  # LVIS
+        found.warnings.append(
+            f'{split.name}: its objects are not annotated in every image (neg_category_ids of LVIS). AP counts detections '
+            'of the others as false, and is lower than by LVIS'
+        )
     unused = [name for name, count in split.objects_by_class().items() if not count]
     found.warnings += named(split, {'classes without an example': unused})
 
