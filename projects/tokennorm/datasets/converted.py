@@ -81,8 +81,8 @@ def _convert(folder: LabelFolder, name: str) -> dict[str, Any]:
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:
     """A COCO annotation of one object, in pixels, rounded to a thousandth, without the area.
 
-    The box is x, y, width, height. A polygon is x and y of each corner in turn. A crowd is neither trained on nor
-    counted as missed.
+    The box is x, y, width, height. A polygon is x and y of each corner in turn. A crowd is background in
+    training, and not counted as missed.
     """
     mask = dict(segmentation=[[round(value, 3) for value in polygon]]) if polygon else {}
     return dict(category_id=category, bbox=[round(value, 3) for value in box], iscrowd=int(crowd)) | mask

@@ -49,7 +49,8 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
     """The objects of an image, by the classes and the number of the first pixel.
 
     VOC's corners count pixels from 1 and include the last one. If they count from 0, they do not include it. Objects
-    marked `difficult` become crowds: as in VOC's evaluation, they are neither trained on nor missed.
+    marked `difficult` become crowds: as in VOC's evaluation, they are not missed. mmdet's detectors train
+    on their place as background.
     """
     (classes, first), tree = rules, _read_xml(entry.labels)
     size_keys = [key for key in ('size/width', 'size/height') if tree.findtext(key)]
