@@ -76,11 +76,13 @@ ENTRIES = {
 
 BOXES = {
     'polygon of another object': (
-        lambda c: first(c).update(bbox=[30, 2, 6, 6], segmentation=[[2, 30, 8, 30, 8, 36]]),
+        lambda c: first(c).update(bbox=[30, 2, 6, 6], area=18, segmentation=[[2, 30, 8, 30, 8, 36]]),
         r'masks outside their box\..*: annotation \d+ of \d+\.jpg$',
     ),
     'background first': (
-        lambda c: first(c).update(bbox=[9, 9, 8, 8], segmentation=dict(size=[48, 48], counts=[0, 40 * 48, 8 * 48])),
+        lambda c: first(c).update(
+            bbox=[9, 9, 8, 8], area=64, segmentation=dict(size=[48, 48], counts=[0, 40 * 48, 8 * 48])
+        ),
         r'masks outside their box\..* run lengths by rows\?.*: annotation \d+ of \d+\.jpg$',
     ),
     'no side': (lambda c: first(c).update(bbox=[5, 5, 0, 9]), r'boxes without area .*annotation \d+ of .*\.jpg'),

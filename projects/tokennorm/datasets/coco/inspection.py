@@ -30,9 +30,7 @@ _OTHER_SIZE = (
     'image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes are misplaced'
 )
 _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the first split
-_CROWDS = (
-    'crowds (iscrowd=1, or difficult in Pascal VOC), which are neither learned nor missed. Set it to 0 for single objects'
-)
+_CROWDS = 'crowds (iscrowd=1, difficult in Pascal VOC), neither learned nor missed. Set it to 0 for single objects'
 _PARTLY_OUTSIDE = 'boxes partly outside their image'
 _NO_MASK = 'annotations without a segmentation'
 _NOT_NUMBERS = 'polygons with values that are not numbers'
@@ -207,8 +205,8 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
         found.errors.append(f'{split.name}: no image has an object to learn from or to evaluate on{cause}{hint}')
     if split.name != 'train' and any('neg_category_ids' in image for image in images.values()):  # LVIS
         found.warnings.append(
-            f'{split.name}: its objects are not annotated in every image (neg_category_ids of LVIS). AP counts detections '
-            'of the others as false, and is lower than by LVIS'
+            f'{split.name}: its objects are not annotated in every image (neg_category_ids of LVIS). AP counts '
+            'detections of the others as false, and is lower than by LVIS'
         )
     unused = [name for name, count in split.objects_by_class().items() if not count]
     found.warnings += named(split, {'classes without an example': unused})
@@ -232,7 +230,7 @@ def _box_problem(annotation: Mapping[str, Any], image: Mapping[str, Any], catego
 
 
 def _shifted_boxes(pairs: list[tuple[list[float], Mapping[str, Any]]]) -> Iterator[str]:
-    """Whether boxes, of which some reach far beyond their image, are all inside if they are moved by half their size."""
+    """Whether boxes, some of them far beyond their image, are all inside if they are moved by half their size."""
     boxes = np.array([box for box, _ in pairs], float)
     ends = np.array([(image['width'], image['height']) for _, image in pairs])
     corners, sides = boxes[:, :2], np.maximum(boxes[:, 2:], 1)

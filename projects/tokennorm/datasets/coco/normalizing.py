@@ -234,10 +234,10 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
     box, area = one.get('bbox'), one.get('area')
     attributes = one.get('attributes')
-    if isinstance(mask, dict) and isinstance(attributes, dict) and 'occluded' in attributes:
-        if new.get('iscrowd', one.get('iscrowd')):  # CVAT marks each mask of its brush so, and knows no crowds
-            new['iscrowd'] = 0
-            counts['masks with iscrowd=1 of CVAT, read as single objects'] += 1
+    of_cvat = isinstance(attributes, dict) and 'occluded' in attributes
+    if of_cvat and isinstance(mask, dict) and new.get('iscrowd', one.get('iscrowd')):
+        new['iscrowd'] = 0  # CVAT marks each mask of its brush so, and has no crowds
+        counts['masks with iscrowd=1 of CVAT, read as single objects'] += 1
     if isinstance(attributes, dict) and is_number(angle := attributes.get('rotation')) and angle and is_box(box):
         x, y, w, h = box
         cos, sin = abs(math.cos(math.radians(angle))), abs(math.sin(math.radians(angle)))
