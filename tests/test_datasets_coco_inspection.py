@@ -210,6 +210,19 @@ def test_crowds_are_counted_apart(data):
     assert any(line.startswith('train: crowds (iscrowd=1') for line in inspect(data).warnings)
 
 
+@pytest.mark.parametrize('mask', [dict(size=[48, 48], counts=[2304]), []], ids=['run lengths', 'box'])
+def test_more_crowds_with_run_lengths_than_coco_has_are_named(data, mask):
+    def mark(content):
+        for i, one in enumerate(content['annotations']):
+            one.update(iscrowd=int(i <= count // 20))
+            if one['iscrowd']:
+                one.update(segmentation=mask)
+
+    count = len(json.loads((data / 'annotations' / 'train.json').read_text())['annotations'])
+    edit(data, 'train', mark)
+    assert any(line.startswith('train: crowds') for line in inspect(data).warnings) == bool(mask)
+
+
 @pytest.mark.parametrize('many', [5000, 1], ids=['threads', 'processes'])
 def test_image_files(data, many, monkeypatch):
     monkeypatch.setattr(image_files, 'MANY', many)

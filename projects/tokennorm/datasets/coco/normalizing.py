@@ -87,22 +87,22 @@ def _grouping_names(contents: Mapping[str, Entry]) -> set[str]:
     return (every & supers) - used if used & every else set()
 
 
-def _without_twins(content: Entry, notes: list[str]) -> list[Entry]:
+def _without_namesakes(content: Entry, notes: list[str]) -> list[Entry]:
     """The categories but those without an annotation that group one of their own name, as Roboflow writes them."""
     entries = content['categories']
     is_own = [one.get('supercategory') == one.get('name') for one in entries]
     names = {_name(one) for one, own in zip(entries, is_own, strict=True) if own}
-    twins = [one for one, own in zip(entries, is_own, strict=True) if not own and _name(one) in names]
-    if twins:
+    namesakes = [one for one, own in zip(entries, is_own, strict=True) if not own and _name(one) in names]
+    if namesakes:
         used = {id_text(one.get('category_id')) for one in content.get('annotations', ())}
-        twins = [one for one in twins if id_text(one.get('id')) not in used]
-        notes += [f'category that only groups others, left out: {_name(one)}' for one in twins]
-    return [one for one in entries if one not in twins]
+        namesakes = [one for one in namesakes if id_text(one.get('id')) not in used]
+        notes += [f'category that only groups others, left out: {_name(one)}' for one in namesakes]
+    return [one for one in entries if one not in namesakes]
 
 
 def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[str]) -> Entry:
     notes: list[str] = []
-    categories, category_ids = _categories(_without_twins(content, notes), order, groups, notes)
+    categories, category_ids = _categories(_without_namesakes(content, notes), order, groups, notes)
     images, image_ids = _images(content['images'], folder, notes)
     sizes = {id_text(one.get('id')): [one.get('height'), one.get('width')] for one in images}
     annotations = _annotations(content.get('annotations', []), image_ids, category_ids, sizes, notes)
