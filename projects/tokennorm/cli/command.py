@@ -142,8 +142,10 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
         if package not in (*PACKAGES, *OPTIONAL, 'cv2', 'yaml'):
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error
-        check = 'python -m tokennorm.cli.check_env'
-        line += f'; `{PIP} install {package}`' if package in OPTIONAL else f'; `{check}` prints the command that fixes it'
+        if package in OPTIONAL:
+            line += f'; `{PIP} install {package}`'
+        else:
+            line += '; `python -m tokennorm.cli.check_env` prints the command that fixes it'
     exits = isinstance(error, SystemExit)
     if show_traceback and not (exits and not isinstance(error.code, str)):
         error.__suppress_context__ = False
