@@ -36,6 +36,7 @@ def test_batches_have_images_of_one_size():
     batches = SameSizeBatchSampler(sampler, 2)
     assert list(batches) == [[0, 5], [1, 3], [6], [2], [4]]
     assert len(batches) == 5
+    assert list(SameSizeBatchSampler(sampler, 1)) == [[i] for i in range(7)]  # the order that `test --out` promises
     dataset.cumulative_sizes = [5, 7]  # two datasets of a concatenation, one after the other
     assert list(SameSizeBatchSampler(sampler, 2)) == [[0], [1, 3], [2], [4], [5], [6]]
     del dataset.cumulative_sizes
@@ -77,7 +78,9 @@ def test_evaluation_and_prediction_agree(data, demo_trained, tmp_path):
     loader = {'test_dataloader.batch_size': 4}
     words = [CONFIG, str(demo_trained), '--work-dir', str(tmp_path / 'test'), '--out', str(pickled)]
     tool('test')([*words, '--cfg-options', *options(data, **loader, **FEW)])
-    tested = {one['img_id']: one['pred_instances'] for one in pickle.loads(pickled.read_bytes())}
+    dumped = pickle.loads(pickled.read_bytes())
+    assert [one['img_id'] for one in dumped] == list(range(len(SIZES)))  # mmdet's tools match by the place
+    tested = {one['img_id']: one['pred_instances'] for one in dumped}
 
     few = ['--cfg-options', *(f'{key}={value}' for key, value in FEW.items())]
     images = str(data / 'images' / 'val')

@@ -16,6 +16,7 @@ BATCH_SAMPLER = dict(type='tokennorm.SameSizeBatchSampler')
 class SameSizeBatchSampler(Sampler[list[int]]):
     """Batches of images with the same width and height in the annotations; without these, single images.
 
+    With a `batch_size` of 1 the images keep their order, by which mmdet's tools read what `test --out` writes.
     Attention and convolutions see the padding of a batch, so that an image's detections would depend on the others. The
     datasets of a concatenation stay in their order, by which mmdet's `MultiDatasetsEvaluator` tells them apart. What
     the sampler repeats at its end, so that ranks have as many images, stays there: mmengine cuts off the last results.
@@ -31,7 +32,8 @@ class SameSizeBatchSampler(Sampler[list[int]]):
             info = self.sampler.dataset.get_data_info(index)
             size = info.get('width'), info.get('height')
             is_repeated, before = index < before, index
-            by_size[is_repeated, bisect(ends, index), size if all(size) else index].append(index)
+            is_alone = self.batch_size == 1 or not all(size)
+            by_size[is_repeated, bisect(ends, index), index if is_alone else size].append(index)
         step = self.batch_size
         return [group[i : i + step] for group in by_size.values() for i in range(0, len(group), step)]
 
