@@ -18,11 +18,11 @@ from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
-from tokennorm.config.image_size import use_trained_anchors
+from tokennorm.config.image_size import set_image_size, use_trained_anchors
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
-from tokennorm.engine.data import note_anchors
+from tokennorm.engine.data import note_sizes
 from tokennorm.engine.epochs import set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
@@ -116,7 +116,7 @@ def test_anchors_go_with_the_weights(name):
     )
     trained, cfg = (Config.fromfile(config_path(name)) for _ in range(2))
     trained.model[head].anchor_generator[key] = value
-    note_anchors(trained)
+    note_sizes(trained, own_data=True)
     meta = trained.val_dataloader.dataset.metainfo
     assert 'anchors' in trained.train_dataloader.dataset.metainfo
     (line,) = use_trained_anchors(cfg, meta)
@@ -130,6 +130,20 @@ def test_anchors_go_with_the_weights(name):
     for other in (['model.backbone', dict(type='os.system')], [path, 'x'], [path], {'a': 1}, 'x', [None, 1]):
         assert use_trained_anchors(cfg, dict(anchors=other)) == []
     assert cfg.model == before
+
+
+def test_notes_follow_the_config_of_an_earlier_run():
+    """Its config is trained again with another image size and other anchors, without --data."""
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini-dtn_fpn'))
+    note_sizes(cfg, own_data=False)
+    assert not {'image_size', 'anchors'} & set(cfg.val_dataloader.dataset.get('metainfo') or ())
+    path = 'model.bbox_head.anchor_generator.octave_base_scale'
+    cfg.val_dataloader.dataset.metainfo = dict(image_size=128, anchors=[path, 1.5])  # as the first run noted them
+    set_image_size(cfg, 320)
+    cfg.merge_from_dict({path: 3})
+    note_sizes(cfg, own_data=False)
+    meta = cfg.train_dataloader.dataset.metainfo  # which the checkpoints keep
+    assert (meta.image_size, list(meta.anchors)) == (320, [path, 3])
 
 
 def test_kernels_of_local_layer_norm_train_faster():

@@ -1,6 +1,6 @@
 """`--data`: points a config at a folder: data, class names, heads, evaluators, limits and image size."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config.image_size import ANCHORS, IMAGE_SIZE, fitting_size, set_image_size
+from tokennorm.config.image_size import ANCHORS, IMAGE_SIZE, fitting_size, set_image_size, short_side
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit, anchor_sizes
@@ -96,16 +96,26 @@ def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int |
     return set_image_size(cfg, image_size)
 
 
-def note_anchors(cfg: Config) -> None:
-    """Notes the sizes of the anchors in the datasets' metainfo, for configs that differ from this one."""
-    if sizes := anchor_sizes(cfg):
+def note_sizes(cfg: Config, own_data: bool) -> None:
+    """Notes the sizes of the anchors in the datasets' metainfo, for configs that differ from this one.
+
+    The config of an earlier run has notes. They follow what options or the user's editor have changed since.
+    """
+    noted = {key for dataset in _datasets(cfg) for key in dataset.get('metainfo') or ()}
+    if (own_data or ANCHORS in noted) and (sizes := anchor_sizes(cfg)):
         _note(cfg, ANCHORS, list(sizes))
+    if IMAGE_SIZE in noted and (size := short_side(cfg)) is not None:
+        _note(cfg, IMAGE_SIZE, size)
 
 
 def _note(cfg: Config, key: str, value: Any) -> None:
+    for dataset in _datasets(cfg):
+        dataset['metainfo'] = {**(dataset.get('metainfo') or {}), key: value}
+
+
+def _datasets(cfg: Config) -> Iterator[MutableMapping[str, Any]]:
     for name in SPLITS:
-        for dataset in innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {}):
-            dataset['metainfo'] = {**(dataset.get('metainfo') or {}), key: value}
+        yield from innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {})
 
 
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:

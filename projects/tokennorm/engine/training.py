@@ -12,7 +12,7 @@ from tokennorm.config.image_size import use_trained_anchors
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.augmentation import describe_flips
 from tokennorm.engine.checks import check_training_samples
-from tokennorm.engine.data import find_detection_data, note_anchors, use_data_folder
+from tokennorm.engine.data import find_detection_data, note_sizes, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.initial_weights import use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
@@ -94,9 +94,10 @@ def train_with(options: TrainOptions) -> TrainingResult:
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
     base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
     apply_options(cfg, options)
-    if options.data is not None and not is_classifier(cfg):
-        note_anchors(cfg)
-        print_once(*describe_flips(cfg))
+    if not is_classifier(cfg):
+        note_sizes(cfg, options.data is not None)
+        if options.data is not None:
+            print_once(*describe_flips(cfg))
     if resumed is not None and not options.sets('custom_hooks'):
         print_once(*use_average_of(cfg, resumed))
     if options.resume and resumed is None:
