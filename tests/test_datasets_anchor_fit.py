@@ -224,7 +224,10 @@ def test_every_resize_follows_the_image_size():
     assert cfg.tta_pipeline[0].transforms[0][0].scale == (800, 480)
     use_trained_size(cfg, dict(classes=('a',)))
     assert short_side(cfg) == 320
-    use_trained_size(cfg, dict(image_size=640))
+    for chosen in ('pipeline.1.scale', 'pipeline'):  # by --cfg-options
+        use_trained_size(cfg, dict(image_size=640), {f'test_dataloader.dataset.{chosen}': 0})
+        assert short_side(cfg) == 320
+    use_trained_size(cfg, dict(image_size=640), {'test_dataloader.batch_size': 1})
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (1066, 640)
 
 

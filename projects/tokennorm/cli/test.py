@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
     if args.data is not None:
         use_data_folder(cfg, args.data, needed=(), fit_images=False)
     merge_options(cfg, args.cfg_options)
-    use_trained_size(cfg, checkpoint.dataset_meta)
+    print_once(*use_trained_size(cfg, checkpoint.dataset_meta, args.cfg_options))
     print_once(*use_trained_anchors(cfg, checkpoint.dataset_meta, args.cfg_options))
     cfg.load_from, cfg.resume = checkpoint.source, False  # the config of a resumed run has True
     if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):

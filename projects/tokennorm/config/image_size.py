@@ -112,10 +112,16 @@ def _is_length(key: str, value: Any, old: int) -> bool:
     return any((abs(one) >= _STEP and named) or (abs(one) == old and old > 2 * _STEP) for one in whole)
 
 
-def use_trained_size(cfg: Config, meta: Mapping[str, Any]) -> None:
-    """Sets the image size that a checkpoint was trained with, where its `dataset_meta` names one."""
-    if meta.get(IMAGE_SIZE) and short_side(cfg) not in (None, meta[IMAGE_SIZE]):
-        set_image_size(cfg, meta[IMAGE_SIZE])
+def use_trained_size(cfg: Config, meta: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[str]:
+    """Sets the image size that a checkpoint's `dataset_meta` names, unless the user's `options` set that of testing.
+
+    Returns the change in one line, if any.
+    """
+    paths = [path.split('.') for path in options or () if path.startswith('test_dataloader.')]
+    is_chosen = any(path[-1] == 'pipeline' or set(path) & set(_SIZES) for path in paths)
+    if is_chosen or not meta.get(IMAGE_SIZE) or short_side(cfg) in (None, meta[IMAGE_SIZE]):
+        return []
+    return set_image_size(cfg, meta[IMAGE_SIZE])[:1]
 
 
 def use_trained_anchors(cfg: Config, meta: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[str]:

@@ -101,6 +101,7 @@ class TorchDetector(BaseDetector):
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = meta_of(opened).get('thresholds') or {}
         use_trained_anchors(self.cfg, meta, options)
+        use_trained_size(self.cfg, meta, options)
         self._inferencer = _build(self.cfg, meta, device)
         self.model = self._inferencer.model
         if tta:
@@ -153,7 +154,6 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
     set_num_classes(cfg['model'], len(meta['classes']))
     dataset = next(innermost_datasets(cfg['test_dataloader']['dataset']))  # mmdet reads its classes and pipeline
     cfg['test_dataloader']['dataset'] = dict(dataset, metainfo=dict(meta))
-    use_trained_size(cfg, meta)
     with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
         warnings.simplefilter('ignore')
         return _Inferencer(cfg, device=device, show_progress=False)
