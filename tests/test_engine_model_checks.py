@@ -22,6 +22,7 @@ from tokennorm.engine.checks import (
     check_feature_maps,
     check_queries,
     check_training_samples,
+    describe_other_pixels,
 )
 from tokennorm.messages import UserError
 
@@ -185,3 +186,30 @@ def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits):
     cfg = dict(model={}, val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
     with nullcontext() if fits else pytest.raises(UserError, match=r'has other images than .*val\.json'):
         check_config_data(cfg, ('val',))
+
+
+IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+CAFFE = dict(mean=[103.53, 116.28, 123.675], std=[1.0, 1.0, 1.0], bgr_to_rgb=False)
+HALF = dict(mean=[127.0] * 3, std=[128.0] * 3, bgr_to_rgb=True)
+
+
+@pytest.mark.parametrize(
+    ('name', 'weights', 'given', 'fits'),
+    [
+        ('vit_tiny_patch16_224', 'vit.pth', IMAGENET, False),
+        ('vit_tiny_patch16_224', 'vit.pth', HALF, True),
+        ('vit_tiny_patch16_224', None, IMAGENET, True),
+        ('vit_base_patch16_224', 'timm/vit_base_patch16_224.mae', IMAGENET, True),
+        ('vit_small_patch16_dinov3', 'timm/vit_small_patch16_dinov3.lvd1689m', IMAGENET, True),
+        ('resnet18', 'resnet.pth', CAFFE, False),
+        ('resnet18', 'resnet.pth', {}, False),
+        ('timm/resnet18', 'resnet.pth', dict(IMAGENET, bgr_to_rgb=False), False),
+    ],
+)
+def test_pixels_are_those_of_the_weights(name, weights, given, fits):
+    backbone = dict(type='tokennorm.TimmBackbone', model_name=name, init_cfg=weights and dict(checkpoint=weights))
+    cfg = dict(model=dict(backbone=backbone, data_preprocessor=given))
+    lines = describe_other_pixels(cfg)
+    assert len(lines) == (not fits)
+    assert fits or 'are for RGB pixels of mean=[' in lines[0]
+    assert not describe_other_pixels(dict(cfg, load_from='detector.pth'))

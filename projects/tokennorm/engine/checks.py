@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tokennorm.messages import UserError, shorten, user_errors
 from tokennorm.registry import type_name
 
 MOST_TRIED = 16  # samples: a crop may lose the objects of one
+SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 
 
 def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
@@ -122,6 +124,36 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
             f'--init: {checkpoint.source} has {fitting} of the {len(own)} tensors of {type(backbone).__name__}; its '
             f'names are such as {shorten(list(checkpoint.state_dict), 3)}. Use weights of this backbone'
         )
+
+
+def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
+    """Returns a line if timm's weights of a `TimmBackbone` are for other pixels than the data preprocessor gives.
+
+    Half of timm's ViTs have a mean and standard deviation of 0.5, and mmdet's configs have those of ImageNet.
+    """
+    backbone = cfg['model'].get('backbone') or {}
+    weights = (backbone.get('init_cfg') or {}).get('checkpoint')
+    if type_name(backbone) != 'TimmBackbone' or not weights or cfg.get('load_from'):
+        return []
+    from timm import get_pretrained_cfg  # only this backbone needs it
+
+    known = None
+    for name in (str(weights), str(backbone.get('model_name'))):
+        with suppress(RuntimeError):  # a tag that the model does not have, such as the suffix of a file
+            known = known or get_pretrained_cfg(name.rpartition('timm/')[2])
+    if known is None:
+        return []
+    given = cfg['model'].get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    expected = dict(mean=[round(255 * value, 2) for value in known.mean], std=[round(255 * x, 2) for x in known.std])
+    values = [*(given.get('mean') or [0] * 3), *(given.get('std') or [1] * 3)]
+    near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, expected['mean'] + expected['std'], strict=True))
+    if near and (given.get('bgr_to_rgb') or given.get('to_rgb')):
+        return []
+    return [
+        f"timm's weights of {backbone['model_name']} are for RGB pixels of mean={expected['mean']} and "
+        f'std={expected["std"]}, and data_preprocessor gives others: set its mean, std and order of channels, unless '
+        f'{weights} has other weights'
+    ]
 
 
 @torch.no_grad()

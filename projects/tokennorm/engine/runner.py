@@ -21,7 +21,14 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
-from tokennorm.engine.checks import check_backbone, check_classes, check_config_data, check_feature_maps, check_queries
+from tokennorm.engine.checks import (
+    check_backbone,
+    check_classes,
+    check_config_data,
+    check_feature_maps,
+    check_queries,
+    describe_other_pixels,
+)
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -100,6 +107,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             elif init_cfg is None:
                 text = 'model.backbone.init_cfg is None: the backbone is initialized at random.'
                 print_log(text, level=logging.WARNING)
+        for text in describe_other_pixels(cfg):
+            print_log(text, level=logging.WARNING)
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
     while not cfg.get('experiment_name') and MMLogger.check_instance_created(
