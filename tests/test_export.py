@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.models.dense_heads import RetinaHead
+from mmdet.models.roi_heads import DoubleHeadRoIHead, DynamicRoIHead, MaskScoringRoIHead, PointRendRoIHead
 
 from tests.helpers.exporting import (
     CLASSES,
@@ -22,6 +23,7 @@ from tests.helpers.exporting import (
     write,
 )
 from tokennorm.export.detector import WholeDetector
+from tokennorm.export.two_stage import check_roi_head
 from tokennorm.export.writing import describe, export_detector, resize_rule
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.messages import UserError
@@ -146,3 +148,13 @@ def test_unsupported_parts_are_named():
     model.roi_head.mask_roi_extractor.roi_layers[0].pool_mode = 'max'
     with pytest.raises(UserError, match="pool_mode='max' cannot be exported"):
         WholeDetector(model)
+
+
+def test_a_second_stage_that_predicts_in_its_own_way_is_refused():
+    roi_head = build(config('mask-rcnn')).roi_head
+    for kind in (MaskScoringRoIHead, PointRendRoIHead, DoubleHeadRoIHead):
+        roi_head.__class__ = kind
+        with pytest.raises(UserError, match=f'{kind.__name__} cannot be exported: it computes its result in its own'):
+            check_roi_head(roi_head)
+    roi_head.__class__ = DynamicRoIHead  # another training only
+    check_roi_head(roi_head)

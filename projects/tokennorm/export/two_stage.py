@@ -20,7 +20,10 @@ from tokennorm.export.nms import clip, nms_keep, ranked
 
 def check_roi_head(roi_head: nn.Module) -> None:
     """Checks that the second stage is mmdet's standard one."""
-    check_methods(roi_head, StandardRoIHead, 'predict')
+    # Those of Mask Scoring R-CNN, PointRend and Double-Head R-CNN refine scores, masks or boxes in their own.
+    check_methods(
+        roi_head, StandardRoIHead, 'predict', 'predict_bbox', 'predict_mask', '_bbox_forward', '_mask_forward'
+    )
     check_methods(roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')
     extractors = [roi_head.bbox_roi_extractor]
     if roi_head.with_mask:
