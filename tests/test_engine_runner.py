@@ -112,3 +112,16 @@ def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):
     runner = build_runner(cfg, ('train', 'val'))
     with pytest.raises(UserError, match='sampler=InfiniteSampler never ends an epoch'):
         fit_schedule_and_lr(runner, SimpleNamespace(data=None), 0, {})
+
+
+def test_sync_bn_leaves_out_no_activation(monkeypatch):
+    from timm.layers import BatchNormAct2d
+
+    monkeypatch.setattr('mmengine.runner.Runner.wrap_model', lambda self, model_wrapper_cfg, model: 'wrapped')
+    runner = object.__new__(Runner)
+    runner._distributed, runner.cfg = True, dict(sync_bn='torch')
+    assert runner.wrap_model(None, nn.Sequential(nn.BatchNorm2d(1), nn.SyncBatchNorm(1))) == 'wrapped'
+    with pytest.raises(UserError, match='sync_bn would leave out what BatchNormAct2d computes'):
+        runner.wrap_model(None, nn.Sequential(BatchNormAct2d(1)))
+    runner.cfg = {}
+    assert runner.wrap_model(None, nn.Sequential(BatchNormAct2d(1))) == 'wrapped'

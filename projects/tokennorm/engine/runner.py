@@ -15,6 +15,7 @@ from mmengine.hooks import EMAHook, LoggerHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import EpochBasedTrainLoop
+from torch import nn
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
@@ -67,6 +68,15 @@ class Runner(mmengine.runner.Runner):
             if not isinstance(handler, logging.FileHandler):
                 handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
+
+    def wrap_model(self, model_wrapper_cfg: Any, model: nn.Module) -> nn.Module:
+        """Wraps a model. `sync_bn` would replace a batch norm of timm and leave out the activation inside."""
+        kinds = {type(module) for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)}
+        own = kinds - {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm}
+        if own and self.distributed and self.cfg.get('sync_bn'):
+            names = ', '.join(sorted(kind.__name__ for kind in own))
+            raise UserError(f'sync_bn would leave out what {names} computes besides batch norm: set it to None')
+        return super().wrap_model(model_wrapper_cfg, model)
 
     @staticmethod
     def build_dataloader(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
