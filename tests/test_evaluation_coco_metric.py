@@ -204,3 +204,21 @@ def test_detections_survive_a_file(data, tmp_path, masks):
     np.testing.assert_array_equal(again.table.astype(np.float32), detections.table.astype(np.float32))
     assert again.masks == detections.masks
     assert (again.masks is not None) == masks
+
+
+@pytest.mark.parametrize('with_hotcoco', [True, False])
+def test_a_part_of_the_images_is_not_compared_with_all(tmp_path, monkeypatch, with_hotcoco):
+    """As with `indices` of a dataset: the AP is that of an annotation file of these images."""
+    if not with_hotcoco:
+        monkeypatch.setattr(coco_metric, 'find_spec', lambda name: None)
+    content, samples = make_data(np.random.default_rng(4))
+    few = dict(content, images=content['images'][:4])
+    few['annotations'] = [a for a in content['annotations'] if a['image_id'] <= 4]
+    values = []
+    for i, one in enumerate((content, few)):
+        path = tmp_path / f'{i}.json'
+        path.write_text(json.dumps(one))
+        metric, metrics = evaluate(CocoMetric, path, samples[:4], metric=['bbox', 'segm'])
+        assert metric.img_ids == [1, 2, 3, 4]
+        values.append(metrics)
+    assert values[0] == values[1]

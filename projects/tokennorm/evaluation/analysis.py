@@ -85,8 +85,15 @@ class Evaluation:
         return {c.name: self.threshold if c.best is None else c.best.threshold for c in self.classes}
 
 
-def select_categories(ground_truth: dict[str, Any], category_ids: Sequence[int] | None) -> dict[str, Any]:
-    """Returns the annotations of some categories, sorted by category id; None takes all categories."""
+def select_categories(
+    ground_truth: dict[str, Any], category_ids: Sequence[int] | None, image_ids: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Returns the annotations of some categories, sorted by category id, and of some images; None takes all."""
+    if image_ids is not None:
+        kept = set(image_ids)
+        images = [image for image in ground_truth['images'] if image['id'] in kept]
+        annotations = [a for a in ground_truth.get('annotations', []) if a['image_id'] in kept]
+        ground_truth = dict(ground_truth, images=images, annotations=annotations)
     known = {category['id'] for category in ground_truth['categories']}
     chosen = known if category_ids is None else known & set(category_ids)
     return dict(

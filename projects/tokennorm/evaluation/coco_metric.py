@@ -24,7 +24,8 @@ class CocoMetric(MMDetCocoMetric):
     mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `format_only`, and without
     `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the 100 best detections per image
     and class, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`. One
-    exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[-1]` too, and mmdet's is -1.
+    exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[-1]` too, and mmdet's is -1. And where the
+    loader reads some images of the file only (`indices`), objects in the others count as missed in mmdet, and not here.
 
     `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
 
@@ -68,13 +69,17 @@ class CocoMetric(MMDetCocoMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Returns AP by mmdet's names. It is 0 where nothing was detected in any image; mmdet then returns none."""
         self.detections = {}
+        if self._coco_api is not None and self.img_ids is None:  # a caller may restrict the evaluation to some images
+            known, read = self._coco_api.get_img_ids(), {prediction['img_id'] for _, prediction in results}
+            self.img_ids = [image_id for image_id in known if image_id in read]
+            if (count := len(self.img_ids)) < len(known):
+                text = f'AP is that of the {count} images that were read, of {len(known)} in {self.ann_file}'
+                MMLogger.get_current_instance().info(text)
         other = [metric for metric in self.metrics if metric not in ('bbox', 'segm')]
         if self._coco_api is None or self.format_only or other:
             return self._by_mmdet(results)
         predictions = [prediction for _, prediction in results]
         self.cat_ids = self.category_ids
-        if self.img_ids is None:  # as mmdet: a caller may restrict the evaluation to some images
-            self.img_ids = self._coco_api.get_img_ids()
         for iou_type in self.metrics:
             if iou_type == 'segm' and 'masks' not in predictions[0]:
                 raise KeyError(f'{iou_type} is not in results')

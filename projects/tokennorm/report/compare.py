@@ -60,7 +60,8 @@ def read_run(path: str | Path) -> Run:
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
     """Writes the page, and returns the difference in AP by 'bbox' or 'segm'."""
     shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
-    same_data = first.numbers['data']['fingerprint'] == second.numbers['data']['fingerprint']
+    parts = [(run.numbers['data']['fingerprint'], run.numbers.get('image_ids')) for run in (first, second)]
+    same_data = parts[0] == parts[1]
     can_resample = same_data and fingerprint(first.numbers['data']['path']) == first.numbers['data']['fingerprint']
     differences = {
         iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
@@ -110,7 +111,7 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
     import hotcoco
 
     content = json.loads(Path(first.numbers['data']['path']).read_text())
-    ground_truth = select_categories(content, first.numbers['category_ids'])
+    ground_truth = select_categories(content, first.numbers['category_ids'], first.numbers.get('image_ids'))
     limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
     detections = [CocoResults.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]
     evaluations = [found.evaluate(ground_truth, iou_type, max_dets=limits) for found in detections]

@@ -97,6 +97,7 @@ def report_on(
         checkpoint=checkpoint,
         max_detections=metric.max_detections,
         training=training,
+        image_ids=metric.img_ids,
     )
 
 

@@ -49,6 +49,7 @@ def write_report(
     checkpoint: str | None = None,
     max_detections: int = 100,
     training: str = '',
+    image_ids: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Writes a report on detections, by 'bbox' or 'segm', of the images of a COCO annotation file.
 
@@ -62,10 +63,12 @@ def write_report(
         checkpoint: Where the weights come from.
         max_detections: Detections per image and class that AP counts.
         training: A line about the training run, for the top of the page.
+        image_ids: Images that were read; None is all of the file.
     """
     path = Path(path)
     content = json.loads(Path(ann_file).read_text())
-    ground_truth = select_categories(content, category_ids)
+    ground_truth = select_categories(content, category_ids, image_ids)
+    is_whole = len(ground_truth['images']) == len(content['images'])
     results = {kind: evaluate(ground_truth, found, kind, max_detections) for kind, found in detections.items()}
     main = list(results.values())[-1]  # masks, where there are masks
     scalars = {} if work_dir is None else read_scalars(work_dir)
@@ -87,6 +90,7 @@ def write_report(
             classes=len(ground_truth['categories']),
         ),
         category_ids=[category['id'] for category in ground_truth['categories']],
+        image_ids=None if is_whole else [image['id'] for image in ground_truth['images']],
         max_detections=max_detections,
         config=None if cfg is None else cfg.pretty_text,
         by_epoch=by_epoch,
