@@ -20,6 +20,7 @@ from tokennorm.engine.checks import (
     check_backbone,
     check_config_data,
     check_feature_maps,
+    check_paramwise,
     check_queries,
     check_training_samples,
     describe_other_pixels,
@@ -213,3 +214,23 @@ def test_pixels_are_those_of_the_weights(name, weights, given, fits):
     assert len(lines) == (not fits)
     assert fits or 'are for RGB pixels of mean=[' in lines[0]
     assert not describe_other_pixels(dict(cfg, load_from='detector.pth'))
+
+
+@pytest.mark.parametrize(
+    ('constructor', 'rules', 'unknown'),
+    [
+        (None, dict(norm_decay_mult=0.0, custom_keys=dict(backbone=dict(lr_mult=0.1, decay_mult=1.0))), None),
+        (None, dict(custom_keys=dict(norm=dict(betas=(0.9, 0.99), weight_decay=0.0))), None),
+        (None, dict(norm_decay_mul=0.0), r'paramwise_cfg: norm_decay_mul is not .*did you mean norm_decay_mult'),
+        (None, dict(decay_rate=0.7), 'paramwise_cfg: decay_rate is not .*needs that constructor'),
+        (None, dict(custom_keys=dict(backbone=dict(lr_mul=0.1))), r'custom_keys\.backbone: lr_mul is not .*lr_mult'),
+        ('tokennorm.LayerDecayOptimWrapperConstructor', dict(decay_rate=0.7, backbone_lr_mult=0.1), None),
+        ('tokennorm.LayerDecayOptimWrapperConstructor', dict(decay_rate=0.7, num_layers=12), 'num_layers is not'),
+        ('LearningRateDecayOptimizerConstructor', dict(decay_type='layer_wise'), None),  # knows its own
+    ],
+)
+def test_rules_for_parameters_that_nothing_reads_are_named(constructor, rules, unknown):
+    optimizer = dict(type='AdamW', lr=1e-4)
+    cfg = dict(optim_wrapper=dict(constructor=constructor, optimizer=optimizer, paramwise_cfg=rules))
+    with pytest.raises(UserError, match=unknown) if unknown else nullcontext():
+        check_paramwise(cfg)

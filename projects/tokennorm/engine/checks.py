@@ -11,6 +11,7 @@ import torch
 from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
+from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -19,10 +20,23 @@ from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import evaluators, heads, innermost_datasets, walk
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
-from tokennorm.messages import UserError, shorten, user_errors
-from tokennorm.registry import type_name
+from tokennorm.messages import UserError, did_you_mean, shorten, user_errors
+from tokennorm.registry import arguments_of, type_name
 
 MOST_TRIED = 16  # samples: a crop may lose the objects of one
+_PARAMWISE = {  # rules by the optimizer wrapper's constructor, besides those of mmengine's default
+    'None': (
+        'custom_keys',
+        'bias_lr_mult',
+        'bias_decay_mult',
+        'norm_decay_mult',
+        'dwconv_decay_mult',
+        'flat_decay_mult',
+    )
+    + ('dcn_offset_lr_mult', 'bypass_duplicate'),
+    'DefaultOptimWrapperConstructor': (),
+    'LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),
+}
 SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 
 
@@ -124,6 +138,23 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
             f'--init: {checkpoint.source} has {fitting} of the {len(own)} tensors of {type(backbone).__name__}; its '
             f'names are such as {shorten(list(checkpoint.state_dict), 3)}. Use weights of this backbone'
         )
+
+
+def check_paramwise(cfg: Mapping[str, Any]) -> None:
+    """Checks the rules for groups of parameters: mmengine reads those that it knows, and no others."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    kind, rules = type_name(dict(type=wrapper.get('constructor'))), wrapper.get('paramwise_cfg') or {}
+    if kind not in _PARAMWISE or 'optimizer' not in wrapper:
+        return
+    own = {'lr_mult', 'decay_mult', *arguments_of(wrapper['optimizer'], None, OPTIMIZERS)}
+    places = [('', rules, {*_PARAMWISE['None'], *_PARAMWISE[kind]})]
+    places += [(f'.custom_keys.{name}', rule, own) for name, rule in (rules.get('custom_keys') or {}).items()]
+    for place, given, known in places:
+        if unknown := [key for key in given if key not in known]:
+            raise UserError(
+                f'optim_wrapper.paramwise_cfg{place}: {unknown[0]} is not one of {", ".join(sorted(known))}'
+                f'{did_you_mean(unknown[0], known)}. A rule of another optim_wrapper.constructor needs that constructor'
+            )
 
 
 def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:

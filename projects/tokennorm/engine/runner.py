@@ -27,6 +27,7 @@ from tokennorm.engine.checks import (
     check_classes,
     check_config_data,
     check_feature_maps,
+    check_paramwise,
     check_queries,
     describe_other_pixels,
 )
@@ -104,6 +105,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     make_output_dir(cfg.work_dir)
     check_config_data(cfg, splits)
     check_queries(cfg)
+    if training:
+        check_paramwise(cfg)
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     if training:
