@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.runner import Runner
+from torch import nn
 
 from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
 from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.runner import run as train_with_messages
 from tokennorm.files import write_atomically
 from tokennorm.messages import UserError
@@ -126,3 +128,12 @@ def test_files_outside_the_work_dir_are_never_removed(tmp_path, tmp_path_factory
     assert 'best_acc_epoch_4.pth' in names(tmp_path)
     assert 'notes.txt' in names(tmp_path)
     assert names(elsewhere) == ['best.pth', 'epoch_1.pth']
+
+
+def test_ranks_validate_with_the_statistics_of_the_checkpoint(monkeypatch):
+    """Those of rank 0: mmengine's wrapper does not synchronize them."""
+    sent = []
+    monkeypatch.setattr('tokennorm.engine.hooks.checkpoint.broadcast', sent.append)
+    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    CheckpointHook().before_val_epoch(SimpleNamespace(model=model))
+    assert [id(buffer) for buffer in sent] == [id(model[1].running_mean), id(model[1].running_var)]

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import is_main_process
+from mmengine.dist import broadcast, is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
 from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
 from tokennorm.files import TEMPORARY, write_atomically
@@ -47,6 +48,7 @@ class CheckpointHook(UpstreamCheckpointHook):
     """mmengine's hook with its arguments. It differs in these points:
 
     - On a local disk it writes a checkpoint in one step, and only then removes the checkpoints that it replaces.
+    - All ranks validate with the running statistics that the checkpoint has.
     - A checkpoint holds the `training_state`, from which `--resume` continues.
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
@@ -106,6 +108,12 @@ class CheckpointHook(UpstreamCheckpointHook):
 
     def before_val(self, runner: Runner) -> None:
         self._random_state = random_state()
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        """Gives all ranks the first one's running statistics, which the checkpoint has. `EMAHook` comes before this."""
+        for buffer in unwrapped(runner.model).buffers():
+            if buffer.is_floating_point():
+                broadcast(buffer)
 
     def after_val(self, runner: Runner) -> None:
         set_random_state(self._random_state)
