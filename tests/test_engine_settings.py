@@ -72,6 +72,9 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
         with pytest.raises(UserError, match=f'no metric loss; there are {metric}'):
             check_metrics(cfg)
         cfg.param_scheduler[0].monitor = metric
+        with pytest.raises(UserError, match=f"would reduce the rate while {metric} rises: set rule='greater'"):
+            check_metrics(cfg)
+        cfg.param_scheduler[0].rule = 'greater'
         check_metrics(cfg)
         assert cfg.default_hooks.checkpoint.save_best == metric
 

@@ -88,7 +88,11 @@ def check_metrics(cfg: Config) -> None:
     hooks = [*(cfg.custom_hooks or ()), *cfg.default_hooks.values()]
     for scheduler in cfg.get('param_scheduler') or ():
         if isinstance(scheduler, dict) and 'Plateau' in type_name(scheduler):
-            hooks.append(dict(monitor=scheduler.get('monitor', 'loss')))  # mmengine's default
+            monitor = scheduler.get('monitor', 'loss')  # mmengine's default, as the rule 'less'
+            hooks.append(dict(monitor=monitor))
+            if monitor in metrics and scheduler.get('rule', 'less') != 'greater':
+                text = f"would reduce the rate while {monitor} rises: set rule='greater'"
+                raise UserError(f'param_scheduler: {type_name(scheduler)} {text}')
     for name in watched + [hook.get('monitor') for hook in hooks if isinstance(hook, dict)]:
         # Those of classes, with `classwise`, have their names.
         if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
