@@ -46,6 +46,8 @@ def test_entries_are_set_and_new_arguments_pass():
         ('train_dataloader.batchsize', r'train_dataloader has no batchsize \(did you mean batch_size\?\)'),
         ('model.backbone.drop_path_rates', r'has no drop_path_rates \(did you mean drop_path_rate\?\)'),
         ('max_epochs', 'a variable of the config file, .*such as train_cfg.max_epochs'),
+        ('optimizer.lr', 'nothing reads optimizer; set optim_wrapper.optimizer'),  # as in mmdet 2
+        ('lr', 'nothing reads lr; set optim_wrapper.optimizer.lr'),
     ],
 )
 def test_keys_that_nothing_would_read_are_refused(key, message):

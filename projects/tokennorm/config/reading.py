@@ -22,6 +22,14 @@ _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Run
     *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
 }
 
+_FORMER = {  # of mmdet 2, and short words, which mmengine would take and leave unread: what is meant
+    **dict(optimizer='optim_wrapper.optimizer', lr='optim_wrapper.optimizer.lr', fp16='optim_wrapper, or --amp'),
+    **dict(optimizer_config='optim_wrapper.clip_grad', lr_config='param_scheduler', runner='train_cfg'),
+    **dict(data='train_dataloader', batch_size='train_dataloader.batch_size', evaluation='val_evaluator'),
+    **dict(max_epochs='train_cfg.max_epochs', total_epochs='train_cfg.max_epochs', log_config='default_hooks.logger'),
+    **dict(checkpoint_config='default_hooks.checkpoint'),
+}
+
 
 def read_config(name: str | Path) -> Config:
     """Returns mmengine's config of a file with a model, or of a config's name (`tokennorm.config`)."""
@@ -108,6 +116,8 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
             such = ''.join(f', such as {name}.{parts[0]}' for name in list(users)[:1])
             text = f'{parts[0]} is a variable of the config file, and setting it would change nothing'
             raise UserError(f'--cfg-options: {text}; set the entries that were made from it{such}')
+        if parts[0] in _FORMER and parts[0] not in cfg:
+            raise UserError(f'--cfg-options: nothing reads {parts[0]}; set {_FORMER[parts[0]]}')
         for i, part in enumerate(parts):
             if isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
                 node = node[int(part)]
