@@ -25,15 +25,8 @@ from tokennorm.registry import arguments_of, type_name
 
 MOST_TRIED = 16  # samples: a crop may lose the objects of one
 _PARAMWISE = {  # rules by the optimizer wrapper's constructor, besides those of mmengine's default
-    'None': (
-        'custom_keys',
-        'bias_lr_mult',
-        'bias_decay_mult',
-        'norm_decay_mult',
-        'dwconv_decay_mult',
-        'flat_decay_mult',
-    )
-    + ('dcn_offset_lr_mult', 'bypass_duplicate'),
+    'None': ('custom_keys', 'bypass_duplicate', 'dcn_offset_lr_mult', 'bias_lr_mult')
+    + ('bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
     'DefaultOptimWrapperConstructor': (),
     'LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),
 }
