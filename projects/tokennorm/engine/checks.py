@@ -170,7 +170,10 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     given = cfg['model'].get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     expected = dict(mean=[round(255 * value, 2) for value in known.mean], std=[round(255 * x, 2) for x in known.std])
     values = [*(given.get('mean') or [0] * 3), *(given.get('std') or [1] * 3)]
-    near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, expected['mean'] + expected['std'], strict=True))
+    wanted = expected['mean'] + expected['std']
+    if len(values) != len(wanted):  # as with one channel
+        return []
+    near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, wanted, strict=True))
     if near and (given.get('bgr_to_rgb') or given.get('to_rgb')):
         return []
     return [

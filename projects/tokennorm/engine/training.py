@@ -96,8 +96,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
     apply_options(cfg, options)
     if not is_classifier(cfg):
         note_sizes(cfg, options.data is not None)
-        if options.data is not None:
-            print_once(*describe_flips(cfg))
+        print_once(*describe_flips(cfg))
     if resumed is not None and not options.sets('custom_hooks'):
         print_once(*use_average_of(cfg, resumed))
     if options.resume and resumed is None:
