@@ -37,13 +37,6 @@ class AnchorFit:
         """Whether the anchors miss many boxes, and others miss fewer."""
         return self.unmatched > MOST_UNMATCHED and bool(self.better)
 
-    def __str__(self) -> str:
-        low, median, high = np.percentile(self.sizes, (5, 50, 95))
-        return (
-            f'object sizes after resizing, in pixels: {low:.0f} to {high:.0f} for 90% of the objects, median '
-            f'{median:.0f}\n{self.summary()}'
-        )
-
     def summary(self) -> str:
         """One line: the fraction of matched boxes, and the values that would match more."""
         text = (
