@@ -159,16 +159,19 @@ class Checkpoint:
         return {'backbone'} <= keys - {'data_preprocessor'} != {'backbone'} and 'head' not in keys
 
     @property
+    def meta(self) -> Mapping[str, Any]:
+        """The `meta` that mmengine and `tokennorm publish` write; {} without it."""
+        return (self.content.get('meta') or {}) if isinstance(self.content, dict) else {}
+
+    @property
     def dataset_meta(self) -> Mapping[str, Any]:
         """The `metainfo` of the dataset that it was trained on; {} if it has none."""
-        meta = (self.content.get('meta') if isinstance(self.content, dict) else None) or {}
-        of_mmdet_2 = dict(classes=meta['CLASSES']) if meta.get('CLASSES') else None
-        return common_meta(meta.get('dataset_meta') or of_mmdet_2)
+        of_mmdet_2 = dict(classes=self.meta['CLASSES']) if self.meta.get('CLASSES') else None
+        return common_meta(self.meta.get('dataset_meta') or of_mmdet_2)
 
     def __str__(self) -> str:
         """The file or URL with its epoch, its metric if it is the best of its run, and the config that it is of."""
-        meta = self.content.get('meta') if isinstance(self.content, dict) else None
-        facts = [f'{key} {meta[key]}' for key in ('epoch', 'iter') if meta and meta.get(key)][:1]
+        facts = [f'{key} {self.meta[key]}' for key in ('epoch', 'iter') if self.meta.get(key)][:1]
         selected = re.match(r'best_(.+)_(epoch|iter)_(\d+)$', Path(self.source).stem)
         if selected:  # mmengine notes the next iteration in it
             facts = [f'{selected[2]} {selected[3]}']
@@ -178,8 +181,8 @@ class Checkpoint:
             facts.append(f'the best of its training run, {selected[1]} {ap}')
         if entries := describe_entries(self.content):
             facts.append(entries)
-        if meta and meta.get('experiment_name'):  # the config's name and the time
-            facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(meta["experiment_name"]))}')
+        if name := self.meta.get('experiment_name'):  # the config's name and the time
+            facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(name))}')
         return self.source + (f' ({", ".join(facts)})' if facts else '')
 
 

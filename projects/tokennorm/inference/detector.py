@@ -22,7 +22,7 @@ from tokennorm.config.reading import read_config, use_options
 from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
-from tokennorm.inference.embedded_config import embedded_config, meta_of
+from tokennorm.inference.embedded_config import embedded_config
 from tokennorm.inference.runtime import (
     THRESHOLDS,
     BaseDetector,
@@ -99,7 +99,7 @@ class TorchDetector(BaseDetector):
                 f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
             )
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
-        self._thresholds = meta_of(opened).get('thresholds') or {}
+        self._thresholds = opened.meta.get('thresholds') or {}
         use_trained_anchors(self.cfg, meta, options)
         use_trained_size(self.cfg, meta, options)
         self._inferencer = _build(self.cfg, meta, device)

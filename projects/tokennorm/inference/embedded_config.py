@@ -14,11 +14,6 @@ from tokennorm.messages import UserError
 _TYPE = re.compile(r'((mmengine|mmcv|mmdet|mmpretrain|tokennorm)\.)?[A-Za-z]\w*')
 
 
-def meta_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Returns the `meta` that mmengine and `tokennorm publish` write into a checkpoint; {} without it."""
-    return (checkpoint.content.get('meta') or {}) if isinstance(checkpoint.content, dict) else {}
-
-
 def embedded_config(checkpoint: Checkpoint) -> Config:
     """Returns the config that mmengine writes into a checkpoint's `meta`, as text of assignments.
 
@@ -26,7 +21,7 @@ def embedded_config(checkpoint: Checkpoint) -> Config:
         UserError: for a checkpoint without a config, and for a config that is more than names, numbers, text, lists and
             dictionaries, or has types that are not names in a registry.
     """
-    text, source = meta_of(checkpoint).get('cfg'), checkpoint.source
+    text, source = checkpoint.meta.get('cfg'), checkpoint.source
     if not isinstance(text, str) or not text.strip():
         raise UserError(f'{source} has no config inside; name one before it: CONFIG {source}')
     try:
