@@ -222,3 +222,18 @@ def test_a_part_of_the_images_is_not_compared_with_all(tmp_path, monkeypatch, wi
         assert metric.img_ids == [1, 2, 3, 4]
         values.append(metrics)
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize('chosen', [None, [1, 2, 3, 4]], ids=['all that are read', 'by the caller'])
+def test_a_metric_that_read_some_images_evaluates_others_later(tmp_path, chosen):
+    content, samples = make_data(np.random.default_rng(4))
+    path = tmp_path / 'annotations.json'
+    path.write_text(json.dumps(content))
+    metric, few = evaluate(CocoMetric, path, samples[:4])
+    metric.img_ids = chosen or metric.img_ids
+    metric.process({}, samples)
+    later = metric.evaluate(len(samples))
+    if chosen:
+        assert later == few
+    else:
+        assert later == evaluate(CocoMetric, path, samples)[1] != few

@@ -54,6 +54,7 @@ class CocoMetric(MMDetCocoMetric):
         chosen = dict(proposal_nums=proposal_nums, metric_items=metric_items, iou_thrs=iou_thrs)
         super().__init__(ann_file, *args, **chosen, **kwargs)
         self.ann_file = ann_file
+        self._read_ids: list[int] | None = None  # `img_ids` of the last evaluation, unless a caller chose them
         self.detections: dict[str, CocoResults] = {}
 
     @property
@@ -69,10 +70,11 @@ class CocoMetric(MMDetCocoMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Returns AP by mmdet's names. It is 0 where nothing was detected in any image; mmdet then returns none."""
         self.detections = {}
-        if self._coco_api is not None and self.img_ids is None:  # a caller may restrict the evaluation to some images
+        if self._coco_api is not None and self.img_ids is self._read_ids:
             known, read = self._coco_api.get_img_ids(), {prediction['img_id'] for _, prediction in results}
-            self.img_ids = [image_id for image_id in known if image_id in read]
-            if (count := len(self.img_ids)) < len(known):
+            before = self._read_ids
+            self.img_ids = self._read_ids = [image_id for image_id in known if image_id in read]
+            if (count := len(self.img_ids)) < len(known) and self.img_ids != before:
                 text = f'AP is that of the {count} images that were read, of {len(known)} in {self.ann_file}'
                 MMLogger.get_current_instance().info(text)
         other = [metric for metric in self.metrics if metric not in ('bbox', 'segm')]
