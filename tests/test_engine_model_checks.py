@@ -216,6 +216,11 @@ def test_pixels_are_those_of_the_weights(name, weights, given, fits):
     assert not describe_other_pixels(dict(cfg, load_from='detector.pth'))
 
 
+def test_other_backbones_may_have_a_list_of_initializations():
+    backbone = dict(type='mmpretrain.SwinTransformer', init_cfg=[dict(type='TruncNormal', layer='Linear', std=0.02)])
+    assert not describe_other_pixels(dict(model=dict(backbone=backbone)))
+
+
 @pytest.mark.parametrize(
     ('constructor', 'rules', 'unknown'),
     [
@@ -227,6 +232,7 @@ def test_pixels_are_those_of_the_weights(name, weights, given, fits):
         ('tokennorm.LayerDecayOptimWrapperConstructor', dict(decay_rate=0.7, backbone_lr_mult=0.1), None),
         ('tokennorm.LayerDecayOptimWrapperConstructor', dict(decay_rate=0.7, num_layers=12), 'num_layers is not'),
         ('LearningRateDecayOptimizerConstructor', dict(decay_type='layer_wise'), None),  # knows its own
+        ('LayerDecayOptimWrapperConstructor', dict(num_layers=12, layer_decay_rate=0.7), None),  # MMPose's
     ],
 )
 def test_rules_for_parameters_that_nothing_reads_are_named(constructor, rules, unknown):
@@ -234,3 +240,12 @@ def test_rules_for_parameters_that_nothing_reads_are_named(constructor, rules, u
     cfg = dict(optim_wrapper=dict(constructor=constructor, optimizer=optimizer, paramwise_cfg=rules))
     with pytest.raises(UserError, match=unknown) if unknown else nullcontext():
         check_paramwise(cfg)
+
+
+def test_optimizers_of_other_packages_read_keys_of_their_own():
+    rule = dict(decay_mult=0.0, lars_exclude=True)  # as in mmpretrain's configs of BYOL and SimCLR
+    wrapper = dict(optimizer=dict(type='LARS', lr=4.8), paramwise_cfg=dict(custom_keys=dict(bn=rule)))
+    check_paramwise(dict(optim_wrapper=wrapper))
+    rule['lr_mul'] = 0.1
+    with pytest.raises(UserError, match=r'lr_mul is not .*did you mean lr_mult'):
+        check_paramwise(dict(optim_wrapper=wrapper))

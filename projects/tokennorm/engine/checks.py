@@ -11,7 +11,6 @@ import torch
 from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
-from mmengine.registry import OPTIMIZERS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -28,8 +27,9 @@ _PARAMWISE = {  # rules by the optimizer wrapper's constructor, besides those of
     'None': ('custom_keys', 'bypass_duplicate', 'dcn_offset_lr_mult', 'bias_lr_mult')
     + ('bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
     'DefaultOptimWrapperConstructor': (),
-    'LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),
+    'tokennorm.LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),  # others have this name, too
 }
+_TYPO = 0.8  # similarity of a typo, such as lr_mul, to the key that is meant
 SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 
 
@@ -136,14 +136,16 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
 def check_paramwise(cfg: Mapping[str, Any]) -> None:
     """Checks the rules for groups of parameters: mmengine reads those that it knows, and no others."""
     wrapper = cfg.get('optim_wrapper') or {}
-    kind, rules = type_name(dict(type=wrapper.get('constructor'))), wrapper.get('paramwise_cfg') or {}
+    kind, rules = str(wrapper.get('constructor')), wrapper.get('paramwise_cfg') or {}
     if kind not in _PARAMWISE or 'optimizer' not in wrapper:
         return
-    own = {'lr_mult', 'decay_mult', *arguments_of(wrapper['optimizer'], None, OPTIMIZERS)}
-    places = [('', rules, {*_PARAMWISE['None'], *_PARAMWISE[kind]})]
-    places += [(f'.custom_keys.{name}', rule, own) for name, rule in (rules.get('custom_keys') or {}).items()]
-    for place, given, known in places:
-        if unknown := [key for key in given if key not in known]:
+    optimizer = getattr(torch.optim, type_name(wrapper['optimizer']), None)
+    own = {'lr_mult', 'decay_mult', *arguments_of(dict(type=optimizer), None)} - {'self', 'params'}
+    near = 0.0 if optimizer else _TYPO  # other optimizers read keys of their own, such as lars_exclude of LARS
+    places = [('', rules, {*_PARAMWISE['None'], *_PARAMWISE[kind]}, 0.0)]
+    places += [(f'.custom_keys.{name}', rule, own, near) for name, rule in (rules.get('custom_keys') or {}).items()]
+    for place, given, known, least in places:
+        if unknown := [key for key in given if key not in known and (not least or did_you_mean(key, known, least))]:
             raise UserError(
                 f'optim_wrapper.paramwise_cfg{place}: {unknown[0]} is not one of {", ".join(sorted(known))}'
                 f'{did_you_mean(unknown[0], known)}. A rule of another optim_wrapper.constructor needs that constructor'
@@ -156,7 +158,8 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     Half of timm's ViTs have a mean and standard deviation of 0.5, and mmdet's configs have those of ImageNet.
     """
     backbone = cfg['model'].get('backbone') or {}
-    weights = (backbone.get('init_cfg') or {}).get('checkpoint')
+    init_cfg = backbone.get('init_cfg')
+    weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None  # a list of other backbones
     if type_name(backbone) != 'TimmBackbone' or not weights or cfg.get('load_from'):
         return []
     from timm import get_pretrained_cfg  # only this backbone needs it
