@@ -58,6 +58,20 @@ def test_augmented_copies_of_an_image_stay_together(whole, seed):
     assert len(parts['val']['images']) in (3, 4)
 
 
+@pytest.mark.parametrize(('originals', 'sizes'), [(2, (4, 6)), (1, None)])
+def test_copies_of_one_or_two_images(whole, originals, sizes):
+    content = json.loads(whole.read_text())
+    for i, one in enumerate(content['images']):
+        one['file_name'] = f'image{i < 4 and originals > 1}_jpg.rf.{i:032x}.jpg'
+    whole.write_text(json.dumps(content))
+    if sizes is None:
+        with pytest.raises(SystemExit, match=r'10 images \(1 without their augmented copies\) leaves a split without'):
+            split(whole, '--val', 0.5)
+        return
+    parts = split(whole, '--val', 0.8)
+    assert sorted(len(part['images']) for part in parts.values()) == list(sizes)
+
+
 @pytest.mark.parametrize('left_out', [(), ('id', 'area', 'iscrowd')], ids=['Label Studio', 'labelformat'])
 def test_annotations_of_other_programs_are_completed(left_out, whole):
     content = json.loads(whole.read_text())

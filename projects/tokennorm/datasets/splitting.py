@@ -54,10 +54,12 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     for i, image in enumerate(images):
         places.setdefault(_origin(image), i)
     images.sort(key=lambda image: places[_origin(image)])
-    while 0 < num_val < len(images) and _origin(images[num_val - 1]) == _origin(images[num_val]):
-        num_val += 1
+    ends = [i for i in range(1, len(images)) if _origin(images[i - 1]) != _origin(images[i])]
+    if num_val in range(1, len(images)):
+        num_val = min(ends, key=lambda end: abs(end - num_val), default=0)
     if not 0 < num_val < len(images):
-        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images leaves a split without images')
+        copies = f' ({len(places)} without their augmented copies)' if len(places) < len(images) else ''
+        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images{copies} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
     for name, part in dict(train=images[num_val:], val=images[:num_val]).items():
         ids = {image['id'] for image in part}

@@ -236,7 +236,7 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     attributes = one.get('attributes')
     of_cvat = isinstance(attributes, dict) and 'occluded' in attributes
     if of_cvat and isinstance(mask, dict) and new.get('iscrowd', one.get('iscrowd')):
-        new['iscrowd'] = 0  # CVAT marks each mask of its brush so, and has no crowds
+        new['iscrowd'] = 0  # CVAT marks each mask of its brush so; crowds, by its attribute is_crowd, are rare
         counts['masks with iscrowd=1 of CVAT, read as single objects'] += 1
     if isinstance(attributes, dict) and is_number(angle := attributes.get('rotation')) and angle and is_box(box):
         x, y, w, h = box
