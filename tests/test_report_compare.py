@@ -17,14 +17,15 @@ from tokennorm.report.compare import compare, config_changes, read_run
 from tokennorm.report.page import write_report
 
 
-def make_run(folder, truth, detections, cfg=None, best=0.5):
+def make_run(folder, truth, detections, cfg=None, best=0.5, image_ids=None):
     folder.mkdir()
     write_scalars(
         folder, '20260101_000000', [dict(loss=2.0, lr=0.1, iter=5, step=5), {'coco/bbox_mAP': best, 'step': 1}]
     )
     (folder.parent / 'val.json').write_text(json.dumps(truth))
     data, weights = dict(bbox=detections), f'/runs/{folder.name}.pth'
-    write_report(folder / 'report.html', folder.parent / 'val.json', data, work_dir=folder, cfg=cfg, checkpoint=weights)
+    given = dict(work_dir=folder, cfg=cfg, checkpoint=weights, image_ids=image_ids)
+    write_report(folder / 'report.html', folder.parent / 'val.json', data, **given)
     return folder
 
 
@@ -95,6 +96,24 @@ def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):
     assert result.low is None
     assert np.isfinite(result.value)
     assert 'different annotations' in (tmp_path / 'a.html').read_text()
+
+
+def test_runs_on_a_part_of_the_images_are_compared_on_it(tmp_path):
+    truth, part = make_truth(), list(range(1, 11))
+    seen = perfect(dict(truth, annotations=[a for a in truth['annotations'] if a['image_id'] in part]))
+    few, same, every = (
+        read_run(make_run(tmp_path / name, truth, seen, image_ids=ids))
+        for name, ids in dict(few=part, same=part, every=[i['id'] for i in truth['images']]).items()
+    )
+    aps = [run.numbers['results']['bbox']['summary']['mAP'] for run in (few, same, every)]
+    assert aps[:2] == [1, 1]
+    assert aps[2] < 0.5
+    assert (few.numbers['data']['images'], every.numbers['image_ids']) == (10, None)
+    (result,) = compare(few, same, tmp_path / 'a.html', resamples=20).values()
+    assert (result.value, result.low, result.high) == (0, 0, 0)
+    (result,) = compare(few, every, tmp_path / 'b.html').values()
+    assert result.low is None
+    assert ', 10 images) and ' in (tmp_path / 'b.html').read_text()
 
 
 def test_changed_annotations_and_damaged_reports(runs, tmp_path):
