@@ -38,10 +38,11 @@ def nms_threshold(cfg: Mapping[str, Any], owner: str) -> float:
 
 def check_methods(part: nn.Module, base: type[nn.Module], *methods: str) -> None:
     """Checks that a part of a detector has these methods from a class of mmdet or mmcv."""
-    if not isinstance(part, base) or any(getattr(type(part), name) is not getattr(base, name) for name in methods):
+    others = [name for name in methods if getattr(type(part), name, None) is not getattr(base, name)]
+    if others or not isinstance(part, base):
         raise UnsupportedError(
             f'{type(part).__name__} cannot be exported: it computes its result in its own way; supported are '
-            f'{base.__name__} and classes with its {methods[0]}'
+            f'{base.__name__} and classes with its {(others or methods)[0]}'
         )
 
 
