@@ -11,7 +11,7 @@ from mmengine.config import Config
 from scipy.stats import t as student_t
 from scipy.stats import ttest_ind
 
-from experiments.study.page import Pages
+from experiments.study.page import Pages, relative_time
 from experiments.study.plan import Run, load_study
 from experiments.study.results import read_results, value_at
 from experiments.study.run import DOCS, PLANS, write_pages
@@ -240,3 +240,11 @@ def test_readme_has_the_numbers_of_the_summary():
     cells = re.findall(r'\| ([+-]\d+\.\d \([^)]*\))', readme)
     assert len(cells) > 10
     assert [cell for cell in cells if f'| {cell} |' not in summary] == []
+
+
+def test_times_of_two_machines_are_not_compared():
+    seconds = {('LN', 0): (10.0, 'a'), ('DTN', 0): (11.0, 'a'), ('LN', 1): (10.0, 'a'), ('DTN', 1): (5.0, 'b')}
+    records = {key: dict(cpu_seconds=time, machines=[name]) for key, (time, name) in seconds.items()}
+    assert relative_time(records, 'DTN') == '1.10'
+    del records['DTN', 0]
+    assert relative_time(records, 'DTN') == 'not measured'

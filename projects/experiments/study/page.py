@@ -134,7 +134,7 @@ class Pages:
         if not records:
             return [f'{stage.title or stage.name}: {MISSING}.']
         seeds = sorted({seed for _, seed in records})
-        timed = len({arm for arm, _ in records} & set(ARMS)) > 1
+        timed = any(relative_time(records, arm) != MISSING for arm in set(ARMS) - {BASELINE})
         with_lambda = any('lambda' in record for record in records.values())
         columns = ['arm', *(['mean ± deviation'] * (len(seeds) > 1)), *(f'seed {seed}' for seed in seeds), 'parameters']
         columns += ['processor minutes', f'time relative to {BASELINE}'] if timed else []
@@ -365,8 +365,9 @@ def measured_image_error(records: Records, arm: str, other: str) -> ImageError |
 
 
 def relative_time(records: Records, arm: str) -> str:
-    """Processor time of an arm's runs divided by that of LN's runs, over the seeds that have both."""
-    seeds = [seed for name, seed in records if name == arm and (BASELINE, seed) in records]
+    """Processor time of an arm's runs divided by that of LN's runs, over the seeds that have both on one machine."""
+    machines = {key: record['machines'] for key, record in records.items()}
+    seeds = [seed for name, seed in records if name == arm and machines[arm, seed] == machines.get((BASELINE, seed))]
     if not seeds:
         return MISSING
     one, other = (sum(records[name, seed]['cpu_seconds'] for seed in seeds) for name in (arm, BASELINE))
