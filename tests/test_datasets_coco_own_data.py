@@ -62,7 +62,7 @@ def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
     def shrink(content):
         for annotation in content['annotations']:
             x, y, *_ = annotation['bbox']
-            annotation.update(bbox=[x, y, 6, 6], segmentation=[[x, y, x + 6, y, x + 6, y + 6]])
+            annotation.update(bbox=[x, y, 6, 6], area=18, segmentation=[[x, y, x + 6, y, x + 6, y + 6]])
 
     edit(data, 'train', shrink)
     head, key = ('rpn_head', 'scales') if name.startswith('mask') else ('bbox_head', 'octave_base_scale')
