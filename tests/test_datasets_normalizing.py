@@ -306,9 +306,10 @@ def test_masks_of_cvats_brush_are_objects(root):
             one |= dict(iscrowd=1, attributes=dict(occluded=False))
         content['annotations'][0].update(segmentation=[], bbox=[10, 10, 20, 20])  # a crowd of another origin
         content['annotations'][1]['iscrowd'] = '1'
+        content['annotations'][3]['iscrowd'] = 1  # a crowd of COCO
 
     splits = find_splits(write(root, brush))
-    assert [one['iscrowd'] for one in splits['train'].content['annotations'][:4]] == [1, 0, 0, 0]
+    assert [one['iscrowd'] for one in splits['train'].content['annotations'][:5]] == [1, 0, 0, 1, 0]
     assert 'train: masks with iscrowd=1 of CVAT, read as single objects: 2' in inspect_splits(splits).warnings
 
 

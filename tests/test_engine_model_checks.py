@@ -202,6 +202,7 @@ HALF = dict(mean=[127.0] * 3, std=[128.0] * 3, bgr_to_rgb=True)
         ('vit_tiny_patch16_224', None, IMAGENET, True),
         ('vit_base_patch16_224', 'timm/vit_base_patch16_224.mae', IMAGENET, True),
         ('vit_small_patch16_dinov3', 'timm/vit_small_patch16_dinov3.lvd1689m', IMAGENET, True),
+        ('vit_base_patch16_clip_224', 'timm/vit_base_patch16_clip_224.openai', IMAGENET, False),  # std is 10 off
         ('resnet18', 'resnet.pth', CAFFE, False),
         ('resnet18', 'resnet.pth', {}, False),
         ('timm/resnet18', 'resnet.pth', dict(IMAGENET, bgr_to_rgb=False), False),
@@ -213,6 +214,7 @@ def test_pixels_are_those_of_the_weights(name, weights, given, fits):
     lines = describe_other_pixels(cfg)
     assert len(lines) == (not fits)
     assert fits or 'are for RGB pixels of mean=[' in lines[0]
+    assert name != 'resnet18' or 'mean=[123.67, 116.28, 103.53] and std=[58.4, 57.12, 57.38]' in lines[0]
     assert not describe_other_pixels(dict(cfg, load_from='detector.pth'))
 
 

@@ -109,6 +109,7 @@ def test_runs_on_a_part_of_the_images_are_compared_on_it(tmp_path):
     assert aps[:2] == [1, 1]
     assert aps[2] < 0.5
     assert (few.numbers['data']['images'], every.numbers['image_ids']) == (10, None)
+    assert few.numbers['data']['objects'] == sum(a['image_id'] in part for a in truth['annotations'])
     (result,) = compare(few, same, tmp_path / 'a.html', resamples=20).values()
     assert (result.value, result.low, result.high) == (0, 0, 0)
     (result,) = compare(few, every, tmp_path / 'b.html').values()

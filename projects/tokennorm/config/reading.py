@@ -22,13 +22,21 @@ _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Run
     *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
 }
 
-_FORMER = {  # of mmdet 2, and short words, which mmengine would take and leave unread: what is meant
-    **dict(optimizer='optim_wrapper.optimizer', lr='optim_wrapper.optimizer.lr', fp16='optim_wrapper, or --amp'),
-    **dict(optimizer_config='optim_wrapper.clip_grad', lr_config='param_scheduler', runner='train_cfg'),
-    **dict(data='train_dataloader', batch_size='train_dataloader.batch_size', evaluation='val_evaluator'),
-    **dict(max_epochs='train_cfg.max_epochs', total_epochs='train_cfg.max_epochs', log_config='default_hooks.logger'),
-    **dict(checkpoint_config='default_hooks.checkpoint'),
-}
+_FORMER = dict(  # entries of mmdet 2 and short words, which mmengine would take and leave unread: what is meant
+    lr='optim_wrapper.optimizer.lr',
+    batch_size='train_dataloader.batch_size',
+    max_epochs='train_cfg.max_epochs',
+    total_epochs='train_cfg.max_epochs',
+    optimizer='optim_wrapper.optimizer',
+    optimizer_config='optim_wrapper.clip_grad',
+    fp16='optim_wrapper, or --amp',
+    lr_config='param_scheduler',
+    runner='train_cfg',
+    data='train_dataloader',
+    evaluation='val_evaluator',
+    checkpoint_config='default_hooks.checkpoint',
+    log_config='default_hooks.logger',
+)
 
 
 def read_config(name: str | Path) -> Config:

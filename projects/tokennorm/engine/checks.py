@@ -23,9 +23,12 @@ from tokennorm.messages import UserError, did_you_mean, shorten, user_errors
 from tokennorm.registry import arguments_of, type_name
 
 MOST_TRIED = 16  # samples: a crop may lose the objects of one
-_PARAMWISE = {  # rules by the optimizer wrapper's constructor, besides those of mmengine's default
-    'None': ('custom_keys', 'bypass_duplicate', 'dcn_offset_lr_mult', 'bias_lr_mult')
-    + ('bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
+_RULES = {  # of mmengine for groups of parameters
+    *('custom_keys', 'bypass_duplicate', 'dcn_offset_lr_mult', 'bias_lr_mult'),
+    *('bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
+}
+_MORE_RULES = {  # by the optimizer wrapper's constructor
+    'None': (),
     'DefaultOptimWrapperConstructor': (),
     'tokennorm.LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),  # others have this name, too
 }
@@ -137,12 +140,12 @@ def check_paramwise(cfg: Mapping[str, Any]) -> None:
     """Checks the rules for groups of parameters: mmengine reads those that it knows, and no others."""
     wrapper = cfg.get('optim_wrapper') or {}
     kind, rules = str(wrapper.get('constructor')), wrapper.get('paramwise_cfg') or {}
-    if kind not in _PARAMWISE or 'optimizer' not in wrapper:
+    if kind not in _MORE_RULES or 'optimizer' not in wrapper:
         return
     optimizer = getattr(torch.optim, type_name(wrapper['optimizer']), None)
     own = {'lr_mult', 'decay_mult', *arguments_of(dict(type=optimizer), None)} - {'self', 'params'}
     near = 0.0 if optimizer else _TYPO  # other optimizers read keys of their own, such as lars_exclude of LARS
-    places = [('', rules, {*_PARAMWISE['None'], *_PARAMWISE[kind]}, 0.0)]
+    places = [('', rules, _RULES.union(_MORE_RULES[kind]), 0.0)]
     places += [(f'.custom_keys.{name}', rule, own, near) for name, rule in (rules.get('custom_keys') or {}).items()]
     for place, given, known, least in places:
         if unknown := [key for key in given if key not in known and (not least or did_you_mean(key, known, least))]:

@@ -29,11 +29,10 @@ class SameSizeBatchSampler(Sampler[list[int]]):
         by_size = defaultdict(list)
         ends, before = getattr(self.sampler.dataset, 'cumulative_sizes', ()), -1
         for index in self.sampler:
-            info = self.sampler.dataset.get_data_info(index)
+            info = {} if self.batch_size == 1 else self.sampler.dataset.get_data_info(index)
             size = info.get('width'), info.get('height')
             is_repeated, before = index < before, index
-            is_alone = self.batch_size == 1 or not all(size)
-            by_size[is_repeated, bisect(ends, index), index if is_alone else size].append(index)
+            by_size[is_repeated, bisect(ends, index), size if all(size) else index].append(index)
         step = self.batch_size
         return [group[i : i + step] for group in by_size.values() for i in range(0, len(group), step)]
 
