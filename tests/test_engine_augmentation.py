@@ -11,7 +11,8 @@ from tokennorm.engine.augmentation import describe_flips
     [
         (('Left hand', 'Right hand', 'ball'), {}, 'Left hand and Right hand'),
         (('turn_left', 'turn_right', 'left', 'right'), {}, 'turn_left and turn_right, left and right'),
-        (('left', 'ball'), {}, None),
+        (('arm-L', 'arm-R', 'ball', 'bar'), {}, 'arm-L and arm-R'),
+        (('left', 'ball', 'wall', 'warr'), {}, None),
         (('left', 'right'), {'train_dataloader.dataset.pipeline.1.prob': 0}, None),
     ],
 )

@@ -10,6 +10,8 @@ from tokennorm.messages import UserError, shorten
 from tokennorm.registry import type_name
 
 _JITTER = (0.1, 2.0)
+_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])')  # as in `hand_L`
+_RIGHT = dict(left='right', l='r')
 
 
 def augment_strongly(cfg: Config) -> str:
@@ -50,7 +52,7 @@ def describe_flips(cfg: Config) -> list[str]:
     loader = cfg.get('train_dataloader') or {}
     metainfo = next(innermost_datasets(loader.get('dataset') or {})).get('metainfo') or {}
     names = {str(name).casefold(): name for name in metainfo.get('classes') or ()}
-    other = {key: key.replace('left', 'right') for key in names if 'left' in key}
+    other = {key: _LEFT.sub(lambda found: _RIGHT[found[0]], key) for key in names if _LEFT.search(key)}
     pairs = [f'{names[left]} and {names[right]}' for left, right in other.items() if right in names]
     steps = walk(loader, 'train_dataloader')
     flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
