@@ -110,7 +110,7 @@ def coco(tmp_path, monkeypatch):
     return root
 
 
-@pytest.mark.parametrize('layout', ['YOLO', 'VOC lists', 'VOC folders', 'VOC without splits'])
+@pytest.mark.parametrize('layout', ['YOLO', 'VOC trainval', 'VOC folders', 'VOC without splits'])
 def test_a_yolo_or_voc_folder_becomes_a_coco_folder(coco, tmp_path, layout):
     (coco / 'annotations' / 'val.json').unlink()
     expected = json.loads((coco / 'annotations' / 'train.json').read_text())['annotations']
@@ -119,6 +119,8 @@ def test_a_yolo_or_voc_folder_becomes_a_coco_folder(coco, tmp_path, layout):
         write_yolo(coco, root, val=None)
     else:
         write_voc(coco, root, image_sets=layout != 'VOC folders')
+    if layout == 'VOC trainval':
+        (root / 'ImageSets' / 'Main' / 'train.txt').rename(root / 'ImageSets' / 'Main' / 'trainval.txt')
     if layout == 'VOC without splits':
         shutil.rmtree(root / 'ImageSets')
     with pytest.raises(SystemExit, match=rf'without val; it has train. `tokennorm split {root}` divides train'):

@@ -89,7 +89,8 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     for place in ('', '*/', 'VOCdevkit/*/'):
         found: dict[str, list[LabeledImage]] = {}
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
-            split = SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
+            alone = file.stem == 'trainval' and not file.with_name('train.txt').is_file()
+            split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
             if split is None or not is_data(file.name):
                 continue
             folder = next(path for path in file.parents if path.name not in ('ImageSets', 'Main'))
