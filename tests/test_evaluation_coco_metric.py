@@ -16,6 +16,7 @@ from tokennorm.evaluation.results import CocoResults
 SIDE = 128
 CLASSES = ('cell', 'dust', 'glass', 'never seen')
 CATEGORY_IDS = (3, 4, 11, 90)
+CVAT = dict(license=0, flickr_url='', coco_url='', date_captured=0)
 
 
 def disk(box):
@@ -30,7 +31,7 @@ def make_data(rng, num_images=12, most_objects=8, num_detections=30):
     """Annotations with crowds and images without objects; detections that are jittered objects and noise."""
     images, annotations, samples = [], [], []
     for image_id in range(1, num_images + 1):
-        images.append(dict(id=image_id, file_name=f'{image_id}.jpg', width=SIDE, height=SIDE))
+        images.append(dict(id=image_id, file_name=f'{image_id}.jpg', width=SIDE, height=SIDE, **CVAT))
         found = []
         for _ in range(0 if image_id == 2 else rng.integers(1, most_objects + 1)):
             size = np.exp(rng.uniform(np.log(6), np.log(110), 2))
@@ -54,7 +55,7 @@ def make_data(rng, num_images=12, most_objects=8, num_detections=30):
             size = rng.uniform(6, 60, 2)
             found.append((np.array([*rng.uniform(0, SIDE - size), *size]), int(rng.integers(4)), rng.beta(2, 4)))
         samples.append(make_sample(image_id, found))
-    categories = [dict(id=i, name=name) for i, name in zip(CATEGORY_IDS, CLASSES, strict=True)]
+    categories = [dict(id=i, name=name, supercategory=5) for i, name in zip(CATEGORY_IDS, CLASSES, strict=True)]
     return dict(images=images, annotations=annotations, categories=categories), samples
 
 
@@ -85,6 +86,16 @@ def data(tmp_path):
     path = tmp_path / 'val.json'
     path.write_text(json.dumps(content))
     return path, samples
+
+
+@pytest.mark.parametrize('mask', [{}, '', [['10', '10', '20', '10', '20', '20']]], ids=str)
+def test_boxes_are_evaluated_whatever_their_masks(data, mask, tmp_path):
+    path, samples = data
+    content = json.loads(path.read_text())
+    for one in content['annotations']:
+        one['segmentation'] = mask
+    (tmp_path / 'odd.json').write_text(json.dumps(content))
+    assert evaluate(CocoMetric, tmp_path / 'odd.json', samples)[1] == evaluate(CocoMetric, path, samples)[1]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,13 @@ import numpy as np
 
 from tokennorm.messages import UserError
 
+# hotcoco refuses a type that it does not expect also in entries that AP does not need, such as CVAT's date_captured=0
+_USED = dict(
+    images=('id', 'file_name', 'width', 'height'),
+    annotations=('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd', 'segmentation'),
+    categories=('id', 'name'),
+)
+
 
 class MissingPackageError(UserError, ImportError):
     """A package that evaluation needs is not installed."""
@@ -46,7 +53,13 @@ class CocoResults:
             import hotcoco
         except ImportError as error:
             raise MissingPackageError('hotcoco is not installed: `pip install hotcoco`') from error
-        truth = hotcoco.COCO(ground_truth)
+        used = _USED if iou_type == 'segm' else _USED | dict(annotations=_USED['annotations'][:-1])
+        truth = hotcoco.COCO(
+            {
+                kind: [{key: one[key] for key in keys if key in one} for one in ground_truth.get(kind, ())]
+                for kind, keys in used.items()
+            }
+        )
         # without boxes the area is the area of the mask
         results: Any = self.results(with_boxes=False) if iou_type == 'segm' else self.table
         evaluation = hotcoco.COCOeval(truth, truth.load_res(results), iou_type)
