@@ -71,7 +71,8 @@ def content(sides, image=(1000, 800)):
         for i, side in enumerate(sides)
     ]
     crowd = dict(id=99, image_id=1, category_id=1, bbox=[0, 0, 900, 900], iscrowd=1)
-    return dict(images=[dict(id=1, width=image[0], height=image[1])], annotations=[*annotations, crowd])
+    flat = dict(id=100, image_id=1, category_id=1, bbox=[0, 0, 0, 900], iscrowd=0)  # mmdet leaves it out
+    return dict(images=[dict(id=1, width=image[0], height=image[1])], annotations=[*annotations, crowd, flat])
 
 
 def test_small_objects_get_a_smaller_scale():

@@ -231,6 +231,7 @@ def test_image_files(data, many, monkeypatch):
     paths = [data / 'images' / 'train' / name for name in names]
     paths[0].unlink()
     paths[1].write_bytes(b'')
+    paths[5].write_bytes(b'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
     paths[2].write_bytes(paths[2].read_bytes()[:-200])
     cv2.imwrite(str(paths[3]), np.zeros((32, 48, 3), np.uint8))
     paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
@@ -241,6 +242,8 @@ def test_image_files(data, many, monkeypatch):
         f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
         f'train: image files that cannot be decoded in {data}/images/train: '
         f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
+        'train: image files that are pointers of Git LFS (`git lfs pull` gets them) in '
+        f'{data}/images/train: {names[5]} (id {ids[5]})',
     ]
     assert found.warnings == []
 
@@ -293,3 +296,9 @@ def test_an_image_in_two_splits_is_found_under_another_name(data):
     train, val = sorted((data / 'images/train').iterdir())[3], sorted((data / 'images/val').iterdir())[5]
     val.write_bytes(train.read_bytes())
     assert inspect(data).warnings == [f'images in both train and val: {train.name} = {val.name}']
+    val.with_name('new.jpg').write_bytes(val.read_bytes())
+    edit(data, 'val', lambda c: c['images'].append(dict(c['images'][0], id=10**6, file_name='new.jpg')))
+    twice = f'val: images with the same content: {val.name} = new.jpg'
+    assert inspect(data).warnings == [f'images in both train and val: {train.name} = {val.name}', twice]
+    (data / 'images/val/extra.jpg').write_bytes(b'')
+    assert 'train: images that no annotation file lists, left out: 1 (extra.jpg)' in inspect(data).warnings

@@ -1,6 +1,7 @@
 """YOLO and Pascal VOC folders become the COCO annotations that they came from, and faults are named."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -259,3 +260,18 @@ def test_faults_of_voc_files_are_named(coco, tmp_path, fault):
     path.write_text(text)
     with pytest.raises(ValueError, match=f'{path.name}.*{message}'):
         find_splits(root)
+
+
+def test_labels_that_are_newer_than_the_coco_file_are_named(tmp_path, coco):
+    """`tokennorm split` writes one into a YOLO folder, whose labels may be edited later."""
+    root = write_yolo(coco, tmp_path / 'yolo')
+    for name in ('train', 'val'):
+        content = json.loads((coco / 'annotations' / f'{name}.json').read_text())
+        (root / f'{name}.json').write_text(json.dumps(content))
+    labels = sorted((root / 'labels' / 'train').iterdir())
+    for path in labels:
+        os.utime(path, (0, 0))
+    assert find_splits(root)['train'].notes == []
+    os.utime(labels[0], (4e9, 4e9))
+    said = f'1 label files are newer than {root}/train.json, which is read: remove it, or make it again'
+    assert said in inspect_splits(find_splits(root)).warnings[0]

@@ -28,6 +28,8 @@ def test_a_config_takes_the_data_and_its_classes(tmp_path):
     root = make_folder(tmp_path / 'pets')
     (root / 'train' / 'ant' / 'notes.txt').write_text('no image')
     (root / 'train' / 'ant' / '._0.jpg').write_text('hidden')
+    (root / 'train' / 'ant' / '1.HEIC').write_text('not read')
+    assert find_image_folder(root)['train'].summary('train').endswith('; files of formats that are not read: 1 .heic')
     splits = find_image_folder(root)
     assert list(splits) == ['train', 'val']
     assert all(split.counts == dict(ant=2, bee=2, cat=2) for split in splits.values())

@@ -129,6 +129,14 @@ COCO = {  # a change of both splits, and the warning; what is read stays the sam
         'files found under other names than listed: 4',
     ),
     'file twice': (repeat_images, 'files that are listed more than once, whose objects were merged: 4 (0.png'),
+    'file twice by another path': (
+        lambda c: (repeat_images(c), [one.update(file_name=f'./{one["file_name"]}') for one in c['images'][4:]]),
+        'files that are listed more than once, whose objects were merged: 4 (0.png',
+    ),
+    'bbox of zeros': (
+        lambda c: (polygons(c), [one.update(bbox=[0, 0, 0, 0]) for one in c['annotations']]),
+        'boxes that were derived from the mask: 8',
+    ),
     'object twice': (
         lambda c: c['annotations'].extend([dict(one, id=one['id'] + 50) for one in c['annotations'][:3]]),
         'repeated objects, left out: 3',

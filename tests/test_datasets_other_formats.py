@@ -64,6 +64,13 @@ def test_lists_of_voc_elsewhere(root, layout):
     splits = find_splits(root)
     assert list(objects(splits['train'])) == ['0.png', '1.png', '2.png']
     assert objects(splits['val'])['7.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
+    if layout == 'ImageSets':
+        (root / 'ImageSets' / 'Main').mkdir()
+        for path in (root / 'ImageSets').glob('*.txt'):
+            path.rename(root / 'ImageSets' / 'Main' / path.name)
+        (root / 'ImageSets' / 'Main' / 'test.txt').write_text('7\n8\n')
+        with pytest.raises(ValueError, match=r'test.txt: 1 of 2 annotations not found, such as .*8.xml'):
+            find_splits(root)
     if layout == 'PaddleX':  # of segmentation: then all images are train
         for name in ('train', 'val'):
             (root / f'{name}_list.txt').write_text('JPEGImages/0.png Labels/0.png\n')

@@ -46,13 +46,15 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_augmented_copies_of_an_image_stay_together(whole, seed):
+@pytest.mark.parametrize('kind', ['copies', 'tiles'])
+def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
-        one['file_name'] = f'image{i // 3}_jpg.rf.{i:032x}.jpg'
+        ends = dict(copies=f'_jpg.rf.{i:032x}.jpg', tiles=f'_{i % 3 * 410}_0_{i % 3 * 410 + 512}_512.png')
+        one['file_name'] = f'image{i // 3}{ends[kind]}'
     whole.write_text(json.dumps(content))
     parts = split(whole, '--val', 0.3, '--seed', seed)
-    names = {key: {one['file_name'].partition('.rf.')[0] for one in part['images']} for key, part in parts.items()}
+    names = {key: {one['file_name'][: len('image0')] for one in part['images']} for key, part in parts.items()}
     assert not names['train'] & names['val']
     assert sum(len(part['images']) for part in parts.values()) == 10
     assert len(parts['val']['images']) in (3, 4)
@@ -65,7 +67,7 @@ def test_copies_of_one_or_two_images(whole, originals, sizes):
         one['file_name'] = f'image{i < 4 and originals > 1}_jpg.rf.{i:032x}.jpg'
     whole.write_text(json.dumps(content))
     if sizes is None:
-        with pytest.raises(SystemExit, match=r'10 images \(1 without their augmented copies\) leaves a split without'):
+        with pytest.raises(SystemExit, match=r'10 images \(1 without copies and tiles\) leaves a split without'):
             split(whole, '--val', 0.5)
         return
     parts = split(whole, '--val', 0.8)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import pytest
 import yaml
@@ -188,3 +189,17 @@ def test_labels_without_an_image_are_named(root):
     warning = inspect_splits(find_splits(root)).warnings[0]
     assert warning.startswith('train: label files that no image uses: 2 (')
     assert warning.endswith('train/1.TXT); images of formats that are not read: 1 .heic')
+
+
+def test_images_elsewhere_or_without_labels_are_named(root):
+    """A copied folder whose data.yaml has the whole path of the original."""
+    write_labels(root, BOX)
+    (root / 'train' / '3.txt').unlink()
+    content = dict(path=str(root), train='train', val='val', names=['cat'])
+    (root / 'data.yaml').write_text(yaml.safe_dump(content))
+    without = 'train: images without a label file, background: 1 of 4'
+    assert [line for line in inspect_splits(find_splits(root)).warnings if 'repeated' not in line] == [without]
+    copy = shutil.copytree(root, root.parent / 'copy')
+    warnings = inspect_splits(find_splits(copy)).warnings
+    for name in ('train', 'val'):
+        assert f'{name}: images and labels outside of {copy}, which data.yaml names: {root}/{name}' in warnings

@@ -12,7 +12,9 @@ from tokennorm.engine.augmentation import describe_flips
         (('Left hand', 'Right hand', 'ball'), {}, 'Left hand and Right hand'),
         (('turn_left', 'turn_right', 'left', 'right'), {}, 'turn_left and turn_right, left and right'),
         (('arm-L', 'arm-R', 'ball', 'bar'), {}, 'arm-L and arm-R'),
-        (('left', 'ball', 'wall', 'warr'), {}, None),
+        (('east', 'West', 'clockwise', 'counterclockwise'), {}, 'east and West, counterclockwise and clockwise'),
+        (('b', 'd', '7'), {}, 'characters with their mirror images (b, d, 7)'),
+        (('left', 'ball', 'wall', 'warr', 'x', 'y'), {}, None),
         (('left', 'right'), {'train_dataloader.dataset.pipeline.1.prob': 0}, None),
     ],
 )

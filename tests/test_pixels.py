@@ -38,6 +38,7 @@ FORMATS = {  # image, format, BGR at the corner and at the opposite one
     'GIF': (Image.fromarray(COLOR), 'GIF', (30, 40, 200), (0, 0, 0)),
     'palette': (Image.fromarray(COLOR).quantize(4), 'PNG', (30, 40, 200), (0, 0, 0)),
     'alpha': (Image.fromarray(np.dstack([COLOR, 0 * COLOR[..., :1]])), 'PNG', (30, 40, 200), (0, 0, 0)),
+    'alpha in TIFF': (Image.fromarray(np.dstack([COLOR, COLOR[..., 2] // 2])), 'TIFF', (30, 40, 200), (0, 0, 0)),
     'CMYK': (Image.fromarray(COLOR).convert('CMYK'), 'TIFF', (30, 40, 200), (0, 0, 0)),
     'gray with alpha': (Image.fromarray(COLOR[..., 0]).convert('LA'), 'PNG', (200, 200, 200), (0, 0, 0)),
     '1 bit': (Image.fromarray(COLOR[..., 0] > 9), 'PNG', (255, 255, 255), (0, 0, 0)),
@@ -64,6 +65,12 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
     loaded.load()
     assert np.abs(as_pixels(loaded).astype(int) - pixels).max() <= 3
     assert capfd.readouterr().err == ''
+
+
+def test_negative_values_only_are_refused(tmp_path):
+    Image.fromarray(np.full((8, 8), -20, np.float32)).save(tmp_path / 'decibels.tif')
+    with pytest.raises(ImageError, match=r'decibels.tif cannot be read: it has negative values only'):
+        read_image(tmp_path / 'decibels.tif')
 
 
 def test_a_draft_of_pillow_has_its_own_size(tmp_path):

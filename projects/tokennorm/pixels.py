@@ -80,14 +80,20 @@ def decode(content: bytes) -> np.ndarray | None:
     """Returns the image of a file's content; None if it cannot be decoded."""
     decoders: list[Callable[[bytes], np.ndarray | None]] = [_by_opencv, _by_pillow]
     for decoder in decoders if content.startswith(_OPENCV) else decoders[::-1]:
-        with suppress(Exception):  # each format's reader raises its own
+        try:
             if (image := decoder(content)) is not None:
                 return image
+        except ImageError:
+            raise
+        except Exception:  # each format's reader raises its own
+            continue
     return None
 
 
 def _by_opencv(content: bytes) -> np.ndarray | None:
     if content.startswith(b'RIFF') and b'EXIF' in content:  # not every version of OpenCV turns WebP
+        return None
+    if content.startswith((b'II*\0', b'MM\0*')) and _has_alpha(content):  # OpenCV multiplies the colors by it
         return None
     level = CV_LOG.getLogLevel()
     CV_LOG.setLogLevel(0)  # the caller names the file
@@ -96,6 +102,18 @@ def _by_opencv(content: bytes) -> np.ndarray | None:
     finally:
         CV_LOG.setLogLevel(level)
     return None if image is None else _to_8_bits(image)
+
+
+def _has_alpha(content: bytes) -> bool:
+    """Whether a TIFF of 8 bits has a transparency that its colors are not multiplied by."""
+    with suppress(Exception):
+        from io import BytesIO
+
+        from PIL import Image
+
+        with Image.open(BytesIO(content)) as image:
+            return image.mode == 'RGBA' and image.tag_v2.get(338) == (2,) and set(image.tag_v2[258]) == {8}
+    return False
 
 
 def _by_pillow(content: bytes) -> np.ndarray:
@@ -123,5 +141,7 @@ def _to_8_bits(image: np.ndarray) -> np.ndarray:
     if image.dtype.kind == 'f':
         image, ranges = np.nan_to_num(image, posinf=0, neginf=0), [1, *ranges]
     most = image.max()
+    if most <= 0 and image.min() < 0:
+        raise ImageError('it has negative values only, such as decibels; convert it to 8 or 16 bits')
     white = next((value for value in ranges if most <= value), most)
     return (image.clip(0) * (255 / float(white)) + 0.5).astype(np.uint8)

@@ -57,7 +57,8 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     key, generator = _generator(cfg)
     scale = resize_scale(cfg)
     sizes = {image['id']: (image['width'], image['height']) for image in content['images']}
-    boxes = [a for a in content['annotations'] if not a.get('iscrowd') and a['image_id'] in sizes]
+    objects = (a for a in content['annotations'] if not a.get('iscrowd') and a['image_id'] in sizes)
+    boxes = [a for a in objects if min(a['bbox'][2:]) >= 1]  # mmdet trains on no others
     if generator is None or scale is None or not boxes:
         return None
     images = np.array([sizes[a['image_id']] for a in boxes], float)

@@ -24,6 +24,8 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
         folder = None
         with suppress(ValueError):  # a data.yaml of images elsewhere
             folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
+        if 'train' in splits:
+            _note_newer_labels(splits['train'], root)
         if folder is None or not {'train', *needed} <= folder.splits.keys():
             return splits
     except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
@@ -38,8 +40,21 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
             ) from None
     if missing := [name for name in needed if name not in folder.splits]:
         hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
+        hint = hint or '. Its YAML file needs train: and val:, the folders of the images' * (folder.format == 'YOLO')
         raise FileNotFoundError(
             f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
             f'it has {", ".join(folder.splits) or "no split"}{hint}'
         )
     return convert_splits(folder)
+
+
+def _note_newer_labels(split: CocoSplit, root: Path) -> None:
+    """Adds a note if YOLO or VOC labels of the same folder changed after the COCO file, which is what is read."""
+    source = Path(split.source)
+    with suppress(ValueError, OSError):
+        folder = root.is_dir() and (find_yolo(root) or find_voc(root))
+        labels = [entry.labels for entry in folder.splits.get('train', ()) if entry.labels] if folder else []
+        if newer := sum(path.stat().st_mtime > source.stat().st_mtime for path in labels):
+            split.content.setdefault('tokennorm', {}).setdefault('notes', []).append(
+                f'{newer} label files are newer than {source}, which is read: remove it, or make it again'
+            )

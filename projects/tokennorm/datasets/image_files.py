@@ -130,5 +130,8 @@ def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
             return '', size, turn in range(2, 9)
     image = read_image(path)  # refuses a file that ends early
     if image is None:
+        with suppress(OSError), open(path, 'rb') as file:
+            if file.read(24) == b'version https://git-lfs.':
+                return 'that are pointers of Git LFS (`git lfs pull` gets them)', (0, 0), False
         return 'that cannot be decoded', (0, 0), False
     return '', image.shape[1::-1], turn in range(2, 9)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, is_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, is_image, left_out
 from tokennorm.datasets.splits import SPLIT_NAMES
 from tokennorm.messages import shorten
 
@@ -17,13 +17,14 @@ class ImageSplit(NamedTuple):
 
     folder: Path
     counts: Mapping[str, int]
+    left_out: str  # the number of images of formats that are not read, by suffix
 
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""
         counts = self.counts.values()
         return (
             f'{name} is {self.folder}: {sum(counts)} images of {len(counts)} classes, {min(counts)} to {max(counts)} '
-            'per class'
+            'per class' + (self.left_out and f'; files of formats that are not read: {self.left_out}')
         )
 
 
@@ -43,7 +44,7 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
             continue
         names = subfolders(folder)
         if names or name != 'test':
-            splits[name] = ImageSplit(folder, _count_images(folder, names))
+            splits[name] = ImageSplit(folder, *_count_images(folder, names))
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
@@ -62,24 +63,26 @@ def subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and is_data(entry.name))
 
 
-def _count_images(folder: Path, names: list[str]) -> dict[str, int]:
+def _count_images(folder: Path, names: list[str]) -> tuple[dict[str, int], str]:
+    """The number of images per class, and what is left out."""
     if not names:
         raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')
     if len(names) == 1:
         raise ValueError(f'--data: {folder} has only one class folder, {names[0]}; a classifier needs two or more')
-    counts = dict.fromkeys(names, 0)
+    counts, unread = dict.fromkeys(names, 0), []
     for place, folders, files in os.walk(folder):
         if others := [name for name in folders if not is_data(name)]:  # mmpretrain would read images in them
             raise ValueError(f'--data: {place}/{others[0]} is not a class; remove it')
         if place != str(folder):
             counts[Path(place).relative_to(folder).parts[0]] += sum(is_data(f) and is_image(f) for f in files)
+            unread += [f for f in files if left_out([f])]
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(
             f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): '
             f'remove them, or put images into them ({", ".join(IMAGE_SUFFIXES)})'
         )
-    return counts
+    return counts, left_out(unread)
 
 
 def _what_is_in(folder: Path) -> str:

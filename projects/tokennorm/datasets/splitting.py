@@ -44,7 +44,7 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
 def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
     """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
 
-    Augmented copies of an image stay together, so that val has images that training has not seen.
+    Augmented copies and tiles of an image stay together, so that val has images that training has not seen.
     """
     whole = splits['train']
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
@@ -58,7 +58,7 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     if num_val in range(1, len(images)):
         num_val = min(ends, key=lambda end: abs(end - num_val), default=0)
     if not 0 < num_val < len(images):
-        copies = f' ({len(places)} without their augmented copies)' if len(places) < len(images) else ''
+        copies = f' ({len(places)} without copies and tiles)' if len(places) < len(images) else ''
         raise ValueError(f'a fraction of {val_fraction} of {len(images)} images{copies} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
     for name, part in dict(train=images[num_val:], val=images[:num_val]).items():
@@ -75,5 +75,12 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
 
 
 def _origin(image: dict[str, Any]) -> str:
-    """The file name without the part in which Roboflow's augmented copies of an image differ, such as `.rf.1b2c`."""
-    return re.sub(r'\.rf\.\w+', '', str(image['file_name']))
+    """The file name without what tells parts of one image apart.
+
+    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, such as `_0_410_512_922`: the corners.
+    """
+    name = re.sub(r'\.rf\.\w+', '', str(image['file_name']))
+    corners = re.search(r'_(\d+)_(\d+)_(\d+)_(\d+)(?=\.\w+$)', name)
+    if corners and int(corners[1]) < int(corners[3]) and int(corners[2]) < int(corners[4]):
+        return name[: corners.start()]
+    return name

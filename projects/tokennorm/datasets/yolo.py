@@ -9,6 +9,7 @@ fractions of the image's width and height. They are, by what the folder says and
 - a polygon of three corners or more; with `task: obb` an oriented box, of which the upright box around it is read.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
-            notes[split] = _notes(images, labels)
+            notes[split] = _notes(images, labels, file)
             if content.get('task') == 'obb':
                 notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
         elif split == 'test':  # exporting programs write it, with or without images and labels for it
@@ -107,12 +108,15 @@ def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f'boxes with a sixth number, taken for a score or a track, and not for an angle: {more}'
 
 
-def _notes(images: list[Path], labels: list[Path | None]) -> list[str]:
-    """Label files next to those of the images that no image uses, and images that share their label file."""
+def _notes(images: list[Path], labels: list[Path | None], file: Path) -> list[str]:
+    """Images elsewhere, without or with a shared label file, and label files that no image uses."""
     counts = Counter(path for path in labels if path)
     every = {path for folder in {path.parent for path in counts} for path in folder.iterdir() if is_data(path.name)}
     texts = sorted(path for path in every - counts.keys() if path.suffix.lower() == '.txt')
     notes = []
+    near = os.path.abspath(file.parent)
+    if outside := sorted({str(path.parent) for path in images if not Path(os.path.abspath(path)).is_relative_to(near)}):
+        notes.append(f'images and labels outside of {file.parent}, which {file.name} names: {shorten(outside, 3)}')
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
         others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
         why = f'; images of formats that are not read: {others}' if others else ''
@@ -120,6 +124,8 @@ def _notes(images: list[Path], labels: list[Path | None]) -> list[str]:
     # such as p1.jpg and p1.png
     if shared := [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]:
         notes.append(f'images that share a label file, all with its objects: {len(shared)} ({shorten(shared, 4)})')
+    if without := labels.count(None):
+        notes.append(f'images without a label file, background: {without} of {len(images)}')
     return notes
 
 

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.file_names import resolve_file_names
 from tokennorm.datasets.exports import annotation_files, check_known, cvat_splits, read_export
-from tokennorm.datasets.image_files import left_out, list_files
+from tokennorm.datasets.image_files import is_image, left_out, list_files
 from tokennorm.datasets.splits import (
     SPLIT_NAMES,
     SPLIT_WORDS,
@@ -52,6 +52,9 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
         first, *_ = next(iter(found.values()), ({},))
+        if unlisted := _unlisted(found.values(), files):
+            notes = first.setdefault('tokennorm', {}).setdefault('notes', [])
+            notes.append(f'images that no annotation file lists, left out: {len(unlisted)} ({shorten(unlisted, 3)})')
         if first.get('annotations') and found.get('test', ({},))[0].get('annotations') == []:
             del found['test']
         return {name: entry for name, entry in found.items() if 'annotations' in entry[0]}
@@ -116,6 +119,15 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
         old = content.get('tokennorm', {}).get('notes', [])
         content = {**content, 'images': images, 'tokennorm': dict(notes=[*old, *notes])}
     return content, folder
+
+
+def _unlisted(found: Iterable[tuple[Mapping[str, Any], Path, str]], files: Sequence[Path]) -> list[str]:
+    """The names of images that are in a folder of listed images, and not listed themselves."""
+    names = ((folder, image.get('file_name')) for content, folder, _ in found for image in content['images'])
+    used = {os.path.normpath(folder / name) for folder, name in names if isinstance(name, str)}
+    folders = {os.path.dirname(path) for path in used}
+    others = {os.path.normpath(path) for path in files if is_image(path)} - used
+    return sorted(os.path.basename(path) for path in others if os.path.dirname(path) in folders)
 
 
 def _select_images(content: dict[str, Any], keep: Sequence[bool]) -> None:
@@ -191,7 +203,7 @@ def _plainest(candidates: list[tuple[int, Path]], name: str) -> Path | None:
             check_known(path)
         raise ValueError(
             f'{shorten(list(map(str, best)), 3)} match {name} equally well: name the folder of one dataset, or rename '
-            f'the file that is meant to {name}.json'
+            f'the file that is meant to {name}.json' + '. One file for each image is not read' * (len(best) > 3)
         )
     return best[0] if best else None
 

@@ -325,22 +325,25 @@ def inspect_images(split: CocoSplit, opened: Iterable[tuple[str, tuple[int, int]
 
 
 def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> None:
-    """Adds files with the same content in two splits, whatever their names."""
+    """Adds files with the same content in two splits, or twice in one, whatever their names."""
     by_size: dict[int, list[tuple[str, Path]]] = defaultdict(list)
     for split in splits.values():
         for path in (split.image_dir / image['file_name'] for image in split.content['images']):
             if path.is_file():
                 by_size[path.stat().st_size].append((split.name, path))
-    files = [file for group in by_size.values() if len({name for name, _ in group}) > 1 for file in group]
+    files = [file for group in by_size.values() if len(group) > 1 for file in group]
     digests = map_files(_digest, [path for _, path in files], 'Images of the same size')
-    names: dict[bytes, dict[str, str]] = defaultdict(dict)  # of the file in each split, by digest
+    names: dict[bytes, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))  # in each split, by digest
     for (split_name, path), digest in zip(files, digests, strict=True):
-        names[digest].setdefault(split_name, path.name)
+        names[digest][split_name].append(path.name)
     for first, second in combinations(splits, 2):
-        both = [(file[first], file[second]) for file in names.values() if first in file and second in file]
+        both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
         if both:
             shared = [one if one == other else f'{one} = {other}' for one, other in both]
             found.warnings.append(f'images in both {first} and {second}: {list_items(shared)}')
+    for split in splits:
+        twice = [' = '.join(file[split]) for file in names.values() if len(file.get(split, ())) > 1]
+        found.warnings += named(splits[split], {'images with the same content': twice})
 
 
 def _digest(path: Path) -> bytes:

@@ -10,6 +10,7 @@ What can be misunderstood is left as it is, for `inspection.py` to name.
 """
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -161,7 +162,8 @@ def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[
     if read:
         notes.append(f'images without a size, which was read from the file: {read}')
     first: dict[Any, int] = {}
-    files = [one['file_name'] if isinstance(one.get('file_name'), str) else i for i, one in enumerate(sized)]
+    written = [one.get('file_name') for one in sized]
+    files = [os.path.normpath(name) if isinstance(name, str) else i for i, name in enumerate(written)]
     repeated = [i for i, file in enumerate(files) if first.setdefault(file, i) != i]
     sides = [(one.get('width'), one.get('height')) for one in sized]
     narrow = {i for i, two in enumerate(sides) if all(map(is_size, two)) and max(two) > NARROWEST * min(two)}
@@ -246,7 +248,8 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
             bbox=[x + (w - width) / 2, y + (h - height) / 2, width, height], attributes=attributes | {'rotation': 0}
         )
         counts['boxes with attributes.rotation (CVAT), read as the upright boxes around them'] += 1
-    needs_box, needs_area = box in (None, []), area is None or (is_number(area) and area <= 0)
+    needs_box = box in (None, []) or (is_box(box) and not any(box))
+    needs_area = area is None or (is_number(area) and area <= 0)
     around = (box[2] + 2) * (box[3] + 2) if is_box(box) and min(box[2:]) >= 1 else 0  # programs round
     is_odd = around > 0 and is_number(area) and not around / 1000 <= area <= 2 * around  # 1, or that of the image
     if not (needs_box or needs_area or is_odd):
