@@ -8,6 +8,7 @@ import time
 from importlib import import_module
 
 import pytest
+import torch
 
 from tokennorm.cli.command import Parser, command, import_openmmlab
 from tokennorm.cli.configs import config_rows
@@ -116,6 +117,24 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     with pytest.raises(SystemExit, match=r'^error: this is a fault of TokenNorm, .* please report it'):
         command(lambda argv: [][1])([])
     assert 'IndexError: list index out of range' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('error', 'line'),
+    [
+        (torch.OutOfMemoryError('CUDA out of memory. Tried\nmore'), 'CUDA out of memory. Tried: lower --batch-size or'),
+        (MemoryError(), 'out of memory: lower --batch-size or --image-size'),
+        (RuntimeError('DataLoader worker (pid 1) is killed by signal: Bus error. It is possible that dataloader '
+                      "workers are out of shared memory"), '.*shared memory: give the container more of it'),
+        (RuntimeError('DataLoader worker (pid 1) is killed by signal: Killed.'), '.*Killed.: a process that reads'),
+    ],
+)  # fmt: skip
+def test_what_the_machine_lacks_is_no_fault_of_the_program(error, line):
+    def fails(argv):
+        raise error
+
+    with pytest.raises(SystemExit, match=f'^error: {line}'):
+        command(fails)([])
 
 
 def test_options_are_not_abbreviated(capsys):

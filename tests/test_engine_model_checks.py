@@ -23,6 +23,7 @@ from tokennorm.engine.checks import (
     check_paramwise,
     check_queries,
     check_training_samples,
+    describe_lost_scores,
     describe_other_pixels,
 )
 from tokennorm.messages import UserError
@@ -48,6 +49,8 @@ def test_channels_that_fit_pass():
     check_feature_maps(Detector(out_indices=(2,)), dict(neck=dict(type='SimpleFeaturePyramid', in_channels=24)))
     check_feature_maps(Detector(), dict(neck=dict(type='DilatedEncoder', in_channels=24)))  # which takes the last map
     check_feature_maps(Detector(), dict(neck=dict(type='GlobalAveragePooling')))
+    check_feature_maps(Detector(), dict(neck=dict(type='FPN', in_channels=(8, 16, 24))))
+    check_feature_maps(Detector(), dict(neck=dict(type='YOLOV3Neck', in_channels=[24, 16, 8])))
     check_feature_maps(Detector(), {})
     check_feature_maps(nn.Module(), dict(neck=dict(in_channels=[1])))
 
@@ -216,6 +219,32 @@ def test_pixels_are_those_of_the_weights(name, weights, given, fits):
     assert fits or 'are for RGB pixels of mean=[' in lines[0]
     assert name != 'resnet18' or 'mean=[123.67, 116.28, 103.53] and std=[58.4, 57.12, 57.38]' in lines[0]
     assert not describe_other_pixels(dict(cfg, load_from='detector.pth'))
+
+
+@pytest.mark.parametrize(
+    ('kind', 'weights', 'given', 'fits'),
+    [
+        ('Swin', 'swin_tiny.pth', IMAGENET, True),
+        ('Swin', 'swin_tiny.pth', dict(IMAGENET, bgr_to_rgb=False), False),  # RTMDet
+        ('PVTv2', 'pvt_v2_b1.pth', {}, False),  # YOLOX
+        ('ViT', 'deit_tiny_patch16_224.pth', CAFFE, False),
+        ('ViT', 'timm/vit_tiny_patch16_224.augreg_in21k', IMAGENET, False),
+        ('ViT', 'mine.pth', HALF, True),
+    ],
+)
+def test_pixels_are_those_of_published_weights(kind, weights, given, fits):
+    backbone = dict(type=f'tokennorm.{kind}', init_cfg=dict(type='Pretrained', checkpoint=weights))
+    lines = describe_other_pixels(dict(model=dict(backbone=backbone, data_preprocessor=given)))
+    assert len(lines) == (not fits)
+    assert fits or f'unless {weights} has other weights' in lines[0]
+
+
+def test_scores_that_ap_does_not_see_are_named():
+    model = dict(test_cfg=dict(rpn=dict(nms_pre=1000), rcnn=dict(score_thr=0.05)))
+    assert describe_lost_scores(dict(model=model)) == []
+    model['test_cfg']['rcnn']['score_thr'] = 0.3
+    said = 'model.test_cfg.rcnn.score_thr=0.3 drops detections that AP counts, so that it is too low'
+    assert describe_lost_scores(dict(model=model)) == [said]
 
 
 def test_other_backbones_may_have_a_list_of_initializations():

@@ -166,10 +166,12 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
 
 def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
     schedule, wrapper = [dict(eta_max=0.02), dict(min_value=1e-4), dict(min_value=[0.1])], dict(optimizer=dict(lr=0.01))
+    schedule += (momentum := [dict(type='CosineAnnealingMomentum', eta_min=0.85), dict(param_name='x', eta_min=1.0)])
     cfg = Config(dict(optim_wrapper=wrapper))
     runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
     assert fit_lr(runner, 0.001) == '0.001: --lr; the schedule goes up to 0.002'
-    assert runner.param_schedulers == [dict(eta_max=0.002), dict(min_value=pytest.approx(1e-5)), dict(min_value=[0.1])]
+    rates = [dict(eta_max=0.002), dict(min_value=pytest.approx(1e-5)), dict(min_value=[0.1])]
+    assert runner.param_schedulers == rates + momentum
 
 
 def test_a_schedule_by_validations_counts_no_iterations():

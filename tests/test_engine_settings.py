@@ -23,7 +23,7 @@ from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
 from tokennorm.engine.data import note_sizes
-from tokennorm.engine.epochs import set_epochs
+from tokennorm.engine.epochs import describe_late_stages, set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
@@ -67,6 +67,10 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     if isinstance(evaluator, dict) and metric is not None:
         with pytest.raises(UserError, match=f'no metric x; there are {metric}'):
             check_metrics(cfg)
+        cfg.default_hooks.checkpoint.save_best = [metric, metric]
+        cfg.default_hooks.checkpoint.save_best = 'auto'
+        check_metrics(cfg)
+        assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (metric, 'greater')
         cfg.default_hooks.checkpoint.save_best = [metric, metric]
         cfg.param_scheduler = [dict(type='ReduceOnPlateauLR')]
         with pytest.raises(UserError, match=f'no metric loss; there are {metric}'):
@@ -189,6 +193,20 @@ def test_stages_of_a_recipe_follow_its_length(place, part, key, values):
             dynamic_intervals=[({30: 28, 2: 1, 1: 0}[epochs], 1)],
         )
         assert (f'.{key}={value} (config: ' in text) == (value not in (400, 100) and key != 'begin_epoch')
+
+
+def test_stages_after_the_end_are_named():
+    hooks = [dict(type='PipelineSwitchHook', switch_epoch=280), dict(type='YOLOXModeSwitchHook', num_last_epochs=15)]
+    checkpoint = dict(checkpoint=dict(type='CheckpointHook', save_begin=50))
+    cfg = config(train_cfg=dict(max_epochs=50, val_interval=99), custom_hooks=hooks, default_hooks=checkpoint)
+    said = 'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch=280'
+    assert describe_late_stages(cfg) == [said]
+    cfg.train_cfg.max_epochs = 281
+    assert describe_late_stages(cfg) == []
+    cfg.train_cfg.max_epochs = 15
+    assert describe_late_stages(cfg)[0].endswith(
+        'switch_epoch=280, custom_hooks[1].num_last_epochs=15, default_hooks.checkpoint.save_begin=50'
+    )
 
 
 def test_a_length_with_too_few_epochs_for_its_stages_is_refused():

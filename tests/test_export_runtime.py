@@ -8,14 +8,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 from mmdet.datasets.transforms import Resize
 from PIL import Image
 from pycocotools import mask as coco_masks
 
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
-from tokennorm.export.writing import write_openvino
+from tokennorm.export.writing import trace, write_openvino
 from tokennorm.inference.runtime import ExportedDetector, ModelFileError, run_lengths
+from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')
@@ -208,3 +210,13 @@ def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
     detector = ExportedDetector(tmp_path / 'm.xml', threads=1)
     assert detector.metadata == ExportedDetector(model_file).metadata
     np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])
+
+
+def test_a_backbone_of_one_size_is_named():
+    class Fixed(torch.nn.Module):
+        def forward(self, images, sizes):
+            assert images.shape[2] == 224, 'Input height'
+            return images + sizes.sum()
+
+    with pytest.raises(UserError, match=r'images of any size: Input height. A ViT of timm needs timm_args='):
+        trace(Fixed())

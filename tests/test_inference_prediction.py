@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.http import serve
+from tokennorm.drawing import printable
 from tokennorm.inference.input_images import check_sources, open_sources
 from tokennorm.inference.prediction import Options, Predictor, draw_detections, predict
 from tokennorm.inference.runtime import BaseDetector, ImageError
@@ -153,3 +154,7 @@ def test_images_behind_urls(folder):
     assert [image['file_name'] for image in results.content['images']] == [f'{place}/a.png', 'd.png']
     assert results.unread == [f'{place}/none.png']
     assert (folder / 'vis' / place / 'a.png').is_file()
+
+
+def test_names_in_other_scripts_leave_a_mark_on_drawings():
+    assert [printable(name) for name in ('café', 'Łódź', '猫犬')] == ['cafe', '?odz', '??']

@@ -1,6 +1,7 @@
 """The command lines: a tiny training run, resuming it, its evaluation, and errors that say what to do."""
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -200,7 +201,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
         assert Path('out/vis', image['file_name']).stat().st_size > 500
 
 
-def test_predictions_on_a_video(data, trained, tmp_path):
+def test_predictions_on_a_video(data, trained, tmp_path, capsys):
     video = cv2.VideoWriter(str(tmp_path / 'v.mp4'), cv2.VideoWriter.fourcc(*'mp4v'), 5, (64, 64))
     for path in sorted((data / 'images' / 'val').iterdir()):
         video.write(cv2.imread(str(path)))
@@ -211,6 +212,14 @@ def test_predictions_on_a_video(data, trained, tmp_path):
     assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
     drawn = cv2.VideoCapture(str(tmp_path / 'out' / 'detections.mp4'))
     assert drawn.get(cv2.CAP_PROP_FRAME_COUNT) == 3
+    video = cv2.VideoWriter(str(tmp_path / 'cut.avi'), cv2.VideoWriter.fourcc(*'MJPG'), 5, (64, 64))
+    for _ in range(20):
+        video.write(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
+    video.release()
+    os.truncate(tmp_path / 'cut.avi', (tmp_path / 'cut.avi').stat().st_size // 4)
+    with pytest.raises(SystemExit, match=r'the video ends after \d of 20 frames'):
+        tool('predict')([*arguments[:2], str(tmp_path / 'cut.avi'), *arguments[3:], '--score-thr', '0.01'])
+    assert 'The config drops scores below 0.05; --cfg-options sets the score_thr' in capsys.readouterr().out
 
 
 def test_analysis_counts_operations(capsys):

@@ -17,8 +17,9 @@ def color_of(label: int) -> Color:
 
 
 def printable(text: str) -> str:
-    """Returns a text in the characters that OpenCV's font has."""
-    return unicodedata.normalize('NFKD', text).encode('ascii', 'ignore').decode()
+    """Returns a text in the characters that OpenCV's font has: without accents, and ? for others."""
+    plain = (one for one in unicodedata.normalize('NFKD', text) if not unicodedata.combining(one))
+    return ''.join(plain).encode('ascii', 'replace').decode()
 
 
 def draw(

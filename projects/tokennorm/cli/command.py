@@ -21,6 +21,12 @@ _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
+_ADVICE = {  # for what the machine or the environment lacks, by a part of the message
+    'out of memory': 'lower --batch-size or --image-size',
+    'shared memory': 'give the container more of it (docker run --shm-size=8g), or use --workers 0',
+    'DataLoader worker': 'a process that reads images was killed, often for lack of memory: lower --workers',
+    'CUBLAS_WORKSPACE_CONFIG': 'export CUBLAS_WORKSPACE_CONFIG=:4096:8',
+}
 SYNONYMS = {  # of Ultralytics and mmdet
     **{'--imgsz': '--image-size', '--conf': '--score-thr', '--batch': '--batch-size', '--source': '--data'},
     **{'--weights': '--init', '--pretrained': '--init', '--lr0': '--lr', '--save-dir': '--out'},
@@ -113,6 +119,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     @wraps(main)
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
+        shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
         limit_spinning()
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
@@ -121,7 +128,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
                 main(argv)
             sys.stdout.flush()
         except (UserError, Fault, ImportError, SystemExit) as error:
-            _end_with_one_line(error, show_traceback=_FLAG in argv or os.environ.get(_VARIABLE) == '1')
+            _end_with_one_line(error, shows_traceback)
         except OSError as error:  # nobody reads the output any more, or it cannot be written
             with suppress(OSError, ValueError):  # no file, as in a notebook
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
@@ -129,6 +136,9 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         except Exception as error:
+            text = str(error) or 'out of memory' * isinstance(error, MemoryError)
+            if advice := next((advice for part, advice in _ADVICE.items() if part in text), ''):
+                _end_with_one_line(UserError(f'{text.splitlines()[0]}: {advice}'), shows_traceback)
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error
 

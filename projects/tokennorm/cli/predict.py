@@ -106,6 +106,12 @@ def main(argv: list[str]) -> None:
         has_thresholds = detector.recommended is not None
         source = open_sources(args.path, args.out, args.every)
         predictor = Predictor(detector, options, source.frame_rate)
+    if not is_exported(args.config):
+        from tokennorm.config.tree import walk
+
+        steps = (part.get('score_thr') for _, part in walk(detector.cfg.model.get('test_cfg') or {}, ''))
+        if (least := max((value for value in steps if isinstance(value, float)), default=0)) > predictor.lowest:
+            print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
     results = predict(predictor, source, args.out)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
@@ -119,6 +125,8 @@ def main(argv: list[str]) -> None:
         failed.append(f'drawings or crops of {len(unwritten)} images could not be written: {shorten(unwritten, 5)}')
     if results.interrupted and source.count:
         failed.append(f'interrupted after {done} of {source.count} images')
+    elif source.count and done < 0.95 * source.count:  # containers miscount by some frames
+        failed.append(f'the video ends after {done} of {source.count} frames: damaged, or not decoded by OpenCV')
     if failed:
         raise SystemExit(f'error: {"; ".join(failed)}')
 

@@ -33,6 +33,7 @@ _MORE_RULES = {  # by the optimizer wrapper's constructor
     'tokennorm.LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),  # others have this name, too
 }
 _TYPO = 0.8  # similarity of a typo, such as lr_mul, to the key that is meant
+MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 
 
@@ -156,19 +157,22 @@ def check_paramwise(cfg: Mapping[str, Any]) -> None:
 
 
 def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
-    """Returns a line if timm's weights of a `TimmBackbone` are for other pixels than the data preprocessor gives.
+    """Returns a line if the weights of the backbone are for other pixels than the data preprocessor gives.
 
-    Half of timm's ViTs have a mean and standard deviation of 0.5, and mmdet's configs have those of ImageNet.
+    Half of timm's ViTs have a mean and standard deviation of 0.5. Published weights of PVT, PVTv2, Swin and DeiT have
+    those of ImageNet, as most of mmdet's configs. YOLOX and RTMDet have BGR pixels.
     """
     backbone = cfg['model'].get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None  # a list of other backbones
-    if type_name(backbone) != 'TimmBackbone' or not weights or cfg.get('load_from'):
+    if not str(backbone.get('type')).startswith('tokennorm.') or not weights or cfg.get('load_from'):
         return []
-    from timm import get_pretrained_cfg  # only this backbone needs it
+    from timm import get_pretrained_cfg  # only here it is needed
 
-    known = None
-    for name in (str(weights), str(backbone.get('model_name'))):
+    known, model = None, backbone.get('model_name')
+    if type_name(backbone) in ('PVT', 'PVTv2', 'Swin') or 'deit' in Path(weights).name:
+        model = model or 'deit_tiny_patch16_224'
+    for name in (str(weights), str(model)):
         with suppress(RuntimeError):  # a tag that the model does not have, such as the suffix of a file
             known = known or get_pretrained_cfg(name.rpartition('timm/')[2])
     if known is None:
@@ -183,10 +187,18 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     if near and (given.get('bgr_to_rgb') or given.get('to_rgb')):
         return []
     return [
-        f"timm's weights of {backbone['model_name']} are for RGB pixels of mean={expected['mean']} and "
+        f'published weights of {model or weights} are for RGB pixels of mean={expected["mean"]} and '
         f'std={expected["std"]}, and data_preprocessor gives others: set its mean, std and order of channels, unless '
         f'{weights} has other weights'
     ]
+
+
+def describe_lost_scores(cfg: Mapping[str, Any]) -> list[str]:
+    """Returns a line if the detector drops scores that AP counts, as configs for deployment do."""
+    parts = walk(cfg['model'].get('test_cfg') or {}, 'model.test_cfg')
+    found = {f'{name}.score_thr': part.get('score_thr') for name, part in parts}
+    high = [f'{name}={value}' for name, value in found.items() if isinstance(value, float) and value > MOST_LOST]
+    return [f'{", ".join(high)} drops detections that AP counts, so that it is too low'] * bool(high)
 
 
 @torch.no_grad()
@@ -204,7 +216,8 @@ def check_feature_maps(model: nn.Module, cfg: Mapping[str, Any]) -> None:
     if type_name(first) == 'GlobalAveragePooling':
         first = {}
     part, given = ('neck', first.get('in_channels')) if first else ('head', head_cfg.get('in_channels'))
-    expected = channels[-1] if isinstance(given, int) else channels
+    given = list(given) if isinstance(given, tuple) else given
+    expected = channels[-1] if isinstance(given, int) else channels[:: -1 if type_name(first) == 'YOLOV3Neck' else 1]
     if given not in (None, expected):
         raise UserError(
             f'model.{part}: in_channels={given}, but the feature maps of {name} have {channels} channels: set it to '
@@ -213,16 +226,18 @@ def check_feature_maps(model: nn.Module, cfg: Mapping[str, Any]) -> None:
     neck = getattr(model, 'neck', None)
     head = next((name for name in ('rpn_head', 'bbox_head') if hasattr(model, name)), None)
     strides = getattr(getattr(getattr(model, head or '', None), 'prior_generator', None), 'strides', None)
-    if neck is None or strides is None:
+    strides = [stride[0] for stride in strides or ()]
+    if neck is None or any(stride & (stride - 1) for stride in strides) or not strides:  # SSD300 does not pad
         return
-    strides = [stride[0] for stride in strides]
     side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))
     was_training, device = neck.training, next(model.parameters()).device
     neck.eval()  # keeps the statistics of batch norms
     with FakeTensorMode(allow_non_fake_inputs=True):  # shapes only
         sides = [side // entry['reduction'] for entry in info]
         maps = [torch.zeros(1, c, s, s, device=device) for c, s in zip(channels, sides, strict=True)]
-        found = [side // out.shape[-1] for out in neck(tuple(maps))]
+        found = strides
+        with suppress(RuntimeError):  # of operators that need values, such as the deformable ones of DyHead
+            found = [side // out.shape[-1] for out in neck(tuple(maps))]
     neck.train(was_training)
     if found != strides:
         raise UserError(

@@ -47,6 +47,16 @@ def set_epochs(cfg: Config, epochs: int) -> list[str]:
     return [f'--epochs {epochs}: {", ".join(changes)}'] if changes else []
 
 
+def describe_late_stages(cfg: Config) -> list[str]:
+    """Returns a line if hooks wait for epochs that training does not have, such as those of a base config, or none."""
+    epochs = (cfg.get('train_cfg') or {}).get('max_epochs')
+    if epochs is None:
+        return []
+    hooks = [one for one in _stages(cfg) if one[1].startswith(('custom_hooks', 'default_hooks'))]
+    late = [f'{name}={value}' for _, name, _, key, value in hooks if value >= epochs + (key == 'save_begin')]
+    return [f'Training has {epochs} epochs, so that these never happen: {", ".join(late)}'] if late else []
+
+
 def scaled(epoch: int, old: int, new: int) -> int:
     """Scales a number of epochs of a recipe with `old` epochs to `new` ones: 0 stays, and an inner one stays inside."""
     if epoch <= 0:

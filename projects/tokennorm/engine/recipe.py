@@ -21,7 +21,7 @@ from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import use_loader_defaults
-from tokennorm.engine.epochs import set_epochs
+from tokennorm.engine.epochs import describe_late_stages, set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.hooks.summary import every
 from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
@@ -202,6 +202,7 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         print_once(*validate_often(cfg))
     use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
     merge_options(cfg, of_hooks)
+    print_once(*describe_late_stages(cfg))
     cfg.default_hooks = cfg.default_hooks or {}
     check_metrics(cfg)
     for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):

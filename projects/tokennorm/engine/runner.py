@@ -29,6 +29,7 @@ from tokennorm.engine.checks import (
     check_feature_maps,
     check_paramwise,
     check_queries,
+    describe_lost_scores,
     describe_other_pixels,
 )
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
@@ -105,6 +106,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     make_output_dir(cfg.work_dir)
     check_config_data(cfg, splits)
     check_queries(cfg)
+    for text in describe_lost_scores(cfg):
+        print_log(text, level=logging.WARNING)
     if training:
         check_paramwise(cfg)
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}

@@ -68,7 +68,9 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
     if with_schedule and isinstance(runner.param_schedulers, list):
         schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
         for scheduler in schedulers:
-            rates = {key: scheduler[key] for key in _RATES if isinstance(scheduler.get(key), int | float)}
+            of_lr = 'Momentum' not in type_name(scheduler) and scheduler.get('param_name', 'lr') == 'lr'
+            keys = [key for key in _RATES if of_lr and isinstance(scheduler.get(key), int | float)]
+            rates = {key: scheduler[key] for key in keys}
             scheduler.update({key: rate * factor for key, rate in rates.items()})
         _set_schedule(runner, schedulers)
         if peaks := [f'{one["eta_max"]:.4g}' for one in schedulers if 'eta_max' in one]:

@@ -50,13 +50,20 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
     with torch.no_grad(), warnings.catch_warnings(), any_size:
         warnings.simplefilter('ignore')
-        program = torch.export.export(
-            detector,
-            (images, sizes),
-            dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}) if dynamic else None,
-            strict=False,
-            prefer_deferred_runtime_asserts_over_guards=True,
-        )
+        try:
+            program = torch.export.export(
+                detector,
+                (images, sizes),
+                dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}) if dynamic else None,
+                strict=False,
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+        except AssertionError as error:  # of a backbone for one size
+            reason = str(error).partition('\n')[0]
+            raise UserError(
+                f'this detector cannot be exported for images of any size: {reason}. A ViT of timm needs '
+                'timm_args=dict(dynamic_img_size=True)'
+            ) from error
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
     fixed = [name for name, i in (('batch', 0), ('height', 2), ('width', 3)) if not isinstance(shape[i], torch.SymInt)]
     if dynamic and fixed:
