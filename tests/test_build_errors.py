@@ -4,20 +4,12 @@ import json
 import re
 
 import pytest
-from mmdet.visualization import DetLocalVisualizer
 
-from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
 from tokennorm.config.build_errors import build_errors
 from tokennorm.messages import UserError
 from tokennorm.registry import DATASETS, MODELS
-
-
-@pytest.fixture(scope='module')
-def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=1, image_size=64)
-
 
 MISTAKES = {
     'model.backbone.arch=tinny': r"PVT: arch='tinny' must be one of tiny, small, .* \(did you mean tiny\?\)",
@@ -46,10 +38,9 @@ IN_FAST_TESTS = [*list(MISTAKES)[:4], 'optim_wrapper.optimizer.type=AdamV']
 @pytest.mark.parametrize(
     'mistake', [pytest.param(m, marks=() if m in IN_FAST_TESTS else pytest.mark.slow) for m in MISTAKES]
 )
-def test_mistakes_in_a_config(data, tmp_path, mistake):
-    DetLocalVisualizer._instance_dict.clear()
+def test_mistakes_in_a_config(demo_data, tmp_path, mistake):
     with pytest.raises(SystemExit) as ended:
-        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(data), mistake])
+        tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(demo_data), mistake])
     message = str(ended.value)
     assert re.match(f'error: (.*: )?{MISTAKES[mistake]}', message), message
     assert '\n' not in message

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmdet.visualization import DetLocalVisualizer
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.compare import assert_near
@@ -79,7 +78,6 @@ def finish(process):
 
 
 def train_alone(config, work_dir):
-    DetLocalVisualizer._instance_dict.clear()
     runpy.run_path(str(ROOT / 'tools' / 'train.py'))['main']([str(config), '--work-dir', str(work_dir)])
 
 

@@ -34,13 +34,6 @@ def boxes(tmp_path_factory):
     return str(root)
 
 
-@pytest.fixture(scope='module')
-def masks(tmp_path_factory):
-    root = tmp_path_factory.mktemp('masks')
-    make_shapes_dataset(root, num_train=4, num_val=2, image_size=64)
-    return str(root)
-
-
 def choose_config(data, *names, **more):
     return recipe.choose_config(find_splits(data), *names, **more)
 
@@ -72,9 +65,9 @@ def package(monkeypatch):
         (False, False, 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini-dtn_fpn'),
     ],
 )
-def test_config_follows_hardware_and_annotations(boxes, masks, package, has_gpu, is_there, for_boxes, for_masks):
+def test_config_follows_hardware_and_annotations(boxes, demo_data, package, has_gpu, is_there, for_boxes, for_masks):
     package(is_there)
-    for data, expected in ((boxes, for_boxes), (masks, for_masks)):
+    for data, expected in ((boxes, for_boxes), (demo_data, for_masks)):
         name, reason = choose_config(data, has_gpu=has_gpu)
         assert name == expected
         assert ('there is a GPU' in reason) == has_gpu
@@ -113,14 +106,14 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
     assert cfg.model.backbone.frozen_stages == 1
 
 
-def test_norm_and_stem_choose_a_variant(boxes, masks, package):
+def test_norm_and_stem_choose_a_variant(boxes, demo_data, package):
     package(True)
     assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
     assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
     with pytest.raises(UserError, match='--model trial is a CNN'):
         choose_config(boxes, 'trial', 'dtn')
     with pytest.raises(UserError, match=r'no config mask-rcnn_pvt-mini-dpn_.* Models for masks .*: pvt-t, pvt-s, '):
-        choose_config(masks, 'mini', 'ln', 'dpn')
+        choose_config(demo_data, 'mini', 'ln', 'dpn')
     with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')
 

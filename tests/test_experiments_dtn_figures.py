@@ -11,7 +11,6 @@ from mmengine.config import Config
 from experiments.dtn_figures.attention import attention_distance, attention_places
 from experiments.dtn_figures.loading import open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.run import main
-from experiments.shapes import make_shapes_dataset
 from tests.helpers.cases import fast_first
 from tests.helpers.scalars import write_scalars
 from tokennorm.backbones.pvt import SpatialReductionAttention
@@ -43,13 +42,8 @@ def analyze(*arguments):
 
 
 @pytest.fixture(scope='module')
-def data(tmp_path_factory):
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=1, num_val=3, image_size=64)
-
-
-@pytest.fixture(scope='module')
-def images(data):
-    return data / 'images' / 'val'
+def images(demo_data):
+    return demo_data / 'images' / 'val'
 
 
 @pytest.fixture(scope='module')
@@ -95,11 +89,11 @@ FIGURES = ('magnitude', 'attention-distance', 'variation', 'directions')
 
 
 @pytest.mark.parametrize('figure', fast_first(FIGURES, 'directions'))
-def test_a_detector_against_its_control(figure, data, checkpoints, tmp_path, capsys):
+def test_a_detector_against_its_control(figure, demo_data, checkpoints, tmp_path, capsys):
     out = tmp_path / 'deep' / f'{figure}.png'
     analyze(
         figure, CONFIG, checkpoints / 'dtn.pth', '--against', CONTROL, checkpoints / 'ln.pth', '--num-images', 2,
-        '--out', out, '--cfg-options', f'val_dataloader.dataset.data_root={data}',
+        '--out', out, '--cfg-options', f'val_dataloader.dataset.data_root={demo_data}',
     )  # fmt: skip
     check_picture(out)
     printed = capsys.readouterr().out
@@ -146,7 +140,7 @@ def test_lambda_of_a_training(tmp_path):
         analyze('lambda', folder, '--out', tmp_path / 'b.png')
 
 
-def test_backbone_gets_the_weights_and_images_of_the_detector(data, images, checkpoints):
+def test_backbone_gets_the_weights_and_images_of_the_detector(images, checkpoints):
     """Resized and normalized as in testing, at the size of the image, padded to whole strides and noted so."""
     cfg = open_config(Path(CONFIG), {'val_dataloader.dataset.pipeline.1.scale': (80, 80)})
     backbone = open_backbone(cfg, str(checkpoints / 'dtn.pth'))

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import tokennorm
-from experiments.shapes import make_shapes_dataset
 from experiments.study.shape_classes import make_shape_classes_dataset
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import Checkpoint
@@ -16,7 +15,7 @@ FEW = {'train_dataloader.batch_size': 4, 'val_dataloader.batch_size': 4, 'defaul
 
 
 @pytest.mark.slow
-def test_a_detector_is_trained_from_an_own_classifier(tmp_path, capsys):
+def test_a_detector_is_trained_from_an_own_classifier(demo_data, tmp_path, capsys):
     made = make_shape_classes_dataset(tmp_path / 'made', 48, 48, image_size=64)
     for split in ('train', 'val'):
         for name in ('disk-plain', 'square-stripes'):
@@ -34,13 +33,12 @@ def test_a_detector_is_trained_from_an_own_classifier(tmp_path, capsys):
     assert 0 <= classifier.metrics['accuracy/top1'] <= 100
     printed = capsys.readouterr().out
     assert 'images are resized to a short side of 64 pixels (config: 224)' in printed
-    shapes = make_shapes_dataset(tmp_path / 'shapes', num_train=4, num_val=2, image_size=64)
     weights = Checkpoint.read(classifier.work_dir)
     assert not weights.is_detector
     for name, init in dict(folder=classifier.work_dir, file=classifier.checkpoint).items():
         detector = tokennorm.train(
             'retinanet_pvt-t-dtn_fpn_1x_coco',
-            shapes,
+            demo_data,
             init=init,
             freeze=4,
             image_size=64,
@@ -58,7 +56,7 @@ def test_a_detector_is_trained_from_an_own_classifier(tmp_path, capsys):
     with pytest.raises(UserError, match='frozen_stages'):
         tokennorm.train(
             'retinanet_pvt-t-dtn_fpn_1x_coco',
-            shapes,
+            demo_data,
             init='none',
             work_dir=tmp_path / 'many',
             **common | dict(freeze=9),

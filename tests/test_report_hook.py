@@ -18,22 +18,17 @@ from tokennorm.report.hook import ReportHook
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 
 
-@pytest.fixture(scope='module')
-def trained(demo_trained):
-    return demo_trained
-
-
-def test_a_training_run_ends_with_a_report(trained):
-    numbers = json.loads((trained / 'report.json').read_text())
+def test_a_training_run_ends_with_a_report(demo_trained):
+    numbers = json.loads((demo_trained / 'report.json').read_text())
     assert numbers['results']['bbox']['summary']['mAP'] >= 0
     assert numbers['config_name'] == 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'
     assert re.fullmatch(r'Trained on \d+ images for 1 epochs?, in [\d.]+ min', numbers['training'])
     assert numbers['checkpoint'] == 'best_coco_bbox_mAP_epoch_1.pth'
     assert [entry['name'] for entry in numbers['results']['bbox']['classes']] == list(CLASSES)
-    text = (trained / 'report.html').read_text()
+    text = (demo_trained / 'report.html').read_text()
     for part in ('Training loss', 'Learning rate', 'Lambda of the DTN layers', 'Worst images', 'stride 8', CLASSES[0]):
         assert part in text, part
-    detections = json.loads((trained / 'report.bbox.json').read_text())
+    detections = json.loads((demo_trained / 'report.bbox.json').read_text())
     assert {detection['image_id'] for detection in detections} == {1, 2, 3}
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.shapes import make_shapes_dataset
 from tests.helpers.trained import CONFIG, without_report  # noqa: F401
 
 PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'search.md'
@@ -13,13 +12,12 @@ PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'guides' / 'search.md'
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('without_report')
-def test_a_search_prunes_and_finds_the_best(tmp_path, monkeypatch):
+def test_a_search_prunes_and_finds_the_best(demo_data, tmp_path, monkeypatch):
     pytest.importorskip('optuna')
     monkeypatch.chdir(tmp_path)
-    data = make_shapes_dataset(tmp_path / 'shapes', num_train=4, num_val=2, image_size=64)
     (script,) = re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL)
     for before, after in {
-        "'DIR'": repr(str(data)),
+        "'DIR'": repr(str(demo_data)),
         "'retinanet_pvt-mini-dtn_fpn_bccd'": repr(CONFIG),
         'epochs=10': 'epochs=2, workers=0',
         'n_trials=20': 'n_trials=3',

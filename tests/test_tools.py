@@ -21,16 +21,6 @@ from tests.helpers.trained import CONFIG, options
 from tokennorm.inference.detector import TorchDetector
 
 
-@pytest.fixture(scope='module')
-def trained(demo_trained):
-    return demo_trained
-
-
-@pytest.fixture(scope='module')
-def data(demo_data):
-    return demo_data
-
-
 def scalars(work_dir):
     lines = [
         line for path in sorted(work_dir.glob('*/vis_data/scalars.json')) for line in path.read_text().splitlines()
@@ -38,22 +28,22 @@ def scalars(work_dir):
     return [json.loads(line) for line in lines]
 
 
-def test_training_writes_checkpoint_and_report(trained):
-    checkpoint = torch.load(trained / 'epoch_1.pth', weights_only=False)
+def test_training_writes_checkpoint_and_report(demo_trained):
+    checkpoint = torch.load(demo_trained / 'epoch_1.pth', weights_only=False)
     assert checkpoint['meta']['iter'] == 2
     position = checkpoint['state_dict']['backbone.stages.0.blocks.0.norm1.position']
     assert not torch.equal(position, torch.tensor([[-1.0, 0.0, 0.0]])), 'DTN was not trained'
-    losses = [entry['loss'] for entry in scalars(trained) if 'loss' in entry]
+    losses = [entry['loss'] for entry in scalars(demo_trained) if 'loss' in entry]
     assert len(losses) == 2
     assert all(0 < loss < 100 for loss in losses)
-    assert any('coco/bbox_mAP' in entry for entry in scalars(trained))
-    assert all((trained / name).stat().st_size > 1000 for name in ('report.html', 'report.json'))
+    assert any('coco/bbox_mAP' in entry for entry in scalars(demo_trained))
+    assert all((demo_trained / name).stat().st_size > 1000 for name in ('report.html', 'report.json'))
 
 
-def test_resume_continues_where_training_stopped(data, trained, tmp_path, without_report, capsys):
-    work_dir = shutil.copytree(trained, tmp_path / 'work')
+def test_resume_continues_where_training_stopped(demo_data, demo_trained, tmp_path, without_report, capsys):
+    work_dir = shutil.copytree(demo_trained, tmp_path / 'work')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
-    more = options(data, **{'train_cfg.max_epochs': 2})
+    more = options(demo_data, **{'train_cfg.max_epochs': 2})
     words = [CONFIG, '--work-dir', str(work_dir), '--resume', '--lr', '0.004']
     tool('train')([*words, '--cfg-options', *more])
     steps = [entry['step'] for entry in scalars(work_dir) if 'loss' in entry]
@@ -64,9 +54,9 @@ def test_resume_continues_where_training_stopped(data, trained, tmp_path, withou
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 
-def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tmp_path, capsys):
+def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(demo_data, demo_trained, tmp_path, capsys):
     """Of a work directory the best checkpoint; the run keeps its config and its report, also with --work-dir."""
-    work_dir = shutil.copytree(trained, tmp_path / 'work', ignore=shutil.ignore_patterns('2*'))
+    work_dir = shutil.copytree(demo_trained, tmp_path / 'work', ignore=shutil.ignore_patterns('2*'))
     before = {path.name for path in work_dir.iterdir()}
     out = tmp_path / 'predictions.pkl'
     arguments = [
@@ -80,7 +70,7 @@ def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tm
         '--work-dir',
         str(work_dir),
     ]
-    resumed = options(data, resume=True)  # as in the config that a resumed run writes
+    resumed = options(demo_data, resume=True)  # as in the config that a resumed run writes
     tool('test')([*arguments, '--cfg-options', *resumed])
     assert len(pickle.loads(out.read_bytes())) == 3
     assert {path.name for path in work_dir.iterdir()} - before == {'test'}
@@ -99,14 +89,14 @@ def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(data, trained, tm
     assert f'Metrics and log: {work_dir}/test/2' in printed
 
 
-def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):
-    own = shutil.copytree(data, tmp_path / 'own')
+def test_a_checkpoint_goes_with_its_classes_alone(demo_data, demo_trained, tmp_path):
+    own = shutil.copytree(demo_data, tmp_path / 'own')
     for split in ('train', 'val'):
         path = own / 'annotations' / f'{split}.json'
         content = json.loads(path.read_text())
         content['categories'].reverse()
         path.write_text(json.dumps(content))
-    (checkpoint,) = trained.glob('epoch_*.pth')
+    (checkpoint,) = demo_trained.glob('epoch_*.pth')
     arguments = [CONFIG, str(checkpoint), '--data', str(own), '--work-dir', str(tmp_path)]
     message = r'(?s)are in another order: 4 \(disk, .*star, triangle, square, disk\)'
     with pytest.raises(SystemExit, match=message):
@@ -115,32 +105,32 @@ def test_a_checkpoint_goes_with_its_classes_alone(data, trained, tmp_path):
         tool('train')([CONFIG, '--resume', *arguments[1:]])
 
 
-def test_training_keeps_the_checkpoints_of_an_earlier_run(data, trained):
-    before = {path: path.stat().st_mtime_ns for path in trained.iterdir()}
-    message = rf'{trained} has checkpoints of an earlier training run, .* is epoch_\d.pth. --resume continues it'
+def test_training_keeps_the_checkpoints_of_an_earlier_run(demo_data, demo_trained):
+    before = {path: path.stat().st_mtime_ns for path in demo_trained.iterdir()}
+    message = rf'{demo_trained} has checkpoints of an earlier training run, .* is epoch_\d.pth. --resume continues it'
     with pytest.raises(SystemExit, match=message):
-        tool('train')([CONFIG, '--work-dir', str(trained), '--cfg-options', *options(data)])
-    assert {path: path.stat().st_mtime_ns for path in trained.glob('*[!k]')} | before == before
+        tool('train')([CONFIG, '--work-dir', str(demo_trained), '--cfg-options', *options(demo_data)])
+    assert {path: path.stat().st_mtime_ns for path in demo_trained.glob('*[!k]')} | before == before
 
 
-def test_config_of_a_resumed_run_does_not_resume(data, trained, tmp_path, without_report):
-    work_dir = shutil.copytree(trained, tmp_path / 'work')
+def test_config_of_a_resumed_run_does_not_resume(demo_data, demo_trained, tmp_path, without_report):
+    work_dir = shutil.copytree(demo_trained, tmp_path / 'work')
     first = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
-    first |= {'load_from': str(trained / 'epoch_1.pth')}  # the initial weights of the first run
+    first |= {'load_from': str(demo_trained / 'epoch_1.pth')}  # the initial weights of the first run
     words = [CONFIG, '--work-dir', str(work_dir), '--resume', '--lr', '0.003']  # which writes the config once more
-    tool('train')([*words, '--cfg-options', *options(data, **first)])  # complete already
+    tool('train')([*words, '--cfg-options', *options(demo_data, **first)])  # complete already
     cfg = Config.fromfile(work_dir / Path(CONFIG).name)
-    assert (cfg.resume, cfg.load_from) == (False, str(trained / 'epoch_1.pth'))
+    assert (cfg.resume, cfg.load_from) == (False, str(demo_trained / 'epoch_1.pth'))
     assert cfg.model.backbone.init_cfg.checkpoint == 'none.pth'
     assert cfg.optim_wrapper.optimizer.lr == 0.003
 
 
-def test_tta_merges_an_image_and_its_mirror_image(data, trained, tmp_path, capsys):
+def test_tta_merges_an_image_and_its_mirror_image(demo_data, demo_trained, tmp_path, capsys):
     out = tmp_path / 'predictions.pkl'
-    words = [CONFIG, str(trained), '--work-dir', str(tmp_path), '--out', str(out), '--tta']
-    tool('test')([*words, '--cfg-options', *options(data)])
+    words = [CONFIG, str(demo_trained), '--work-dir', str(tmp_path), '--out', str(out), '--tta']
+    tool('test')([*words, '--cfg-options', *options(demo_data)])
     assert 'Test-time augmentation: 2 views per image' in capsys.readouterr().out
-    (checkpoint,) = trained.glob('best_*.pth')
+    (checkpoint,) = demo_trained.glob('best_*.pth')
     detector = TorchDetector(CONFIG, checkpoint, 'cpu', {'model.test_cfg.score_thr': 0.0})
     for found in pickle.loads(out.read_bytes()):
         image = cv2.imread(found['img_path'])
@@ -157,17 +147,17 @@ def test_tta_merges_an_image_and_its_mirror_image(data, trained, tmp_path, capsy
         torch.testing.assert_close(actual['bboxes'][:20], boxes[:20, :4], rtol=0, atol=1e-2)  # pixels
 
 
-def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(data, trained, tmp_path):
+def test_a_checkpoint_of_another_norm_and_stem_is_not_evaluated(demo_data, demo_trained, tmp_path):
     control = CONFIG.replace('-dtn-dpn', '')
-    (checkpoint,) = trained.glob('epoch_*.pth')
+    (checkpoint,) = demo_trained.glob('epoch_*.pth')
     with pytest.raises(
         SystemExit, match=r'(?s)does not fit RetinaNet.*unexpected: .*mean_logit.*another shape: .*proj'
     ):
-        tool('test')([control, str(checkpoint), '--work-dir', str(tmp_path), '--cfg-options', *options(data)])
+        tool('test')([control, str(checkpoint), '--work-dir', str(tmp_path), '--cfg-options', *options(demo_data)])
 
 
-def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
-    own = shutil.copytree(data, tmp_path / 'own')
+def test_data_with_errors_is_not_trained_on(demo_data, tmp_path, capsys):
+    own = shutil.copytree(demo_data, tmp_path / 'own')
     (own / 'images' / 'val' / '000000.jpg').unlink(missing_ok=True)
     next((own / 'images' / 'val').iterdir()).write_bytes(b'')
     with pytest.raises(SystemExit, match='own has errors, listed above'):
@@ -175,12 +165,14 @@ def test_data_with_errors_is_not_trained_on(data, tmp_path, capsys):
     assert 'ERROR: val: image files' in capsys.readouterr().out
 
 
-def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, monkeypatch, capsys):
+def test_predictions_on_a_folder_are_those_of_mmdet(demo_data, demo_trained, tmp_path, monkeypatch, capsys):
     """Boxes, scores and ids as COCO's API reads them, equal to what mmdet's inferencer says from another folder."""
     monkeypatch.chdir(tmp_path)
-    (checkpoint,) = trained.glob('epoch_*.pth')
+    (checkpoint,) = demo_trained.glob('epoch_*.pth')
     few = ['--cfg-options', 'model.test_cfg.score_thr=0.0', 'model.test_cfg.max_per_img=5']
-    tool('predict')([CONFIG, str(checkpoint), str(data / 'images' / 'val'), '--out', 'out', '--batch-size', '2', *few])
+    tool('predict')(
+        [CONFIG, str(checkpoint), str(demo_data / 'images' / 'val'), '--out', 'out', '--batch-size', '2', *few]
+    )
     printed = capsys.readouterr()
     assert f'Checkpoint: {checkpoint} (epoch ' in printed.out
     assert 'Failed to search registry' not in printed.out + printed.err
@@ -189,7 +181,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
     inferencer = DetInferencer(CONFIG, str(checkpoint), device='cpu', show_progress=False)
     inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=5)
     for image in coco.dataset['images']:
-        (expected,) = inferencer(str(data / 'images' / 'val' / image['file_name']))['predictions']
+        (expected,) = inferencer(str(demo_data / 'images' / 'val' / image['file_name']))['predictions']
         annotations = coco.imgToAnns[image['id']]
         assert len(annotations) == 5
         boxes = np.array([a['bbox'] for a in annotations])
@@ -201,12 +193,12 @@ def test_predictions_on_a_folder_are_those_of_mmdet(data, trained, tmp_path, mon
         assert Path('out/vis', image['file_name']).stat().st_size > 500
 
 
-def test_predictions_on_a_video(data, trained, tmp_path, capsys):
+def test_predictions_on_a_video(demo_data, demo_trained, tmp_path, capsys):
     video = cv2.VideoWriter(str(tmp_path / 'v.mp4'), cv2.VideoWriter.fourcc(*'mp4v'), 5, (64, 64))
-    for path in sorted((data / 'images' / 'val').iterdir()):
+    for path in sorted((demo_data / 'images' / 'val').iterdir()):
         video.write(cv2.imread(str(path)))
     video.release()
-    arguments = [CONFIG, str(trained / 'epoch_1.pth'), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
+    arguments = [CONFIG, str(demo_trained / 'epoch_1.pth'), str(tmp_path / 'v.mp4'), '--out', str(tmp_path / 'out')]
     tool('predict')(arguments)
     images = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
     assert [image['file_name'] for image in images] == ['v/000000', 'v/000001', 'v/000002']
@@ -227,18 +219,18 @@ def test_analysis_counts_operations(capsys):
     assert capsys.readouterr().out == '0.151 G multiply-adds, 2.08 M parameters\n'
 
 
-def test_load_from_detector_needs_no_backbone_weights(data, trained, tmp_path, without_report):
-    (checkpoint,) = trained.glob('epoch_*.pth')
+def test_load_from_detector_needs_no_backbone_weights(demo_data, demo_trained, tmp_path, without_report):
+    (checkpoint,) = demo_trained.glob('epoch_*.pth')
     start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
-    few = options(data, load_from=str(checkpoint), **start)
+    few = options(demo_data, load_from=str(checkpoint), **start)
     tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
     assert (tmp_path / 'epoch_1.pth').is_file()
 
 
-def test_data_and_classes_that_do_not_fit_are_named(data, tmp_path):
+def test_data_and_classes_that_do_not_fit_are_named(demo_data, tmp_path):
     elsewhere = [f'{split}_dataloader.dataset.data_root={tmp_path}/shapes' for split in ('train', 'val')]
     with pytest.raises(SystemExit, match=r'annotations/train.json not found; set data_root'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *elsewhere])
-    more = options(data, **{'model.bbox_head.num_classes': 80})
+    more = options(demo_data, **{'model.bbox_head.num_classes': 80})
     with pytest.raises(SystemExit, match=r'model.bbox_head.num_classes=80'):
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *more])

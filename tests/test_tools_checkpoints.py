@@ -16,22 +16,12 @@ from tokennorm import Detector
 from tokennorm.checkpoints import read_checkpoint
 
 
-@pytest.fixture(scope='module')
-def data(demo_data):
-    return demo_data
-
-
-@pytest.fixture(scope='module')
-def trained(demo_trained):
-    return demo_trained
-
-
 @pytest.fixture
-def planted(trained, tmp_path):
+def planted(demo_trained, tmp_path):
     """A work directory with a checkpoint into which someone has put code."""
     work_dir = tmp_path / 'planted'
     work_dir.mkdir()
-    content = torch.load(trained / 'epoch_1.pth', weights_only=False)
+    content = torch.load(demo_trained / 'epoch_1.pth', weights_only=False)
     content['meta']['planted'] = Planted(tmp_path)
     torch.save(content, work_dir / 'epoch_1.pth')
     (work_dir / 'last_checkpoint').write_text(str(work_dir / 'epoch_1.pth'))
@@ -53,9 +43,9 @@ TOOLS = {
 
 
 @pytest.mark.parametrize('use', TOOLS)
-def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, monkeypatch):
+def test_no_tool_runs_what_a_checkpoint_carries(use, demo_data, planted, tmp_path, monkeypatch):
     def few(**more):
-        return ['--cfg-options', *options(data, **more)]
+        return ['--cfg-options', *options(demo_data, **more)]
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('sys.argv', ['tool'])
@@ -68,9 +58,9 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, data, planted, tmp_path, mo
     assert not list(tmp_path.glob('out*'))
 
 
-def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path, capsys, monkeypatch):
+def test_published_checkpoints_are_small_safe_and_equal(demo_data, demo_trained, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    source = trained / 'epoch_1.pth'
+    source = demo_trained / 'epoch_1.pth'
     tool('publish')([str(source), 'weights/mini.pth'])
     (path,) = (tmp_path / 'weights').iterdir()
     printed = capsys.readouterr().out
@@ -89,7 +79,7 @@ def test_published_checkpoints_are_small_safe_and_equal(data, trained, tmp_path,
         tool('publish')([str(source), 'weights/mini.pth'])  # the same content has the same name
     assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
 
-    arguments = ['--cfg-options', *options(data)]
+    arguments = ['--cfg-options', *options(demo_data)]
     tool('test')([CONFIG, str(path), '--work-dir', 'tested', *arguments])
     (metrics,) = tmp_path.glob('tested/*/*.json')
     assert 'coco/bbox_mAP' in json.loads(metrics.read_text())
@@ -112,22 +102,22 @@ def test_what_cannot_be_published_is_said(tmp_path):
     assert not list(tmp_path.glob('out*'))
 
 
-def test_a_published_safetensors_file_gives_the_same_detections(data, trained, tmp_path, capsys):
+def test_a_published_safetensors_file_gives_the_same_detections(demo_data, demo_trained, tmp_path, capsys):
     """Training cannot resume from it."""
-    tool('publish')([str(trained), str(tmp_path / 'mini.safetensors')])
+    tool('publish')([str(demo_trained), str(tmp_path / 'mini.safetensors')])
     (path,) = tmp_path.glob('mini-*.safetensors')
     capsys.readouterr()
-    content, latest = read_checkpoint(path), read_checkpoint(trained)
+    content, latest = read_checkpoint(path), read_checkpoint(demo_trained)
     assert_same('state_dict', dict(sorted(content['state_dict'].items())), dict(sorted(latest['state_dict'].items())))
     assert content['meta']['cfg'] == latest['meta']['cfg']
     assert content['meta']['dataset_meta']['classes'] == latest['meta']['dataset_meta']['classes']
     image = ROOT / 'docs' / 'demo.jpg'
     every_box = tmp_path / 'every_box.py'
     every_box.write_text(f'_base_ = {CONFIG!r}\nmodel = dict(test_cfg=dict(score_thr=0.0))')
-    boxes = [Detector(every_box, checkpoint, 'cpu')(image, 0.0).boxes for checkpoint in (trained, path)]
+    boxes = [Detector(every_box, checkpoint, 'cpu')(image, 0.0).boxes for checkpoint in (demo_trained, path)]
     assert len(boxes[0])
     np.testing.assert_array_equal(*boxes)
     with pytest.raises(SystemExit, match=r'safetensors has only weights.*--init '):
         tool('train')(
-            [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(data)]
+            [CONFIG, '--resume', str(path), '--work-dir', str(tmp_path / 'more'), '--cfg-options', *options(demo_data)]
         )
