@@ -6,16 +6,14 @@ from torch import nn
 
 from tests.helpers.backbones import VIT_ARCH
 from tests.helpers.compare import assert_same_with_gradients
+from tests.helpers.weights import redraw
 from tokennorm.backbones import LaPEViT, ViT
 
 KWARGS = dict(arch=VIT_ARCH, patch_size=8, pretrain_img_size=32, drop_path_rate=0.0)
 
 
 def randomized(**kwargs):
-    model = LaPEViT(**KWARGS, **kwargs).double()
-    for p in model.parameters():
-        nn.init.normal_(p, std=0.3)
-    return model
+    return redraw(LaPEViT(**KWARGS, **kwargs).double(), 0.3)
 
 
 def layer_norm(x, norm):

@@ -9,6 +9,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tokennorm.backbones import TimmBackbone
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.optim import LayerDecayOptimWrapperConstructor
@@ -44,8 +45,7 @@ def test_maps_are_timms_and_a_start_from_layer_norm_keeps_them(name, tmp_path):
         assert_near('map', got, want)
         assert (start - want).abs().max() <= 1e-3 * want.abs().max()
 
-    for p in dtn.parameters():
-        torch.nn.init.normal_(p)
+    redraw(dtn)
     torch.save(dict(state_dict={f'backbone.{k}': v for k, v in dtn.state_dict().items()}), tmp_path / 'ours.pth')
     again = TimmBackbone(
         name,
@@ -82,10 +82,7 @@ def test_a_checkpoint_that_is_not_the_models_raises(tmp_path):
 
 def published(name, file, to_authors, **timm_args):
     """A timm model with random weights, and the `init_cfg` of a file of them with the names of the model's authors."""
-    model = timm.create_model(name, **timm_args).eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.normal_(std=0.1)
+    model = redraw(timm.create_model(name, **timm_args).eval(), 0.1)
     torch.save(to_authors(model.state_dict()), file)
     return model, dict(type='Pretrained', checkpoint=str(file))
 

@@ -23,7 +23,6 @@ HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
 def test_heads_of_default_detectors_are_float32(name, kind):
     cfg = Config.fromfile(config_path(name))
     cfg.model.backbone.init_cfg = None
-    torch.manual_seed(0)
     model = build_model(cfg).train()
     sample = sample_with_two_objects()
     sample.gt_instances.labels.zero_()  # these configs have one class

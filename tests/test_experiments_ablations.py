@@ -8,6 +8,7 @@ from torch import nn
 from experiments.ablations import AblatedDTN, AblatedPVT, AblatedViT, BandedDTN
 from experiments.ablations.vit import PLACEMENTS
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tests.reference import dense_dtn
 from tokennorm.norms import DTN, LayerNorm
 
@@ -45,10 +46,7 @@ def banded(tokens, band):
 
 
 def randomized_band(dtype=torch.float64, **kwargs):
-    norm = BandedDTN(12, 3, **kwargs).to(dtype)
-    for p in norm.parameters():
-        nn.init.normal_(p)
-    return norm
+    return redraw(BandedDTN(12, 3, **kwargs).to(dtype))
 
 
 @pytest.mark.parametrize(('band', 'pool', 'fixed'), [(3, 1, None), (5, 2, None), (5, 1, 0), (41, 2, 0)])
@@ -88,9 +86,7 @@ def test_position_weights_are_initialized_and_learned():
 
 @pytest.mark.parametrize(('of_attention', 'of_mlp'), [*zip(PLACEMENTS, PLACEMENTS, strict=True), ('pre', 'post')])
 def test_each_placement_is_its_formula(of_attention, of_mlp):
-    block = vit(norm_placement=(of_attention, of_mlp)).blocks[0]
-    for p in block.parameters():
-        nn.init.normal_(p, std=0.5)
+    block = redraw(vit(norm_placement=(of_attention, of_mlp)).blocks[0], 0.5)
     x = torch.randn(2, 3, 4, 8)
 
     def normalize(x, norm):
@@ -143,9 +139,7 @@ def pvt(**kwargs):
 @pytest.mark.parametrize(('height', 'width'), [(5, 6), (1, 3)])
 def test_attention_of_pvt_with_eq_6_equals_its_transcription(stage, sr_ratio, height, width):
     """In float64, one head, query and key at a time. A key is at the center of its tokens; shifts are in keys."""
-    attn = pvt(rel_pos='eq6').double().stages[stage].blocks[0].attn
-    for p in attn.parameters():
-        nn.init.normal_(p, std=0.3)
+    attn = redraw(pvt(rel_pos='eq6').double().stages[stage].blocks[0].attn, 0.3)
     x = torch.randn(1, height, width, attn.q.in_features).double()
     reduced = attn.reduce(x)
     rows, columns = reduced.shape[1:3]

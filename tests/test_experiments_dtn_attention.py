@@ -15,6 +15,7 @@ from experiments.dtn_figures.attention import (
     window_places,
 )
 from experiments.dtn_figures.probe import find_blocks, look
+from tests.helpers.weights import redraw
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.backbones.pvt_v2 import LinearSpatialReductionAttention
@@ -39,9 +40,7 @@ BACKBONES = {
 def randomized(backbone):
     """Weights that make attention anything but uniform."""
     torch.manual_seed(0)
-    for parameter in backbone.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return backbone
+    return redraw(backbone, 0.3)
 
 
 def test_attention_distance_of_identity_and_uniform_attention():

@@ -18,6 +18,7 @@ from experiments.dtn_figures.metrics import (
     token_magnitudes,
     variation_coefficient,
 )
+from tests.helpers.weights import redraw
 from tests.reference import relative_positions
 from tokennorm.layers import DualPatchEmbed
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
@@ -53,10 +54,7 @@ NORMS = {
 def test_means_are_what_norms_take_off(name):
     """Read from the norm itself: with weight 1 and bias 0 it returns (x - mu) / sqrt(sigma^2 + eps), and under an eps
     of 1e12 the rest of the root does not count. The published form divides by eps beforehand: there, signs."""
-    torch.manual_seed(0)
-    norm = NORMS[name]().double().eval()
-    for parameter in norm.parameters():
-        torch.nn.init.normal_(parameter)
+    norm = redraw(NORMS[name]().double().eval())
     if name == 'batch norm':
         torch.nn.init.normal_(norm.bn.running_mean)
     x = 3 + torch.randn(5, 7, 12, dtype=torch.float64)
@@ -72,7 +70,6 @@ def test_means_are_what_norms_take_off(name):
 
 
 def test_published_mean_is_in_the_units_of_the_tokens():
-    torch.manual_seed(0)
     norm = DTN(12, 4, form='published').double()
     torch.nn.init.normal_(norm.mean_logit)
     x = 3 + torch.randn(5, 7, 12, dtype=torch.float64)

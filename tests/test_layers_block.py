@@ -8,6 +8,7 @@ from torch import nn
 
 from tests.helpers.backbones import BACKBONES, blocks, build
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tokennorm.backbones import Swin
 from tokennorm.layers.block import Block, Mlp
 from tokennorm.norms import DTN, LayerNorm
@@ -21,9 +22,7 @@ def layer_norm(x, norm):
 @pytest.mark.parametrize('cls', BACKBONES)
 def test_peri_ln_normalizes_before_and_after_each_layer(cls):
     """x + Norm(Module(Norm(x))) in float64 (Kim et al., "Peri-LN", 2025), and gradients for every parameter."""
-    model = build(cls, norm_placement='peri')
-    for p in model.parameters():
-        nn.init.normal_(p, std=0.3)
+    model = redraw(build(cls, norm_placement='peri'), 0.3)
     block = blocks(model)[0].double()
     window = ((1, 1), None) if cls is Swin else ()
     x = torch.randn(2, 5, 6, block.mlp.fc2.out_features).double()

@@ -8,14 +8,13 @@ from torch import nn
 
 from tests.helpers.backbones import BACKBONES, build
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tokennorm.layers import ConvStem
 
 
 @pytest.mark.parametrize(('patch_size', 'widths'), [(16, [4, 8, 16, 32]), (4, [16, 32]), (2, [32])])
 def test_tokens_are_those_of_the_convolutions(patch_size, widths):
-    stem = ConvStem(3, 32, patch_size, dict(type='LN')).double()
-    for p in stem.parameters():
-        nn.init.normal_(p, std=0.5)
+    stem = redraw(ConvStem(3, 32, patch_size, dict(type='LN')).double(), 0.5)
     assert [conv.out_channels for conv in stem.convs if isinstance(conv, nn.Conv2d)] == widths
     image = torch.randn(2, 3, 48, 33).double()
     x = F.pad(image, (0, -(-33 // patch_size) * patch_size - 33, 0, 0))

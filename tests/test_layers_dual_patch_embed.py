@@ -7,6 +7,7 @@ from einops import rearrange
 from torch import nn
 
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tokennorm.backbones import PVT, ViT
 from tokennorm.layers import DualPatchEmbed
 
@@ -21,8 +22,7 @@ def patches_of(image):
 def test_each_choice_of_norms_is_its_formula(norms, eps, statistics):
     patch_norm_cfg = dict(type='LN', eps=eps) if eps == 1 else None
     stem = DualPatchEmbed(3, 8, patch_size=4, norms=norms, patch_norm_cfg=patch_norm_cfg, statistics=statistics)
-    for p in stem.parameters():
-        nn.init.normal_(p, std=0.5)
+    redraw(stem, 0.5)
     image = torch.randn(2, 3, 7, 11)
     p = {name: value.double() for name, value in stem.state_dict().items()}
     out = patches = patches_of(F.pad(image, (0, 1, 0, 1)))

@@ -8,18 +8,13 @@ from mmdet.models.layers import PatchEmbed as MMDetPatchEmbed
 from torch import nn
 
 from tests.helpers.compare import assert_near
+from tests.helpers.weights import redraw
 from tokennorm.layers import DualPatchEmbed, PatchEmbed
-
-
-def randomize(module):
-    for p in module.parameters():
-        nn.init.normal_(p, std=0.5)
-    return module
 
 
 @pytest.mark.parametrize('size', [(16, 24), (17, 23), (3, 1)])
 def test_patch_embed_equals_mmdets(size):
-    ours = randomize(PatchEmbed(3, 8, patch_size=4, norm_cfg=dict(type='LN', eps=1e-6)))
+    ours = redraw(PatchEmbed(3, 8, patch_size=4, norm_cfg=dict(type='LN', eps=1e-6)), 0.5)
     theirs = MMDetPatchEmbed(3, 8, kernel_size=4, stride=4, norm_cfg=dict(type='LN', eps=1e-6))
     theirs.load_state_dict({k.replace('proj.', 'projection.'): v for k, v in ours.state_dict().items()})
     image = torch.randn(2, 3, *size)
@@ -41,7 +36,7 @@ def with_weights_of(conv, **kwargs):
 @pytest.mark.parametrize('size', [(16, 24), (17, 23), (3, 1)])
 def test_overlapping_windows_are_the_padded_convolutions(kernel_size, stride, size):
     """One window a patch, centered on its first pixel: torch's convolution with a padding of kernel_size // 2."""
-    conv = randomize(PatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size))
+    conv = redraw(PatchEmbed(3, 8, patch_size=stride, kernel_size=kernel_size), 0.5)
     dual = with_weights_of(conv, patch_size=stride, kernel_size=kernel_size)
     dual.patch_norm = nn.Identity()
     image = torch.randn(2, 3, *size)
@@ -73,7 +68,7 @@ def test_a_window_holds_its_patch_and_has_a_center(stem, kernel_size):
 @pytest.mark.parametrize('patch_size', [(4, 2), [4, 4], (2, 4)])
 def test_patches_may_be_rectangles(patch_size):
     height, width = patch_size
-    conv = randomize(PatchEmbed(3, 8, patch_size=patch_size))
+    conv = redraw(PatchEmbed(3, 8, patch_size=patch_size), 0.5)
     dual = with_weights_of(conv, patch_size=patch_size)
     image = torch.randn(2, 3, 7, 11)
     padded = F.pad(image, (0, 12 - 11, 0, 8 - 7))
@@ -94,7 +89,7 @@ def test_other_patch_sizes_are_refused(stem, patch_size):
 
 @pytest.mark.parametrize(('patch_size', 'kernel_size', 'norm_cfg'), [(4, None, dict(type='LN')), (2, 5, None)])
 def test_plain_stem_adds_statistics_before_its_norm(patch_size, kernel_size, norm_cfg):
-    stem = randomize(PatchEmbed(3, 6, patch_size, norm_cfg, kernel_size, statistics=True)).double()
+    stem = redraw(PatchEmbed(3, 6, patch_size, norm_cfg, kernel_size, statistics=True), 0.5).double()
     image = torch.randn(2, 3, 8, 12).double()
     side, padding = (kernel_size, kernel_size // 2) if kernel_size else (patch_size, 0)
     columns = F.unfold(image, side, stride=patch_size, padding=padding)

@@ -6,6 +6,7 @@ from mmengine.model import convert_sync_batchnorm, revert_sync_batchnorm
 from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
+from tests.helpers.weights import redraw
 from tests.reference import channels_first
 from tokennorm.norms import BatchNorm, SyncBatchNorm
 
@@ -13,8 +14,7 @@ from tokennorm.norms import BatchNorm, SyncBatchNorm
 def pair(**kwargs):
     """Ours, and torch's own with the same random parameters."""
     ours, theirs = BatchNorm(6, **kwargs).double(), nn.BatchNorm2d(6, **kwargs).double()
-    for p in ours.parameters():
-        nn.init.normal_(p)
+    redraw(ours)
     theirs.load_state_dict(ours.bn.state_dict())
     return ours, theirs
 

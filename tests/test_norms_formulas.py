@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
+from tests.helpers.weights import redraw
 from tests.reference import channels_first
 from tokennorm.norms import (
     Derf,
@@ -70,9 +71,7 @@ FORMULAS = {
 @pytest.mark.parametrize('name', FORMULAS)
 def test_norm_equals_its_formula(name):
     norm, formula = FORMULAS[name]
-    norm = norm.double()
-    for p in norm.parameters():
-        nn.init.normal_(p)
+    redraw(norm.double())
     x = (2 * torch.randn(2, 3, 5, 12) + torch.linspace(-1, 1, 12)).double().requires_grad_()
     inputs = dict(x=x) | dict(norm.named_parameters())
     assert_same_with_gradients(norm.train()(x), formula(norm, x), inputs)

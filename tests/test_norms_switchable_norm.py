@@ -5,14 +5,13 @@ import torch
 from torch import nn
 
 from tests.helpers.compare import assert_near, assert_same_with_gradients
+from tests.helpers.weights import redraw
 from tests.reference import channels_first, switchable_norm
 from tokennorm.norms import BatchNorm, GroupNorm, InstanceNorm, SwitchableNorm
 
 
 def test_equals_the_transcription_in_training():
-    norm = SwitchableNorm(6, eps=0.1).double()
-    for p in norm.parameters():
-        nn.init.normal_(p)
+    norm = redraw(SwitchableNorm(6, eps=0.1).double())
     x = (2 * torch.randn(3, 4, 5, 6) + torch.arange(6)).double().requires_grad_()
     expected = switchable_norm(x, *norm.parameters(), eps=0.1)
     assert_same_with_gradients(norm(x), expected, dict(x=x) | dict(norm.named_parameters()))
