@@ -133,6 +133,22 @@ def exported(tmp_path_factory):
 
 
 @pytest.fixture
+def kernel_calls(monkeypatch):
+    """Names of the functions of DTN's CPU kernel that were called."""
+    from tokennorm.ops.cpu import kernel
+
+    calls = []
+    call = kernel._call
+
+    def record(function, *args, **others):
+        calls.append(function)
+        call(function, *args, **others)
+
+    monkeypatch.setattr(kernel, '_call', record)
+    return calls
+
+
+@pytest.fixture
 def published_case():
     """Loads a numeric case of the published code, made outside this repository; skips where there is none."""
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tokennorm.norms import DTN
-from tokennorm.ops.cpu import kernel, operator
+from tokennorm.ops.cpu import operator
 from tokennorm.ops.dtn_eager import eager_dtn
 
 pytestmark = pytest.mark.compiler
@@ -15,20 +15,6 @@ VALID = torch.tensor([[9, 7], [4, 5]])
 @pytest.fixture(autouse=True)
 def no_earlier_graphs():
     torch.compiler.reset()
-
-
-@pytest.fixture
-def kernel_calls(monkeypatch):
-    """Names of the kernel's functions that were called."""
-    calls = []
-    call = kernel._call
-
-    def record(function, *args, **others):
-        calls.append(function)
-        call(function, *args, **others)
-
-    monkeypatch.setattr(kernel, '_call', record)
-    return calls
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
