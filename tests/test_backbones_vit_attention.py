@@ -19,12 +19,6 @@ def test_attention_within_windows_is_that_of_each_window_alone(height, width):
         assert_near('whole', attn(x), Attention.forward(attn, x), dtype=torch.float64)
 
 
-def test_attention_to_the_whole_grid_is_that_of_one_window():
-    attn = randomize(Attention(12, num_heads=3)).double()
-    x = torch.randn(2, 5, 5, 12, dtype=torch.float64)
-    assert_near('out', attn(x), attention_written_out(attn, x, 5), dtype=torch.float64)
-
-
 def resized_by_hand(table, size):
     """Linear, the rows' centers spread evenly over the same length, one entry at a time."""
     length = 2 * size - 1
