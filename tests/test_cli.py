@@ -137,12 +137,6 @@ def test_what_the_machine_lacks_is_no_fault_of_the_program(error, line):
         command(fails)([])
 
 
-def test_options_are_not_abbreviated(capsys):
-    with pytest.raises(SystemExit, match='2'):
-        main(['train', 'x', '--epoch', '1'])
-    assert 'unrecognized arguments: --epoch 1 (did you mean --epochs?)' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(('words', 'key'), [(['weights'], 'url'), (['configs', 'retinanet_pvt-t_*'], 'AP: paper')])
 def test_json_is_all_that_is_on_the_standard_output(words, key, capfd):
     main([*words, '--json'])

@@ -119,6 +119,7 @@ CASES = [
     ([*TRAIN, '--model', 'pvt-t'], 'leave them out'),
     (['train', '--data', '@/data', '--model', 'pvt-tt'], 'did you mean pvt-t'),
     (['compare', 'a', 'b'], 'a has no report.json; expected a work directory'),
+    (['train', 'x', '--epoch', '1'], r'unrecognized arguments: --epoch 1 \(did you mean --epochs\?\)'),
     (['train', '--dta', 'x'], r'unrecognized arguments: --dta \(did you mean --data\?\); `tokennorm train --help`'),
     ([*PREDICT, '--thresold', 'best'], r'--thresold best \(did you mean --thresholds\?\)'),
     (['train', '--norm', 'dnt'], r'invalid choice: .dnt. \(.*\) \(did you mean dtn\?\)'),
@@ -156,9 +157,6 @@ def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
         assert (tmp_path / 'out' / 'vis' / 'a.png').is_file()
 
 
-def test_detector_and_train_refuse_what_they_cannot_use(folder):
+def test_train_refuses_an_empty_path():
     with pytest.raises(UserError, match='data  not found'):
         tokennorm.train(CONFIG, data='')
-    detector = tokennorm.Detector(CONFIG, folder / 'model.pth', device='cpu')
-    with pytest.raises(ValueError, match=r'an image of 3000 x 2 pixels is too narrow to resize'):
-        detector(folder / 'images' / 'thin.png')

@@ -3,13 +3,11 @@
 import json
 import shutil
 
-import cv2
 import numpy as np
 import pytest
 import torch
 from mmdet.apis import DetInferencer
 from mmdet.datasets import CocoDataset
-from PIL import Image
 
 import tokennorm
 from tests.helpers.trained import CONFIG
@@ -59,18 +57,6 @@ def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
     np.testing.assert_array_equal(other(path, 0.0).boxes, detector(path, 0.0).boxes)
 
 
-def test_paths_arrays_and_pil_images_give_the_same(demo_data, detector, tmp_path):
-    path = tmp_path / 'image.png'
-    array = cv2.imread(str(next((demo_data / 'images' / 'val').iterdir())))
-    cv2.imwrite(str(path), array)
-    found = detector([str(path), path, array, Image.open(path)], score_threshold=0.0, batch_size=2)
-    assert len(found) == 4
-    for other in found[1:]:
-        np.testing.assert_allclose(other.boxes, found[0].boxes, atol=1e-3)
-        np.testing.assert_allclose(other.scores, found[0].scores, atol=1e-5)
-    assert detector([]) == []
-
-
 def test_autocast_changes_no_detection(demo_data, detector):
     path = next((demo_data / 'images' / 'val').iterdir())
     expected = detector(path, score_threshold=0.0)
@@ -84,12 +70,10 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
         (tmp_path / 'none.jpg', r'image .*none.jpg cannot be read: No such file or directory'),
         (tmp_path / 'a.jpg', r'image .*a.jpg cannot be read: it cannot be decoded'),
         (np.zeros((4, 4, 3)), r'shape \(4, 4, 3\) and float64 must be \(H, W, 3\) in BGR, or gray \(H, W\), and uint8'),
-        (3, r'must be a path, an array or a PIL image, not int'),
     ]:
         with pytest.raises(ValueError, match=message):
             detector(image)
-    with pytest.raises(ValueError, match=r'score threshold 2 must be from 0 to 1'):
-        detector(tmp_path / 'a.jpg', score_threshold=2)
+    assert detector([]) == []
     with pytest.raises(UserError, match=r'config none not found'):
         tokennorm.Detector('none', 'x.pth')
 
