@@ -16,8 +16,6 @@ from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
 from tokennorm.evaluation.coco_metric import CocoMetric
 
-SQUARE = [10, 10, 30, 10, 30, 30, 10, 30]
-
 
 def coco(first=0):
     """Two objects per image: a cat at (10, 10) and a dog at (40, 20), of 20 x 20 pixels."""

@@ -151,22 +151,16 @@ def test_only_validation_after_the_checkpoint_is_repeated(tmp_path, by_epoch):
 
 
 @pytest.mark.parametrize(
-    ('loop', 'stop', 'expected'),
+    ('settings', 'stop', 'expected'),
     [
-        (dict(max_epochs=3), dict(validation=12), 1),  # the last epoch, which two do not divide
-        (dict(val_begin=3), dict(iteration=9), 1),  # none was due after epoch 2
+        (dict(train_cfg=EPOCHS | dict(max_epochs=3)), dict(validation=12), 1),  # the last epoch, which 2 do not divide
+        (dict(train_cfg=EPOCHS | dict(val_begin=3)), dict(iteration=9), 1),  # none was due after epoch 2
+        (dict(train_cfg=ITERATIONS, interval=4, by_epoch=False), dict(iteration=9), 3),  # after 8, 12 and 14
     ],
 )
-def test_what_is_repeated_is_what_the_loop_validates(tmp_path, loop, stop, expected):
-    settings = dict(train_cfg=EPOCHS | loop)
+def test_what_is_repeated_is_what_the_loop_validates(tmp_path, settings, stop, expected):
     train(tmp_path, **stop, **settings)
     assert validations(train(tmp_path, resume=True, **settings)) == expected
-
-
-def test_iterations_are_validated_again_too(tmp_path):
-    settings = dict(train_cfg=ITERATIONS, interval=4, by_epoch=False)
-    train(tmp_path, iteration=9, **settings)
-    assert validations(train(tmp_path, resume=True, **settings)) == 3, 'after 8, 12 and 14'
 
 
 def test_reduce_on_plateau_schedule_resumes(tmp_path):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.helpers.compare import assert_near
-from tests.reference import dense_dtn, relative_positions
+from tests.reference import dense_dtn
 from tests.test_ops_dtn import CASES
 from tokennorm.checkpoints import from_published_dtn
 from tokennorm.norms import DTN
@@ -109,14 +109,6 @@ def test_centers_are_those_of_equation_7():
     position = DTN(18, 9).position
     assert position[:, 0].tolist() == [-1] * 9
     assert position[:, 1:].tolist() == [[2 * x, 2 * y] for x, y in nine]
-
-
-def test_weights_start_heaviest_at_their_center():
-    """The x axis is the grid's width: head 6 of 9 has Delta = (1, -1), one column right and one row up."""
-    norm = DTN(9, 9)
-    p = (relative_positions(5, 5).float() @ norm.position.T).softmax(dim=1)  # (T, T, N)
-    center = 2 * 5 + 2
-    assert p[center, :, 6].argmax() == (2 - 1) * 5 + (2 + 1)
 
 
 def test_published_start_differs_beyond_the_square():
