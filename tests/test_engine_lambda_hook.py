@@ -1,13 +1,12 @@
 """lambda and saturation in every visualization backend, and not in the way of what else reads the logs."""
 
-import json
-
 import pytest
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
+from tests.helpers.scalars import logged
 from tokennorm.engine.hooks.layer_statistics import LAMBDA, LambdaHook, SaturationHook
 from tokennorm.norms import DTN, Derf, DynamicTanh
 from tokennorm.report.scalars import read_scalars
@@ -61,11 +60,6 @@ def trained(tmp_path_factory):
     return work_dir, train(work_dir, torch.nn.Sequential(DTN(4, 2), DTN(4, 1, only_var=True)))
 
 
-def lines(work_dir):
-    (path,) = work_dir.glob('*/vis_data/scalars.json')
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def lambda_curves(work_dir):
     return {name.removeprefix(LAMBDA): curve for name, curve in read_scalars(work_dir).items() if LAMBDA in name}
 
@@ -98,14 +92,14 @@ def test_lambda_hook_keeps_log_lines_and_report_curves(trained):
 def test_a_model_without_dtn_is_left_alone(tmp_path):
     train(tmp_path / 'plain', torch.nn.LayerNorm(4), epochs=1)
     assert lambda_curves(tmp_path / 'plain') == {}
-    assert [entry['step'] for entry in lines(tmp_path / 'plain')] == [2, 4, 1]
+    assert [entry['step'] for entry in logged(tmp_path / 'plain')] == [2, 4, 1]
 
 
 def test_every_second_iteration_has_the_fraction_of_each_layer(tmp_path):
     norms = torch.nn.Sequential(DynamicTanh(4, alpha_init_value=0.5), DynamicTanh(4, alpha_init_value=3.0), Derf(4))
     values = torch.tensor([-8.0, -3.0, 1.0, 5.0]).expand(3, 3, 4)  # times 0.5: two of four are beyond 2
     train(tmp_path, norms, epochs=1, image=values)
-    entries = [line for line in lines(tmp_path) if any(key.startswith('saturation/') for key in line)]
+    entries = [line for line in logged(tmp_path) if any(key.startswith('saturation/') for key in line)]
     assert [entry['step'] for entry in entries] == [1, 3]
     # tanh of these times 3 is (-3, -2.7, 1.4, 2.96): three of four are beyond 2
     assert {key: value for key, value in entries[0].items() if key != 'step'} == {

@@ -16,6 +16,7 @@ import tokennorm
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.commands import tool
+from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.config.image_size import set_image_size, use_trained_anchors
@@ -316,9 +317,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     result = tokennorm.train(
         CONFIG, data, epochs=4, work_dir=tmp_path, ema=True, patience=3, image_size=96, cfg_options=as_dict(few())
     )
-    scalars = [
-        json.loads(line) for path in tmp_path.glob('*/vis_data/scalars.json') for line in path.read_text().splitlines()
-    ]
+    scalars = logged(tmp_path)
     rates = [entry['lr'] for entry in scalars if 'lr' in entry]
     assert len(rates) == 4 * 2  # 4 images in batches of 2
     assert rates[-1] <= 0.1 * max(rates)
@@ -369,8 +368,7 @@ def test_the_learning_rate_is_scaled_once(data, tmp_path):
     """By mmengine, where `auto_scale_lr` is on: linearly, from the 8 images per step of the config to 2."""
     options = as_dict(few(**{'auto_scale_lr.enable': True})) | {'param_scheduler': []}
     tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, cfg_options=options)
-    (scalars,) = tmp_path.glob('*/vis_data/scalars.json')
-    rates = [entry['lr'] for entry in map(json.loads, scalars.read_text().splitlines()) if 'lr' in entry]
+    rates = [entry['lr'] for entry in logged(tmp_path) if 'lr' in entry]
     assert rates == pytest.approx([2e-3 * 2 / 8] * 2)
 
 

@@ -1,12 +1,11 @@
 """mmdet's own recipes, trained for two epochs with `--data`, `--image-size` and `--epochs`: their sizes and rates."""
 
-import json
-
 import pytest
 from mmengine.config import Config
 
 import tokennorm
 from experiments.shapes import make_shapes_dataset
+from tests.helpers.scalars import logged
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
 from tokennorm.registry import type_name
@@ -73,8 +72,7 @@ def test_a_recipe_of_mmdet_trains_at_another_size_and_length(name, data, tmp_pat
             assert not (isinstance(value, tuple | list) and 640 in value), step
     if switch is not None:
         assert switch in [(key, step[key]) for step in steps for key in (switch[0],) if key in step]
-    (scalars,) = tmp_path.glob('*/vis_data/scalars.json')
-    rates = [entry['lr'] for entry in map(json.loads, scalars.read_text().splitlines()) if 'lr' in entry]
+    rates = [entry['lr'] for entry in logged(tmp_path) if 'lr' in entry]
     assert len(rates) == EPOCHS * 3
     assert rates[-1] < max(rates)
     assert cfg.train_cfg.max_epochs == EPOCHS

@@ -10,6 +10,7 @@ import torch
 
 from experiments.study.shape_classes import make_shape_classes_dataset
 from tests.helpers.commands import tool
+from tests.helpers.scalars import logged
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = str(ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py')
@@ -42,9 +43,7 @@ def test_training_on_a_named_folder(data, trained):
     assert checkpoint['state_dict']['head.fc.weight'].shape == (3, 256)
     assert sorted(checkpoint['meta']['dataset_meta']['classes']) == sorted(CLASSES)
     assert checkpoint['meta']['iter'] == 3
-    (scalars,) = trained.glob('*/vis_data/scalars.json')
-    entries = [json.loads(line) for line in scalars.read_text().splitlines()]
-    (metrics,) = (entry for entry in entries if 'accuracy/top1' in entry)
+    (metrics,) = (entry for entry in logged(trained) if 'accuracy/top1' in entry)
     assert 0 <= metrics['accuracy/top1'] <= 100
     assert 'accuracy/top5' not in metrics
     (log,) = trained.glob('*/*.log')
