@@ -14,7 +14,7 @@ from PIL import Image
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.configs import ROOT
-from tests.helpers.folders import NAMES, write_voc, write_yolo
+from tests.helpers.folders import NAMES, with_pentagons, write_voc, write_yolo
 from tokennorm.cli.check import main as check
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
@@ -26,16 +26,8 @@ from tokennorm.messages import UserError
 
 @pytest.fixture(scope='module')
 def coco(tmp_path_factory):
-    """With a pentagon in each box, which touches its sides, in place of the run lengths."""
-    root = make_shapes_dataset(tmp_path_factory.mktemp('coco') / 'shapes', num_train=8, num_val=4, image_size=64)
-    for path in (root / 'annotations').iterdir():
-        content = json.loads(path.read_text())
-        for a in content['annotations']:
-            x, y, w, h = a['bbox']
-            corners = [(0.5, 0), (1, 0.4), (0.7, 1), (0.2, 1), (0, 0.5)]
-            a['segmentation'] = [[v for i, j in corners for v in (x + i * w, y + j * h)]]
-        path.write_text(json.dumps(content))
-    return root
+    root = tmp_path_factory.mktemp('coco') / 'shapes'
+    return with_pentagons(make_shapes_dataset(root, num_train=8, num_val=4, image_size=64))
 
 
 @pytest.fixture(autouse=True)

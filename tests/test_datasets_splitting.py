@@ -8,7 +8,7 @@ import pytest
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
-from tests.helpers.folders import write_voc, write_yolo
+from tests.helpers.folders import with_pentagons, write_voc, write_yolo
 from tokennorm.datasets.finding import find_splits
 
 
@@ -100,16 +100,9 @@ def test_the_seed_decides(whole):
 
 @pytest.fixture
 def coco(tmp_path, monkeypatch):
-    """Six images for training and two for validation, with a triangle in each box."""
+    """Six images for training and two for validation."""
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
-    root = make_shapes_dataset(tmp_path / 'shapes', num_train=6, num_val=2, image_size=48)
-    for file in (root / 'annotations').iterdir():
-        content = json.loads(file.read_text())
-        for one in content['annotations']:
-            x, y, w, h = one['bbox']
-            one['segmentation'] = [[x, y, x + w, y, x + w, y + h]]
-        file.write_text(json.dumps(content))
-    return root
+    return with_pentagons(make_shapes_dataset(tmp_path / 'shapes', num_train=6, num_val=2, image_size=48))
 
 
 @pytest.mark.parametrize('layout', ['YOLO', 'VOC trainval', 'VOC folders', 'VOC without splits'])

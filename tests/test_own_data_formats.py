@@ -6,24 +6,13 @@ import pytest
 import torch
 
 from experiments.shapes import make_shapes_dataset
-from tests.helpers.folders import NAMES, write_voc, write_yolo
+from tests.helpers.folders import NAMES, with_pentagons, write_voc, write_yolo
 from tests.helpers.trained import few
 from tokennorm.cli.predict import main as predict
 from tokennorm.cli.test import main as evaluate
 from tokennorm.cli.train import main as train
 
 CONFIG = 'retinanet_pvt-mini-dtn_fpn_bccd'
-
-
-def with_pentagons(root):
-    """Polygons instead of the run lengths, which neither format has."""
-    for path in (root / 'annotations').iterdir():
-        content = json.loads(path.read_text())
-        for a in content['annotations']:
-            x, y, w, h = a['bbox']
-            a['segmentation'] = [[x + w / 2, y, x + w, y + h / 2, x + w / 2, y + h, x, y + h / 2]]
-        path.write_text(json.dumps(content))
-    return root
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Datasets in YOLO and Pascal VOC format."""
 
+import json
 import shutil
 
 import yaml
@@ -7,6 +8,18 @@ import yaml
 from tokennorm.datasets.coco.folder import find_coco_splits
 
 NAMES = ['disk', 'square', 'triangle', 'star']
+
+
+def with_pentagons(root):
+    """A COCO folder with a pentagon in each box, which touches its sides, in place of run lengths."""
+    for path in (root / 'annotations').iterdir():
+        content = json.loads(path.read_text())
+        for a in content['annotations']:
+            x, y, w, h = a['bbox']
+            corners = [(0.5, 0), (1, 0.4), (0.7, 1), (0.2, 1), (0, 0.5)]
+            a['segmentation'] = [[v for i, j in corners for v in (x + i * w, y + j * h)]]
+        path.write_text(json.dumps(content))
+    return root
 
 
 def images_and_objects(split):
