@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 from mmengine.registry import METRICS
 
 from tests.helpers import toy_training as toys
+from tests.helpers.checkpoints import assert_same_checkpoints
 
 STOP = dict(
     type='tokennorm.EarlyStoppingHook',
@@ -51,13 +51,8 @@ def test_resumed_run_stops_early_at_the_same_epoch(tmp_path, moment):
     assert train(tmp_path / 'cut', **moment) is None
     resumed = train(tmp_path / 'cut', resume=True)
     assert (resumed.epoch, resumed.iter) == (whole.epoch, whole.iter)
-    saved = [
-        torch.load(tmp_path / name / f'iter_{whole.iter // 3 * 3}.pth', weights_only=False) for name in ('whole', 'cut')
-    ]
-    for key in ('state_dict', 'ema_state_dict'):
-        for name, value in saved[0][key].items():
-            torch.testing.assert_close(saved[1][key][name], value, rtol=0, atol=0, msg=name)
-    assert saved[0]['early_stopping'] == saved[1]['early_stopping']
+    saved = (tmp_path / name / f'iter_{whole.iter // 3 * 3}.pth' for name in ('cut', 'whole'))
+    assert_same_checkpoints(*saved, 'state_dict', 'ema_state_dict', 'early_stopping')
 
 
 def test_a_run_that_has_stopped_does_not_continue(tmp_path):

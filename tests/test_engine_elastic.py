@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from experiments.study.shape_classes import make_shape_classes_dataset
+from tests.helpers.checkpoints import assert_same_checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'projects' / 'experiments' / 'study' / 'configs' / 'cpu' / 'pretrain_pvt-mini_shape-classes.py'
@@ -53,8 +53,4 @@ def test_run_with_a_killed_rank_restarts_and_ends_equal(tmp_path):
     assert killed.wait(timeout=900) == 0, log.read_text()[-3000:]
     assert '(exitcode: -9)' in log.read_text()
     assert log.read_text().count('resumed epoch: ') == 1
-    weights = [
-        torch.load(tmp_path / name / 'iter_18.pth', weights_only=False)['state_dict'] for name in ('whole', 'killed')
-    ]
-    for key, value in weights[0].items():
-        assert torch.equal(value, weights[1][key]), key
+    assert_same_checkpoints(*(tmp_path / name / 'iter_18.pth' for name in ('killed', 'whole')))

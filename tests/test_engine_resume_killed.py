@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from experiments.shapes import make_shapes_dataset
+from tests.helpers.checkpoints import assert_same_checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
@@ -74,8 +74,4 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
         finish(process, tmp_path / 'killed')
         break
     assert kills >= 2
-    weights = [
-        torch.load(tmp_path / name / 'iter_20.pth', weights_only=False)['state_dict'] for name in ('whole', 'killed')
-    ]
-    for key, value in weights[0].items():
-        assert torch.equal(value, weights[1][key]), key
+    assert_same_checkpoints(*(tmp_path / name / 'iter_20.pth' for name in ('killed', 'whole')))

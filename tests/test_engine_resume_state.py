@@ -7,6 +7,7 @@ from mmengine.hooks import CheckpointHook
 from torch.utils.data import SequentialSampler
 
 from tests.helpers.cases import fast_first
+from tests.helpers.checkpoints import assert_same, assert_same_weights
 from tests.helpers.toy_training import (
     EPOCHS,
     ITERATIONS,
@@ -48,8 +49,7 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path, name):
     )
     assert resumed['meta']['iter'] == whole['meta']['iter'] == (14 if case['train_cfg'] == ITERATIONS else 16)
     for part in ('state_dict', 'ema_state_dict')[: 2 if 'average' in case else 1]:
-        for key, value in whole[part].items():
-            assert torch.equal(value, resumed[part][key]), key
+        assert_same(part, resumed[part], whole[part])
 
 
 @pytest.mark.usefixtures('amp_on_cpu')
@@ -64,17 +64,13 @@ def test_mixed_precision_resumes_its_loss_scale(tmp_path):
     resumed = train(tmp_path / 'stopped', resume=True, **case)
     assert resumed.optim_wrapper.loss_scaler.state_dict() == whole.optim_wrapper.loss_scaler.state_dict()
     assert whole.optim_wrapper.loss_scaler.get_scale() == 8.0 * 2**3  # 5 steps of 3 batches, and one of the last
-    for key, value in whole.model.state_dict().items():
-        assert torch.equal(value, resumed.model.state_dict()[key]), key
+    assert_same_weights(resumed.model, whole.model)
 
 
 def test_augmentation_does_not_depend_on_num_workers(tmp_path):
-    weights = [
-        train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model.state_dict() for workers in (0, 1, 2)
-    ]
-    for key, value in weights[0].items():
-        assert torch.equal(value, weights[1][key]), key
-        assert torch.equal(value, weights[2][key]), key
+    models = [train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model for workers in (0, 1, 2)]
+    for model in models[1:]:
+        assert_same_weights(model, models[0])
 
 
 def test_a_resumed_epoch_loads_what_was_left_of_it_and_no_more(tmp_path):

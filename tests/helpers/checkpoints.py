@@ -30,6 +30,13 @@ def assert_same_weights(actual, expected):
         assert torch.equal(actual.state_dict()[key], value), key
 
 
+def assert_same_checkpoints(path, expected_path, *parts):
+    """By default the weights are compared."""
+    actual, expected = (torch.load(one, weights_only=False) for one in (path, expected_path))
+    for part in parts or ['state_dict']:
+        assert_same(part, actual[part], expected[part])
+
+
 def assert_same(name, actual, expected):
     assert type(actual) is type(expected), name
     if isinstance(expected, dict):
