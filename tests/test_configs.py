@@ -11,7 +11,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 from experiments.study.plan import Run, load_study
-from tests.helpers.configs import ROOT, build_model, resolve
+from tests.helpers.configs import ROOT, build_model, flatten, resolve
 from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
 from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
@@ -54,14 +54,6 @@ FREE_OF_DECAY = ('pos_embed', 'position', 'cls_token', 'bias_table')
 
 def name_of(path):
     return str(path.relative_to(ROOT))
-
-
-def flatten(node, name=''):
-    if isinstance(node, dict):
-        return {
-            k: v for key, value in node.items() for k, v in flatten(value, f'{name}.{key}' if name else key).items()
-        }
-    return {name: node}
 
 
 def control_of(path):

@@ -19,6 +19,15 @@ def resolve(path):
     return Config.fromfile(path)
 
 
+def flatten(node, name=''):
+    """Values by the paths of their keys, joined with dots."""
+    if isinstance(node, dict):
+        return {
+            k: v for key, value in node.items() for k, v in flatten(value, f'{name}.{key}' if name else key).items()
+        }
+    return {name: node}
+
+
 def build_model(cfg):
     mmdet.utils.register_all_modules(init_default_scope=False)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
