@@ -35,7 +35,8 @@ def folder(tmp_path):
 )
 def test_what_fits_passes_and_a_missing_file_does_not(folder, tmp_path, wrap):
     check_config_data(config(folder, wrap=wrap), ('train', 'val'))
-    with pytest.raises(UserError, match=r'train_dataloader: annotation file .*elsewhere/train.json'):
+    message = r'train_dataloader: annotation file .*elsewhere/train.json not found; set data_root'
+    with pytest.raises(UserError, match=message):
         check_config_data(config(tmp_path / 'elsewhere', wrap=wrap), ('train',))
 
 
