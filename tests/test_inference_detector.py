@@ -1,4 +1,4 @@
-"""`Detector` gives mmdet's detections for every kind of image."""
+"""`Detector` gives mmdet's detections, and names images and arguments that it cannot use."""
 
 import json
 import shutil
