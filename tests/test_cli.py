@@ -123,10 +123,13 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     ('error', 'line'),
     [
         (torch.OutOfMemoryError('CUDA out of memory. Tried\nmore'), 'CUDA out of memory. Tried: lower --batch-size or'),
-        (MemoryError(), 'out of memory: lower --batch-size or --image-size'),
+        (MemoryError(), "can't allocate memory: lower --batch-size or --image-size"),
+        (MemoryError('Unable to allocate 23 GiB'), 'Unable to allocate 23 GiB: lower --batch-size'),
         (RuntimeError('DataLoader worker (pid 1) is killed by signal: Bus error. It is possible that dataloader '
-                      "workers are out of shared memory"), '.*shared memory: give the container more of it'),
-        (RuntimeError('DataLoader worker (pid 1) is killed by signal: Killed.'), '.*Killed.: a process that reads'),
+                      "workers are out of shared memory"), '.*out of shared memory: give the container more'),
+        (RuntimeError('DataLoader worker (pid 1) is killed by signal: Killed.'), '.*: the system ended a process'),
+        (KeyError('Caught KeyError in DataLoader worker process 0.'), 'this is a fault of TokenNorm'),
+        (RuntimeError('out of resource: shared memory, Required: 1'), 'this is a fault of TokenNorm'),
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_no_fault_of_the_program(error, line):

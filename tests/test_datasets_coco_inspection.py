@@ -301,4 +301,6 @@ def test_an_image_in_two_splits_is_found_under_another_name(data):
     twice = f'val: images with the same content: {val.name} = new.jpg'
     assert inspect(data).warnings == [f'images in both train and val: {train.name} = {val.name}', twice]
     (data / 'images/val/extra.jpg').write_bytes(b'')
-    assert 'train: images that no annotation file lists, left out: 1 (extra.jpg)' in inspect(data).warnings
+    (data / 'images/val/mask.png').write_bytes(b'')
+    said = 'train: images beside the others that the annotation files of train and val do not list: 1 (extra.jpg)'
+    assert said in inspect(data).warnings

@@ -60,6 +60,15 @@ def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
     assert len(parts['val']['images']) in (3, 4)
 
 
+@pytest.mark.parametrize('name', ['cam_2023_05_05_18_54_{:02}.jpg', 'IMG_01_01_2023_12{:02}.jpg', 'x_0_0_3_1{:02}.png'])
+def test_dates_are_no_corners_of_tiles(whole, name):
+    content = json.loads(whole.read_text())
+    for i, one in enumerate(content['images']):
+        one['file_name'] = name.format(i)
+    whole.write_text(json.dumps(content))
+    assert [len(part['images']) for part in split(whole, '--val', 0.3).values()] == [7, 3]
+
+
 @pytest.mark.parametrize(('originals', 'sizes'), [(2, (4, 6)), (1, None)])
 def test_copies_of_one_or_two_images(whole, originals, sizes):
     content = json.loads(whole.read_text())

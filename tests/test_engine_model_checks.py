@@ -241,10 +241,12 @@ def test_pixels_are_those_of_published_weights(kind, weights, given, fits):
 
 def test_scores_that_ap_does_not_see_are_named():
     model = dict(test_cfg=dict(rpn=dict(nms_pre=1000), rcnn=dict(score_thr=0.05)))
-    assert describe_lost_scores(dict(model=model)) == []
+    cfg = dict(model=model, val_evaluator=dict(type='tokennorm.CocoMetric'))
+    assert describe_lost_scores(cfg) == []
     model['test_cfg']['rcnn']['score_thr'] = 0.3
-    said = 'model.test_cfg.rcnn.score_thr=0.3 drops detections that AP counts, so that it is too low'
-    assert describe_lost_scores(dict(model=model)) == [said]
+    said = 'detections below model.test_cfg.rcnn.score_thr=0.3 are dropped, which makes AP too low'
+    assert describe_lost_scores(cfg) == [said]
+    assert describe_lost_scores(cfg | dict(val_evaluator=dict(type='CocoPanopticMetric'))) == []
 
 
 def test_other_backbones_may_have_a_list_of_initializations():

@@ -198,6 +198,7 @@ def test_stages_of_a_recipe_follow_its_length(place, part, key, values):
 
 def test_stages_after_the_end_are_named():
     hooks = [dict(type='PipelineSwitchHook', switch_epoch=280), dict(type='YOLOXModeSwitchHook', num_last_epochs=15)]
+    hooks += [dict(type='EMAHook', begin_epoch=15), dict(type='Mine', every_n_epochs=300)]
     checkpoint = dict(checkpoint=dict(type='CheckpointHook', save_begin=50))
     cfg = config(train_cfg=dict(max_epochs=50, val_interval=99), custom_hooks=hooks, default_hooks=checkpoint)
     said = 'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch=280'

@@ -21,10 +21,14 @@ _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
+_SMALLER = 'lower --batch-size or --image-size'
+_SHARED = 'give the container more shared memory (docker run --shm-size=8g), or use --workers 0'
 _ADVICE = {  # for what the machine or the environment lacks, by a part of the message
-    'out of memory': 'lower --batch-size or --image-size',
-    'shared memory': 'give the container more of it (docker run --shm-size=8g), or use --workers 0',
-    'DataLoader worker': 'a process that reads images was killed, often for lack of memory: lower --workers',
+    **dict.fromkeys(('CUDA out of memory', 'CUDA error: out of memory'), _SMALLER),
+    **dict.fromkeys(("can't allocate memory", 'Unable to allocate'), _SMALLER),
+    **dict.fromkeys(('out of shared memory', 'unable to write to file </torch_'), _SHARED),
+    'Too many open files': 'raise `ulimit -n`, or lower --workers',
+    'is killed by signal': 'the system ended a process that reads images, often for lack of memory: lower --workers',
     'CUBLAS_WORKSPACE_CONFIG': 'export CUBLAS_WORKSPACE_CONFIG=:4096:8',
 }
 SYNONYMS = {  # of Ultralytics and mmdet
@@ -136,8 +140,9 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         except Exception as error:
-            text = str(error) or 'out of memory' * isinstance(error, MemoryError)
-            if advice := next((advice for part, advice in _ADVICE.items() if part in text), ''):
+            text = str(error).strip() or "can't allocate memory" * isinstance(error, MemoryError)
+            advice = next((advice for part, advice in _ADVICE.items() if part in text), '')
+            if advice and not text.startswith('Caught '):  # an error of a process that reads images, with its traceback
                 _end_with_one_line(UserError(f'{text.splitlines()[0]}: {advice}'), shows_traceback)
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error

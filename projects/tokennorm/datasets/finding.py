@@ -1,5 +1,6 @@
 """Finds the dataset in a folder, whatever its format: COCO, YOLO or Pascal VOC."""
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +41,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
             ) from None
     if missing := [name for name in needed if name not in folder.splits]:
         hint = f'. `tokennorm split {root}` divides train' if 'train' in folder.splits else ''
-        hint = hint or '. Its YAML file needs train: and val:, the folders of the images' * (folder.format == 'YOLO')
+        hint = hint or '. A data.yaml needs train: and val:, the folders of the images' * (folder.format == 'YOLO')
         raise FileNotFoundError(
             f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
             f'it has {", ".join(folder.splits) or "no split"}{hint}'
@@ -49,12 +50,14 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
 
 
 def _note_newer_labels(split: CocoSplit, root: Path) -> None:
-    """Adds a note if YOLO or VOC labels of the same folder changed after the COCO file, which is what is read."""
-    source = Path(split.source)
+    """Adds a note if some of the labels that `tokennorm split` made `train.json` from were edited after it."""
+    if split.source != str(root / 'train.json'):
+        return
     with suppress(ValueError, OSError):
-        folder = root.is_dir() and (find_yolo(root) or find_voc(root))
+        folder, written = find_yolo(root) or find_voc(root), os.path.getmtime(split.source)
         labels = [entry.labels for entry in folder.splits.get('train', ()) if entry.labels] if folder else []
-        if newer := sum(path.stat().st_mtime > source.stat().st_mtime for path in labels):
+        newer = sum(path.stat().st_mtime > written for path in labels)
+        if 0 < newer < len(labels):  # where all are newer, they were made from it, or copied after it
             split.content.setdefault('tokennorm', {}).setdefault('notes', []).append(
-                f'{newer} label files are newer than {source}, which is read: remove it, or make it again'
+                f'{newer} of {len(labels)} label files changed after {split.source}, which is what is read'
             )

@@ -75,7 +75,7 @@ def _count_images(folder: Path, names: list[str]) -> tuple[dict[str, int], str]:
             raise ValueError(f'--data: {place}/{others[0]} is not a class; remove it')
         if place != str(folder):
             counts[Path(place).relative_to(folder).parts[0]] += sum(is_data(f) and is_image(f) for f in files)
-            unread += [f for f in files if left_out([f])]
+            unread += [f for f in files if is_data(f) and not is_image(f)]
     empty = [name for name, count in counts.items() if not count]
     if empty:
         raise ValueError(

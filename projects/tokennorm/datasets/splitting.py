@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tokennorm.datasets.exports import check_known
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import CocoSplit
+
+_TILE = re.compile(r'(.*)_(\d+)_(\d+)_(\d+)_(\d+)\.\w+')
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -50,11 +53,13 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
     random.Random(seed).shuffle(images)
     num_val = round(val_fraction * len(images)) if 0 < val_fraction < 1 else 0
-    places: dict[str, int] = {}  # of the first copy
-    for i, image in enumerate(images):
-        places.setdefault(_origin(image), i)
-    images.sort(key=lambda image: places[_origin(image)])
-    ends = [i for i in range(1, len(images)) if _origin(images[i - 1]) != _origin(images[i])]
+    of_file, places = _origins(images), {}  # of the first part
+    origins = [of_file[str(image['file_name'])] for image in images]
+    for i, origin in enumerate(origins):
+        places.setdefault(origin, i)
+    order = sorted(range(len(images)), key=lambda i: places[origins[i]])
+    images, origins = [images[i] for i in order], [origins[i] for i in order]
+    ends = [i for i in range(1, len(images)) if origins[i - 1] != origins[i]]
     if num_val in range(1, len(images)):
         num_val = min(ends, key=lambda end: abs(end - num_val), default=0)
     if not 0 < num_val < len(images):
@@ -74,13 +79,20 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     return files
 
 
-def _origin(image: dict[str, Any]) -> str:
-    """The file name without what tells parts of one image apart.
+def _origins(images: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The file names, each without what tells the parts of one image apart.
 
-    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, such as `_0_410_512_922`: the corners.
+    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, whose corners are in their names: the
+    first one is `_0_0_512_512`.
     """
-    name = re.sub(r'\.rf\.\w+', '', str(image['file_name']))
-    corners = re.search(r'_(\d+)_(\d+)_(\d+)_(\d+)(?=\.\w+$)', name)
-    if corners and int(corners[1]) < int(corners[3]) and int(corners[2]) < int(corners[4]):
-        return name[: corners.start()]
-    return name
+    names = [str(image['file_name']) for image in images]
+    tiles = {
+        name: found for name in names if (found := _TILE.fullmatch(name)) and _is_tile(*map(int, found.groups()[1:]))
+    }
+    cut = {found[1] for found in tiles.values() if found[2] == found[3] == '0'}
+    of_tiles = {name: found[1] for name, found in tiles.items() if found[1] in cut}
+    return {name: of_tiles.get(name, re.sub(r'\.rf\.\w+', '', name)) for name in names}
+
+
+def _is_tile(left: int, top: int, right: int, bottom: int) -> bool:
+    return min(right - left, bottom - top) >= 64  # smaller numbers are those of dates

@@ -25,7 +25,8 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    listed = _from_image_sets(root)
+    of_test: list[str] = []
+    listed = _from_image_sets(root, of_test)
     splits = listed or _from_folders(root)
     if not splits:
         return None
@@ -37,7 +38,7 @@ def find_voc(root: Path) -> LabelFolder | None:
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
     boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
     note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} below 1'
-    notes = {name: [note] if at_zero else [] for name in splits}
+    notes = {name: ([note] if at_zero else []) + of_test * (name == 'test') for name in splits}
     used = {entry.image for entries in splits.values() for entry in entries}
     for name, entries in splits.items() if not listed else ():
         if unused := _images_beside(entries, used):
@@ -83,13 +84,18 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
     return objects
 
 
-def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
-    """The lists `_LISTS` of train, val and test, in the folder or in folders such as VOC2007 and VOC2012 in it."""
+def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImage]]:
+    """The lists `_LISTS` of train, val and test, in the folder or in folders such as VOC2007 and VOC2012 in it.
+
+    Adds to `notes` how many images of test have no annotations.
+    """
     splits: dict[str, list[LabeledImage]] = {}
     for place in ('', '*/', 'VOCdevkit/*/'):
         found: dict[str, list[LabeledImage]] = {}
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
-            alone = file.stem == 'trainval' and not file.with_name('train.txt').is_file()
+            alone = file.stem == 'trainval' and not any(
+                file.with_name(f'{one}.txt').exists() for one in ('train', 'val')
+            )
             split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
             if split is None or not is_data(file.name):
                 continue
@@ -98,10 +104,11 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
             missing = [str(path) for path in labels if not path.is_file()]
             if len(missing) == len(labels) and file.parent.name != 'Main':
                 continue  # a list of something else, such as of images and their segmentations
-            if missing and (split != 'test' or len(missing) < len(labels)):
+            if missing and split != 'test':
                 raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
-            if not missing and labels:
+            if labels := [path for path in labels if path.is_file()]:
                 found.setdefault(split, []).extend(_entries(labels))
+                notes += [f'images of {file} without annotations, left out: {len(missing)}'] * bool(missing)
         splits = found | splits  # a list above the folders may have their images, too
     return {split: splits[split] for split in SPLITS if split in splits}
 

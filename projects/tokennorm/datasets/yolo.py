@@ -61,7 +61,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
         labels = [path if path.is_file() else None for path in map(_label_path, images)]
         if any(labels):
             splits[split] = list(map(LabeledImage, images, labels))
-            notes[split] = _notes(images, labels, file)
+            notes[split] = _notes(images, labels, None if root.is_file() else file)
             if content.get('task') == 'obb':
                 notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
         elif split == 'test':  # exporting programs write it, with or without images and labels for it
@@ -108,14 +108,14 @@ def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f'boxes with a sixth number, taken for a score or a track, and not for an angle: {more}'
 
 
-def _notes(images: list[Path], labels: list[Path | None], file: Path) -> list[str]:
+def _notes(images: list[Path], labels: list[Path | None], file: Path | None) -> list[str]:
     """Images elsewhere, without or with a shared label file, and label files that no image uses."""
     counts = Counter(path for path in labels if path)
     every = {path for folder in {path.parent for path in counts} for path in folder.iterdir() if is_data(path.name)}
     texts = sorted(path for path in every - counts.keys() if path.suffix.lower() == '.txt')
     notes = []
-    near = os.path.abspath(file.parent)
-    if outside := sorted({str(path.parent) for path in images if not Path(os.path.abspath(path)).is_relative_to(near)}):
+    folders = {path.parent for path in images} if file else ()  # the user named a file, which may be anywhere
+    if file and (outside := sorted(str(folder) for folder in folders if not _is_inside(folder, file.parent))):
         notes.append(f'images and labels outside of {file.parent}, which {file.name} names: {shorten(outside, 3)}')
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
         others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
@@ -127,6 +127,10 @@ def _notes(images: list[Path], labels: list[Path | None], file: Path) -> list[st
     if without := labels.count(None):
         notes.append(f'images without a label file, background: {without} of {len(images)}')
     return notes
+
+
+def _is_inside(folder: Path, root: Path) -> bool:
+    return any(Path(real(folder)).is_relative_to(real(root)) for real in (os.path.abspath, os.path.realpath))
 
 
 def _read_darknet(root: Path) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from tokennorm.messages import UserError, shorten
 from tokennorm.registry import type_name
 
 _JITTER = (0.1, 2.0)
-_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])|east|counter-?(?=clockwise)')  # as in `hand_L`
+_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])|east|(counter|anti)[- ]?(?=clockwise)')  # as in `hand_L`
 _RIGHT = dict(left='right', l='r', east='west')
 
 
@@ -51,11 +51,13 @@ def describe_flips(cfg: Config) -> list[str]:
     """Returns one line if training mirrors classes that differ in left and right, or are characters, or none."""
     loader = cfg.get('train_dataloader') or {}
     metainfo = next(innermost_datasets(loader.get('dataset') or {})).get('metainfo') or {}
-    names = {str(name).casefold(): name for name in metainfo.get('classes') or ()}
+    classes = metainfo.get('classes') or ()
+    names = {str(name).casefold(): str(name) for name in classes if not isinstance(classes, str)}  # or a file
     other = {key: _LEFT.sub(lambda found: _RIGHT.get(found[0], ''), key) for key in names if _LEFT.search(key)}
     pairs = [f'{names[left]} and {names[right]}' for left, right in other.items() if right in names]
-    if len(letters := [name for name in names.values() if len(name) == 1]) > 2:
-        pairs.append(f'characters with their mirror images ({shorten(letters, 4)})')
+    single = [name for name in names.values() if len(name) == 1 and name.isascii()]
+    if sum(map(str.isalpha, single)) > 2 or sum(map(str.isdigit, single)) > 7:
+        pairs.append(f'characters with their mirror images ({shorten(single, 4)})')
     steps = walk(loader, 'train_dataloader')
     flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
     if not pairs or not flips:

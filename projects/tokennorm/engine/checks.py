@@ -33,6 +33,7 @@ _MORE_RULES = {  # by the optimizer wrapper's constructor
     'tokennorm.LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),  # others have this name, too
 }
 _TYPO = 0.8  # similarity of a typo, such as lr_mul, to the key that is meant
+IMAGENET_PIXELS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of RGB, from 0 to 1
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 
@@ -167,18 +168,21 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None  # a list of other backbones
     if not str(backbone.get('type')).startswith('tokennorm.') or not weights or cfg.get('load_from'):
         return []
-    from timm import get_pretrained_cfg  # only here it is needed
+    model, known = backbone.get('model_name'), None
+    if type_name(backbone) in ('PVT', 'PVTv2', 'Swin') or (model is None and 'deit' in Path(weights).name):
+        known = IMAGENET_PIXELS
+    for name in (str(weights), str(model)) if known is None else ():
+        with suppress(RuntimeError, ImportError):  # a tag that the model does not have, such as the suffix of a file
+            from timm import get_pretrained_cfg
 
-    known, model = None, backbone.get('model_name')
-    if type_name(backbone) in ('PVT', 'PVTv2', 'Swin') or 'deit' in Path(weights).name:
-        model = model or 'deit_tiny_patch16_224'
-    for name in (str(weights), str(model)):
-        with suppress(RuntimeError):  # a tag that the model does not have, such as the suffix of a file
-            known = known or get_pretrained_cfg(name.rpartition('timm/')[2])
+            found = get_pretrained_cfg(name.rpartition('timm/')[2])
+            known = known or (found and (found.mean, found.std))
     if known is None:
         return []
     given = cfg['model'].get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    expected = dict(mean=[round(255 * value, 2) for value in known.mean], std=[round(255 * x, 2) for x in known.std])
+    expected = {
+        key: [round(255 * value, 2) for value in values] for key, values in zip(('mean', 'std'), known, strict=True)
+    }
     values = [*(given.get('mean') or [0] * 3), *(given.get('std') or [1] * 3)]
     wanted = expected['mean'] + expected['std']
     if len(values) != len(wanted):  # as with one channel
@@ -187,7 +191,7 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     if near and (given.get('bgr_to_rgb') or given.get('to_rgb')):
         return []
     return [
-        f'published weights of {model or weights} are for RGB pixels of mean={expected["mean"]} and '
+        f'published weights of {model or type_name(backbone)} are for RGB pixels of mean={expected["mean"]} and '
         f'std={expected["std"]}, and data_preprocessor gives others: set its mean, std and order of channels, unless '
         f'{weights} has other weights'
     ]
@@ -195,10 +199,13 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
 
 def describe_lost_scores(cfg: Mapping[str, Any]) -> list[str]:
     """Returns a line if the detector drops scores that AP counts, as configs for deployment do."""
+    metrics = {type_name(one) for split in ('val', 'test') for one in evaluators(cfg, split)}
+    if not metrics & {'CocoMetric', 'LVISMetric', 'VOCMetric'}:
+        return []
     parts = walk(cfg['model'].get('test_cfg') or {}, 'model.test_cfg')
     found = {f'{name}.score_thr': part.get('score_thr') for name, part in parts}
     high = [f'{name}={value}' for name, value in found.items() if isinstance(value, float) and value > MOST_LOST]
-    return [f'{", ".join(high)} drops detections that AP counts, so that it is too low'] * bool(high)
+    return [f'detections below {", ".join(high)} are dropped, which makes AP too low'] * bool(high)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of
 
+_FROM_1 = 'begin_epoch', 'action_epoch', 'save_begin'  # these count epochs from 1
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
 
 
@@ -53,7 +54,8 @@ def describe_late_stages(cfg: Config) -> list[str]:
     if epochs is None:
         return []
     hooks = [one for one in _stages(cfg) if one[1].startswith(('custom_hooks', 'default_hooks'))]
-    late = [f'{name}={value}' for _, name, _, key, value in hooks if value >= epochs + (key == 'save_begin')]
+    most = dict(switch_epoch=epochs - 1, num_last_epochs=epochs - 1, **dict.fromkeys(_FROM_1, epochs))
+    late = [f'{name}={value}' for _, name, _, key, value in hooks if value > most.get(key, value)]
     return [f'Training has {epochs} epochs, so that these never happen: {", ".join(late)}'] if late else []
 
 

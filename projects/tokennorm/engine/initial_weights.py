@@ -58,7 +58,7 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
-        if options.freeze is not None and options.freeze >= 0:
+        if options.init == 'none' and options.freeze is not None and options.freeze >= 0:
             raise UserError(f'--freeze {options.freeze}: the frozen stages would stay random; use --init')
         trained = dict(frozen_stages=-1, norm_eval=False)  # --freeze and --cfg-options come later
         for _, part in walk(cfg.model):  # the backbone, and the shared head of a C4 detector

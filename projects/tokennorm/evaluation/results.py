@@ -12,7 +12,7 @@ from tokennorm.messages import UserError
 
 # hotcoco refuses a type that it does not expect also in entries that AP does not need, such as CVAT's date_captured=0
 _USED = dict(
-    images=('id', 'file_name', 'width', 'height'),
+    images=('id', 'width', 'height'),
     annotations=('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd', 'segmentation'),
     categories=('id', 'name'),
 )

@@ -61,8 +61,8 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
         except AssertionError as error:  # of a backbone for one size
             reason = str(error).partition('\n')[0]
             raise UserError(
-                f'this detector cannot be exported for images of any size: {reason}. A ViT of timm needs '
-                'timm_args=dict(dynamic_img_size=True)'
+                f'this detector cannot be exported for images of any size: {reason}. If its backbone is a ViT '
+                'of timm, it needs timm_args=dict(dynamic_img_size=True)'
             ) from error
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
     fixed = [name for name, i in (('batch', 0), ('height', 2), ('width', 3)) if not isinstance(shape[i], torch.SymInt)]

@@ -52,15 +52,17 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
         first, *_ = next(iter(found.values()), ({},))
-        if unlisted := _unlisted(found.values(), files):
-            notes = first.setdefault('tokennorm', {}).setdefault('notes', [])
-            notes.append(f'images that no annotation file lists, left out: {len(unlisted)} ({shorten(unlisted, 3)})')
         if first.get('annotations') and found.get('test', ({},))[0].get('annotations') == []:
             del found['test']
         return {name: entry for name, entry in found.items() if 'annotations' in entry[0]}
 
     contents = (path for path in chosen.values() if path.is_file())
     splits = normalized_splits(root, chosen, read, chosen, files, contents)
+    if unlisted := _unlisted(splits.values(), files):
+        next(iter(splits.values())).content.setdefault('tokennorm', {}).setdefault('notes', []).append(
+            f'images beside the others that the annotation files of {" and ".join(splits)} do not list: '
+            f'{len(unlisted)} ({shorten(unlisted, 3)})'
+        )
     for name in needed or (() if splits else SPLITS):
         if name not in splits:
             for path in candidates:
@@ -121,13 +123,13 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
     return content, folder
 
 
-def _unlisted(found: Iterable[tuple[Mapping[str, Any], Path, str]], files: Sequence[Path]) -> list[str]:
+def _unlisted(splits: Iterable[CocoSplit], files: Sequence[Path]) -> list[str]:
     """The names of images that are in a folder of listed images, and not listed themselves."""
-    names = ((folder, image.get('file_name')) for content, folder, _ in found for image in content['images'])
+    names = ((split.image_dir, image.get('file_name')) for split in splits for image in split.content['images'])
     used = {os.path.normpath(folder / name) for folder, name in names if isinstance(name, str)}
-    folders = {os.path.dirname(path) for path in used}
+    kinds = {(os.path.dirname(path), os.path.splitext(path)[1]) for path in used}  # others may be masks
     others = {os.path.normpath(path) for path in files if is_image(path)} - used
-    return sorted(os.path.basename(path) for path in others if os.path.dirname(path) in folders)
+    return sorted(os.path.basename(one) for one in others if (os.path.dirname(one), os.path.splitext(one)[1]) in kinds)
 
 
 def _select_images(content: dict[str, Any], keep: Sequence[bool]) -> None:

@@ -2,9 +2,10 @@
 
 import hashlib
 import math
+import os
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -331,11 +332,10 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
         for path in (split.image_dir / image['file_name'] for image in split.content['images']):
             if path.is_file():
                 by_size[path.stat().st_size].append((split.name, path))
-    files = [file for group in by_size.values() if len(group) > 1 for file in group]
-    digests = map_files(_digest, [path for _, path in files], 'Images of the same size')
-    names: dict[bytes, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))  # in each split, by digest
-    for (split_name, path), digest in zip(files, digests, strict=True):
-        names[digest][split_name].append(path.name)
+    names: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))  # in each split
+    for i, group in enumerate(_alike(_alike(by_size.values(), _end), _digest)):
+        for split_name, path in group:
+            names[i][split_name].append(path.name)
     for first, second in combinations(splits, 2):
         both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
         if both:
@@ -344,6 +344,25 @@ def find_shared_images(splits: Mapping[str, CocoSplit], found: Inspection) -> No
     for split in splits:
         twice = [' = '.join(file[split]) for file in names.values() if len(file.get(split, ())) > 1]
         found.warnings += named(splits[split], {'images with the same content': twice})
+
+
+def _alike(
+    groups: Iterable[list[tuple[str, Path]]], function: Callable[[Path], Any]
+) -> Iterable[list[tuple[str, Path]]]:
+    """Divides groups of two files or more by the results of a function of the path."""
+    files = [file for group in groups if len(group) > 1 for file in group]
+    results: dict[Any, list[tuple[str, Path]]] = defaultdict(list)
+    for file, result in zip(files, map_files(function, [path for _, path in files], 'Images of one size'), strict=True):
+        results[result].append(file)
+    return results.values()
+
+
+def _end(path: Path) -> tuple[int, bytes]:
+    """The size and the last bytes of a file, which differ in most images, without reading all of it."""
+    with path.open('rb') as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 4096, 0))
+        return size, file.read()
 
 
 def _digest(path: Path) -> bytes:
