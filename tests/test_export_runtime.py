@@ -201,5 +201,5 @@ def test_a_backbone_of_one_size_is_named():
             assert images.shape[2] == 224, 'Input height'
             return images + sizes.sum()
 
-    with pytest.raises(UserError, match=r'images of any size: Input height. A ViT of timm needs timm_args='):
+    with pytest.raises(UserError, match=r'images of any size: Input height. If its backbone is a ViT of timm'):
         trace(Fixed())
