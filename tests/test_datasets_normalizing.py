@@ -266,7 +266,10 @@ def test_a_mask_of_another_size_gives_no_box(root):
 def test_rotated_boxes_of_cvat_become_upright(root):
     def turn(content):
         content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(occluded=False, rotation=330.0))
-        content['annotations'][1] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=90.0))
+        corners = [10, 10, 50, 10, 50, 30, 10, 30]  # of Encord
+        content['annotations'][1] |= dict(
+            bbox=corners[:2] + [40, 20], attributes=dict(rotation=90.0), segmentation=[corners]
+        )
         content['annotations'][2] |= dict(attributes=dict(rotation=0.0))
 
     splits = find_splits(write(root, turn))
@@ -275,7 +278,9 @@ def test_rotated_boxes_of_cvat_become_upright(root):
     np.testing.assert_allclose(
         boxes, [[30 - wide / 2, 20 - high / 2, wide, high], [20, 0, 20, 40], [10, 10, 20, 20]], atol=1e-9
     )
-    assert splits['train'].content['annotations'][0]['attributes'] == dict(occluded=False, rotation=0)
+    first, second = splits['train'].content['annotations'][:2]
+    assert first['attributes'] == dict(occluded=False, rotation=0)
+    np.testing.assert_allclose(second['segmentation'], [[40, 0, 40, 40, 20, 40, 20, 0]], atol=1e-9)
     assert 'read as the upright boxes around them: 2' in inspect_splits(splits).warnings[0]
 
 
@@ -316,7 +321,37 @@ def test_masks_of_cvats_brush_are_objects(root):
 
     splits = find_splits(write(root, brush))
     assert [one['iscrowd'] for one in splits['train'].content['annotations'][:5]] == [1, 0, 0, 1, 0]
-    assert 'train: masks with iscrowd=1 of CVAT, read as single objects: 2' in inspect_splits(splits).warnings
+    assert (
+        'train: objects that the program marks as crowds (iscrowd=1), read as single ones: 2'
+        in inspect_splits(splits).warnings
+    )
+
+
+@pytest.mark.parametrize('program', ['supervision', 'V7 Darwin', 'COCO'])
+def test_objects_of_several_pieces_are_no_crowds(root, program):
+    def several(content):
+        content['annotations'][0]['iscrowd'] = 1
+        if program == 'V7 Darwin':
+            content['info'] = dict(description='Exported from Darwin')
+        for one in content['categories']:
+            one['supercategory'] = 'common-objects' if program == 'supervision' else 'animals'
+
+    train = find_splits(write(root, several))['train']
+    assert [one['iscrowd'] for one in train.content['annotations'][:2]] == [int(program == 'COCO'), 0]
+    said = 'objects that the program marks as crowds (iscrowd=1), read as single ones: 1'
+    assert (said in train.notes) == (program != 'COCO')
+
+
+def test_polygons_of_segments_ai_are_points(root):
+    def points(content):
+        for one in content['annotations']:
+            x, y, w, h = one.pop('bbox')
+            one |= dict(type='polygon', points=[[x, y], [x + w, y], [x + w, y + h], [x, y + h]])
+            del one['area']
+
+    annotations = find_splits(write(root, points))['train'].content['annotations']
+    assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 20, 20], [40, 20, 20, 20]]
+    assert annotations[0]['segmentation'] == [[10, 10, 30, 10, 30, 30, 10, 30]]
 
 
 def test_areas_that_are_not_those_of_the_objects(root):

@@ -43,6 +43,35 @@ def test_voc_counts_from_0_if_a_box_begins_there(root, first):
         find_splits(root)
 
 
+@pytest.mark.parametrize('layout', ['CVAT', 'FiftyOne'])
+def test_voc_of_other_programs(root, layout):
+    """CVAT has folders of images, boxes before their rotation, and masks; FiftyOne has data and labels."""
+    turned = '<attributes><attribute><name>rotation</name><value>90.0</value></attribute></attributes>' * (
+        layout == 'CVAT'
+    )
+    box = '<bndbox><xmin>11</xmin><ymin>21</ymin><xmax>50</xmax><ymax>40</ymax></bndbox>'
+    for path in list_images(root):
+        split, (images, labels) = path.parent.name, ('data', 'labels')
+        folder = root / split
+        if layout == 'CVAT':
+            folder, images, labels = root, f'JPEGImages/cam {split}', f'Annotations/cam {split}'
+            (root / 'ImageSets' / 'Main').mkdir(parents=True, exist_ok=True)
+            with (root / 'ImageSets' / 'Main' / f'{split}.txt').open('a') as file:
+                file.write(f'cam {split}/{path.stem}\n')
+        for name in (images, labels):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        text = f'<annotation><object><name>cat</name>{turned}{box}</object></annotation>'
+        (folder / labels / f'{path.stem}.xml').write_text(text)
+        path.rename(folder / images / path.name)
+    (root / 'SegmentationObject').mkdir()
+    splits = find_splits(root)
+    expected = (20, 10, 20, 40) if layout == 'CVAT' else (10, 20, 40, 20)
+    assert objects(splits['val'])['5.png'] == (96, 64, ('cat', *expected, 800))
+    rotated = 'boxes with the attribute rotation, read as the upright boxes around them: 8'
+    masks = 'masks (SegmentationObject) are not read, nor objects without a box: export as COCO to have them'
+    assert splits['train'].notes == [rotated, masks] * (layout == 'CVAT')
+
+
 @pytest.mark.parametrize('layout', ['ImageSets', 'PaddleX'])
 def test_lists_of_voc_elsewhere(root, layout):
     (root / 'ImageSets').mkdir()
@@ -139,6 +168,8 @@ OTHERS = {
     'labelme with pixels first': ({'imageData': 'x' * 5000, 'shapes': []}, 'has the format of labelme'),
     'Supervisely': ({'description': '', 'tags': [], 'size': {}, 'objects': []}, 'has the format of Supervisely'),
     'V7 Darwin': ({'version': '2.0', 'schema_ref': 'x', 'item': {}}, 'has the format of V7 Darwin'),
+    'Label Studio, small': ([{'image': '/data/0.png', 'annotation_id': 1}], 'has the format of Label Studio'),
+    'VIA, one entry': ({'0.png': {'regions': [{'shape_attributes': {}}]}}, 'has the format of VIA'),
     'CreateML': ([{'image': '0.png', 'annotations': []}], 'has the format of CreateML'),
 }
 
@@ -151,6 +182,12 @@ def test_other_formats_are_named_in_one_line(root, kind):
     with pytest.raises(FileNotFoundError, match=message) as caught:
         find_splits(root)
     assert len(str(caught.value)) < 400
+
+
+def test_tables_are_named(root):
+    (root / 'train' / 'metadata.jsonl').write_text('{"file_name": "0.png", "objects": {"bbox": []}}')
+    with pytest.raises(FileNotFoundError, match=r'Tables are not read \(train/metadata.jsonl\): convert them to COCO'):
+        find_splits(root)
 
 
 def test_a_zip_file_is_to_be_unpacked(root, tmp_path):

@@ -160,7 +160,7 @@ def test_labels_beside_images(root, names):
 @pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
 def test_yolo_without_a_yaml_file(root, layout):
     if layout == 'darknet':
-        data = 'classes = 2\ntrain = data/train.txt\nval = data/val.txt\nnames = data/obj.names\n'
+        data = 'classes = 2\nTrain = data/train.txt\nValidation = data/val.txt\nnames = data/obj.names\n'
         (root / 'obj.data').write_text(data)
         (root / 'obj.names').write_text('cat\ndog\n')
         for name in ('train', 'val'):

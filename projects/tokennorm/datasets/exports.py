@@ -17,14 +17,19 @@ _DOTA = re.compile(r'^(-?[\d.]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eig
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
     (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
-    (r'"from_name"\s*:|"annotations"\s*:.*"result"\s*:', 'Label Studio', 'export again as COCO'),
-    (r'"_via_img_metadata"|"file_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
+    (r'"from_name"\s*:|"annotation_id"\s*:|"annotations"\s*:.*"result"\s*:', 'Label Studio', 'export again as COCO'),
+    (r'"_via_img_metadata"|"(file|shape)_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
     (r'"data_row"\s*:', 'Labelbox', 'labelformat convert --input-format labelbox --output-format coco'),
     (r'"imagefilename"\s*:|^\s*\[\s*\{\s*"image"\s*:', 'CreateML', 'export again as COCO'),
-    (r'"dm_format_version"\s*:|"categories"\s*:\s*\{\s*"label"\s*:', 'Datumaro', 'datum convert -i DIR -f coco'),
+    (
+        r'"dm_format_version"\s*:|"categories"\s*:\s*\{\s*"label"\s*:',
+        'Datumaro',
+        'datum convert -i DIR -f coco -o OUT -- --save-media',
+    ),
     (r'"classTitle"\s*:|"tags"\s*:.*"objects"\s*:', 'Supervisely', 'export again as COCO'),
     (r'"schema_ref"\s*:', 'V7 Darwin', 'export again as COCO'),
 )
+_TABLES = '.csv', '.jsonl', '.ndjson', '.manifest', '.tfrecord', '.record', '.parquet'  # that may hold boxes
 
 
 class OtherFormatError(FileNotFoundError):
@@ -72,6 +77,7 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
     for one in content['annotations']:
         one['iscrowd'] = int(bool(one.get('iscrowd') or one.get('is_group_of')))
     notes = [str(warning.message).removeprefix('hotcoco: ') for warning in said]
+    notes = [f'{note}; export as COCO to have them' if 'unsupported shape' in note else note for note in notes]
     if path.suffix.lower() == '.xml' and (turned := len(_TURNED.findall(path.read_bytes()))):
         notes.append(f'boxes with a rotation, read without it: {turned}')
     return content | dict(tokennorm=dict(notes=notes))
@@ -95,6 +101,11 @@ def check_known(path: Path) -> None:
         for pattern, name, remedy in _JSON_FORMATS:
             if re.search(pattern, head, re.S) and not _is_coco(head):
                 raise OtherFormatError(f'{path} has the format of {name}, which is not read; convert it: {remedy}')
+
+
+def tables(files: Sequence[Path]) -> list[Path]:
+    """Returns the files that may be tables of boxes, such as those of Kaggle, Vertex AI or Hugging Face."""
+    return [path for path in files if path.suffix.lower() in _TABLES]
 
 
 def _is_coco(head: str) -> bool:

@@ -1,16 +1,18 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from tokennorm.datasets.coco.normalizing import turned
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, left_out, list_files, read_text
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, SPLITS
 from tokennorm.messages import shorten
 
-_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images')
+_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', 'data')  # the last of FiftyOne
 _CORNER = 'xmin', 'ymin'
 _ZERO = re.compile(r'\s*(-?0+(\.0*)?|0*\.\d+)\s*')  # below the first pixel of VOC, 1
 _LISTS = ('ImageSets/Main/*.txt', 'ImageSets/*.txt', '*_list.txt')  # the last of PaddleX, with the paths of XML files
@@ -25,7 +27,7 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    of_test: list[str] = []
+    of_test, of_all = [], []
     listed = _from_image_sets(root, of_test)
     splits = listed or _from_folders(root)
     if not splits:
@@ -39,6 +41,12 @@ def find_voc(root: Path) -> LabelFolder | None:
     boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
     note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} below 1'
     notes = {name: ([note] if at_zero else []) + of_test * (name == 'test') for name in splits}
+    if rotated := sum(map(bool, map(_rotation, objects))):
+        of_all.append(f'boxes with the attribute rotation, read as the upright boxes around them: {rotated}')
+    folders = {entry.labels.parent for entries in splits.values() for entry in entries if entry.labels}
+    if any((place / 'SegmentationObject').is_dir() for folder in folders for place in list(folder.parents)[:2]):
+        of_all.append('masks (SegmentationObject) are not read, nor objects without a box: export as COCO to have them')
+    notes[next(iter(splits))] += of_all
     used = {entry.image for entries in splits.values() for entry in entries}
     for name, entries in splits.items() if not listed else ():
         if unused := _images_beside(entries, used):
@@ -78,6 +86,9 @@ def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[
                     f'{entry.labels}: a bndbox ends before it begins: {left:g}, {top:g}, {right:g}, {bottom:g}'
                 )
             left, top = left - first, top - first
+            if angle := _rotation(node):
+                _, (left, top, width, height) = turned((left, top, right - left, bottom - top), angle)
+                right, bottom = left + width, top + height
         category = classes.index(_class_name(node)) + 1
         crowd = (node.findtext('difficult') or '0').strip().lower() in ('1', 'true')
         objects.append(coco_object(category, (left, top, right - left, bottom - top), polygon, crowd))
@@ -160,6 +171,9 @@ def _find_image(labels: Path) -> Path | None:
     It is next to the file, one level higher, or in an image folder.
     """
     places = [folder / name for folder in labels.parents[:2] for name in ('', *_IMAGE_FOLDERS)]
+    if root := next((folder.parent for folder in labels.parents if folder.name == 'Annotations'), None):
+        below = labels.parent.relative_to(root / 'Annotations')  # such as a folder per camera
+        places += [root / name / below for name in _IMAGE_FOLDERS]
     suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
     named = (_read_xml(labels).findtext('filename') or '').strip()
     stems = sorted((labels.stem + suffix for suffix in suffixes), key=lambda name: name != named)
@@ -177,6 +191,14 @@ def _read_xml(path: Path | None) -> ElementTree.Element:
         return ElementTree.fromstring(content.decode(declared[1].decode()) if declared else content)
     except (OSError, ElementTree.ParseError, LookupError, ValueError) as error:
         raise ValueError(f'{path} cannot be read as XML: {error}; save it as UTF-8, or export it again') from error
+
+
+def _rotation(node: ElementTree.Element) -> float:
+    """The degrees by which CVAT's box is to be turned, 0 without the attribute."""
+    values = (one.findtext('value') for one in node.iter('attribute') if one.findtext('name') == 'rotation')
+    with suppress(ValueError):
+        return float(next(values, None) or 0)
+    return 0.0
 
 
 def _class_name(node: ElementTree.Element) -> str:

@@ -138,7 +138,7 @@ def _read_darknet(root: Path) -> dict[str, Any] | None:
     data, names = root / 'obj.data', root / 'obj.names'
     if data.is_file():
         pairs = (line.partition('=')[::2] for line in read_text(data).splitlines())
-        content: dict[str, Any] = {key.strip(): value.strip() for key, value in pairs if value.strip()}
+        content: dict[str, Any] = {key.strip().lower(): value.strip() for key, value in pairs if value.strip()}
         names = next((path for path in (root / content.get('names', ''), names) if path.is_file()), names)
         return content | dict(file=data.name, names=_names_of_lines(names), nc=int(content.get('classes', 0)) or None)
     names = root / 'classes.txt'

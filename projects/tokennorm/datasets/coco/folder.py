@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.file_names import resolve_file_names
-from tokennorm.datasets.exports import annotation_files, check_known, cvat_splits, read_export
+from tokennorm.datasets.exports import annotation_files, check_known, cvat_splits, read_export, tables
 from tokennorm.datasets.image_files import is_image, left_out, list_files
 from tokennorm.datasets.splits import (
     SPLIT_NAMES,
@@ -68,10 +68,14 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
             for path in candidates:
                 check_known(path)
             found = sorted(str(path.relative_to(root)) for path in candidates)
+            others = [] if candidates else [str(path.relative_to(root)) for path in tables(files)]
+            unread = (
+                f'. Tables are not read ({shorten(others, 3)}): convert them to COCO, YOLO or VOC' if others else ''
+            )
             raise FileNotFoundError(
                 f'{root} has no annotation file for {name}, such as annotations/{name}.json, instances_{name}2017.json '
                 f'or {name}/_annotations.coco.json. Its annotation files down to the second level: '
-                f'{shorten(found) or "none"}. `tokennorm split FILE` divides one file without splits'
+                f'{shorten(found) or "none"}. `tokennorm split FILE` divides one file without splits{unread}'
             )
     return splits
 
@@ -219,6 +223,7 @@ def _image_dir(
     named after this split; the folder nearest to the annotation file; the shortest path.
     """
     names = [image['file_name'] for image in content['images'] if isinstance(image.get('file_name'), str)][:50]
+    names = [name for name in names if not os.path.isabs(name)]  # which every folder would have
     near = {Path(*folder.parts[: len(root.parts) + 2]) for folder in {path.parent for path in files}}
     folders = sorted({root, *near, *(folder.parent for folder in near if folder != root)})
 

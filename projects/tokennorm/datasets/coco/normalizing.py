@@ -31,6 +31,7 @@ _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
 _PACKED = re.compile('([P-o]{0,6}[0-O])+')
 
 Entry = dict[str, Any]
+_NO_CROWDS = 'objects that the program marks as crowds (iscrowd=1), read as single ones'
 
 
 def is_number(value: Any) -> bool:
@@ -106,7 +107,12 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
     categories, category_ids = _categories(_without_namesakes(content, notes), order, groups, notes)
     images, image_ids = _images(content['images'], folder, notes)
     sizes = {id_text(one.get('id')): [one.get('height'), one.get('width')] for one in images}
-    annotations = _annotations(content.get('annotations', []), image_ids, category_ids, sizes, notes)
+    objects = content.get('annotations', [])
+    if _marks_pieces_as_crowds(content):  # supervision and V7 Darwin, objects of several pieces
+        pieces = [i for i, one in enumerate(objects) if one.get('iscrowd') == 1]
+        notes += [f'{_NO_CROWDS}: {len(pieces)}'] * bool(pieces)
+        objects = [{**one, 'iscrowd': 0} if one.get('iscrowd') == 1 else one for one in objects]
+    annotations = _annotations(objects, image_ids, category_ids, sizes, notes)
     new = dict(categories=categories, images=images, annotations=annotations)
     same = all(
         len(new[key]) == len(content.get(key, ())) and all(a is b for a, b in zip(new[key], content[key], strict=True))
@@ -185,6 +191,13 @@ def _images(entries: list[Entry], folder: Path, notes: list[str]) -> tuple[list[
     return new, ids
 
 
+def _marks_pieces_as_crowds(content: Entry) -> bool:
+    of_supervision = [one.get('supercategory') == 'common-objects' for one in content['categories']]
+    info = content.get('info')
+    of_darwin = isinstance(info, dict) and info.get('description') == 'Exported from Darwin'
+    return of_darwin or (all(of_supervision) and bool(of_supervision))
+
+
 def _annotations(
     entries: list[Entry],
     image_ids: Mapping[str, Any],
@@ -220,10 +233,22 @@ def _annotations(
     return kept
 
 
+def turned(box: Sequence[float], angle: float) -> tuple[list[float], list[float]]:
+    """Returns the corners of a box turned by degrees around its center, and the upright box around them."""
+    x, y, w, h = box
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    sides = [(-w / 2, -h / 2), (w / 2, -h / 2), (w / 2, h / 2), (-w / 2, h / 2)]
+    corners = [(x + w / 2 + a * cos - b * sin, y + h / 2 + a * sin + b * cos) for a, b in sides]
+    width, height = w * abs(cos) + h * abs(sin), w * abs(sin) + h * abs(cos)
+    return [value for corner in corners for value in corner], [x + (w - width) / 2, y + (h - height) / 2, width, height]
+
+
 def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     """The keys of an annotation of an image of `size` (height, width) that follow from its others."""
     new: Entry = {}
     mask = one.get('segmentation')
+    if mask is None and 'bbox' not in one and isinstance(one.get('points'), list):  # polygons of Segments.ai
+        mask = [one['points']]
     if isinstance(mask, list) and mask:
         pieces = [mask] if all(map(is_number, mask)) else mask
         pieces = [_flat(piece) for piece in pieces]
@@ -239,15 +264,18 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     of_cvat = isinstance(attributes, dict) and 'occluded' in attributes
     if of_cvat and isinstance(mask, dict) and new.get('iscrowd', one.get('iscrowd')):
         new['iscrowd'] = 0  # CVAT marks each mask of its brush so; crowds, by its attribute is_crowd, are rare
-        counts['masks with iscrowd=1 of CVAT, read as single objects'] += 1
+        counts[_NO_CROWDS] += 1
     if isinstance(attributes, dict) and is_number(angle := attributes.get('rotation')) and angle and is_box(box):
+        corners, upright = turned(box, angle)
+        new |= dict(bbox=upright, attributes=attributes | {'rotation': 0})
         x, y, w, h = box
-        cos, sin = abs(math.cos(math.radians(angle))), abs(math.sin(math.radians(angle)))
-        width, height = w * cos + h * sin, w * sin + h * cos
-        new |= dict(
-            bbox=[x + (w - width) / 2, y + (h - height) / 2, width, height], attributes=attributes | {'rotation': 0}
-        )
-        counts['boxes with attributes.rotation (CVAT), read as the upright boxes around them'] += 1
+        if (
+            isinstance(mask, list)
+            and list(map(len, mask)) == [8]
+            and np.allclose(mask[0], [x, y, x + w, y, x + w, y + h, x, y + h])
+        ):
+            new['segmentation'] = [corners]  # Encord has the polygon before the rotation
+        counts['boxes with attributes.rotation, read as the upright boxes around them'] += 1
     needs_box = box in (None, []) or (is_box(box) and not any(box))
     needs_area = area is None or (is_number(area) and area <= 0)
     around = (box[2] + 2) * (box[3] + 2) if is_box(box) and min(box[2:]) >= 1 else 0  # programs round
