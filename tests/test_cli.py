@@ -1,7 +1,9 @@
 """The command `tokennorm`: its subcommands, its help, its errors with and without a traceback."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -123,21 +125,36 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     ('error', 'line'),
     [
         (torch.OutOfMemoryError('CUDA out of memory. Tried\nmore'), 'CUDA out of memory. Tried: lower --batch-size or'),
-        (MemoryError(), "can't allocate memory: lower --batch-size or --image-size"),
+        (MemoryError(), 'MemoryError: lower --batch-size or --image-size'),
         (MemoryError('Unable to allocate 23 GiB'), 'Unable to allocate 23 GiB: lower --batch-size'),
         (RuntimeError('DataLoader worker (pid 1) is killed by signal: Bus error. It is possible that dataloader '
                       "workers are out of shared memory"), '.*out of shared memory: give the container more'),
         (RuntimeError('DataLoader worker (pid 1) is killed by signal: Killed.'), '.*: the system ended a process'),
+        (RuntimeError('Caught MemoryError in DataLoader worker process 0.'), 'Caught Memory.*: lower --b'),
+        (RuntimeError('HIP out of memory. Tried'), 'HIP out of memory. Tried: lower --batch-size'),
         (KeyError('Caught KeyError in DataLoader worker process 0.'), 'this is a fault of TokenNorm'),
         (RuntimeError('out of resource: shared memory, Required: 1'), 'this is a fault of TokenNorm'),
     ],
 )  # fmt: skip
-def test_what_the_machine_lacks_is_no_fault_of_the_program(error, line):
+def test_what_the_machine_lacks_is_not_called_a_fault(error, line):
     def fails(argv):
         raise error
 
     with pytest.raises(SystemExit, match=f'^error: {line}'):
         command(fails)([])
+
+
+class Killed(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_that_reads_images_is_named():
+    with pytest.raises(SystemExit, match=r'^error: DataLoader worker .*: the system ended a process that reads images'):
+        command(lambda argv: list(torch.utils.data.DataLoader(Killed(), num_workers=1)))([])
 
 
 @pytest.mark.parametrize(('words', 'key'), [(['weights'], 'url'), (['configs', 'retinanet_pvt-t_*'], 'AP: paper')])

@@ -328,7 +328,7 @@ def test_masks_of_cvats_brush_are_objects(root):
 
 
 @pytest.mark.parametrize('program', ['supervision', 'V7 Darwin', 'COCO'])
-def test_objects_of_several_pieces_are_no_crowds(root, program):
+def test_objects_of_several_pieces_are_single(root, program):
     def several(content):
         content['annotations'][0]['iscrowd'] = 1
         if program == 'V7 Darwin':
@@ -352,6 +352,14 @@ def test_polygons_of_segments_ai_are_points(root):
     annotations = find_splits(write(root, points))['train'].content['annotations']
     assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 20, 20], [40, 20, 20, 20]]
     assert annotations[0]['segmentation'] == [[10, 10, 30, 10, 30, 30, 10, 30]]
+
+
+@pytest.mark.parametrize('mask', [[None], [['1'] * 8], [[1, 2, 3, 4, 5, None, 7, 8]], {}, []], ids=str)
+def test_rotated_boxes_with_odd_masks(root, mask):
+    def turn(content):
+        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=90.0), segmentation=mask)
+
+    assert find_splits(write(root, turn))['train'].content['annotations'][0]['bbox'] == pytest.approx([20, 0, 20, 40])
 
 
 def test_areas_that_are_not_those_of_the_objects(root):

@@ -46,11 +46,16 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
 
 
 @pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('kind', ['copies', 'tiles'])
+@pytest.mark.parametrize('kind', ['copies', 'tiles', 'both'])
 def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
-        ends = dict(copies=f'_jpg.rf.{i:032x}.jpg', tiles=f'_{i % 3 * 410}_0_{i % 3 * 410 + 512}_512.png')
+        corner = i % 3 * 410 + 1000 * (i // 3 == 1)  # the first tile of one image had no object
+        ends = dict(
+            copies=f'_jpg.rf.{i:032x}.jpg',
+            tiles=f'_{corner}_0_{corner + 512}_512.png',
+            both=f'_jpg.rf.{i % 2}_{corner}_0_{corner + 512}_512.jpg',
+        )
         one['file_name'] = f'image{i // 3}{ends[kind]}'
     whole.write_text(json.dumps(content))
     parts = split(whole, '--val', 0.3, '--seed', seed)
@@ -61,7 +66,7 @@ def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
 
 
 @pytest.mark.parametrize('name', ['cam_2023_05_05_18_54_{:02}.jpg', 'IMG_01_01_2023_12{:02}.jpg', 'x_0_0_3_1{:02}.png'])
-def test_dates_are_no_corners_of_tiles(whole, name):
+def test_dates_are_not_corners_of_tiles(whole, name):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
         one['file_name'] = name.format(i)

@@ -102,6 +102,10 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
     assert (cfg.model.backbone.frozen_stages, cfg.model.backbone.norm_eval) == (-1, False)
     with pytest.raises(UserError, match='--freeze 1: the frozen stages would stay random; use --init'):
         initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, init='none', freeze=1))
+    with pytest.raises(UserError, match='--freeze 1: the frozen'):
+        initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
+    cfg.model.backbone.pretrained = True  # its class loads weights
+    initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
     recipe.freeze(cfg, 1)
     assert cfg.model.backbone.frozen_stages == 1
 

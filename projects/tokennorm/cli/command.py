@@ -23,12 +23,13 @@ _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not 
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 _SMALLER = 'lower --batch-size or --image-size'
 _SHARED = 'give the container more shared memory (docker run --shm-size=8g), or use --workers 0'
+_KILLED = 'the system ended a process that reads images, often for lack of memory: lower --workers'
 _ADVICE = {  # for what the machine or the environment lacks, by a part of the message
-    **dict.fromkeys(('CUDA out of memory', 'CUDA error: out of memory'), _SMALLER),
-    **dict.fromkeys(("can't allocate memory", 'Unable to allocate'), _SMALLER),
+    **dict.fromkeys(('CUDA out of memory', 'CUDA error: out of memory', 'HIP out of memory'), _SMALLER),
+    **dict.fromkeys(('backend out of memory', "can't allocate memory", 'Unable to allocate', 'MemoryError'), _SMALLER),
     **dict.fromkeys(('out of shared memory', 'unable to write to file </torch_'), _SHARED),
     'Too many open files': 'raise `ulimit -n`, or lower --workers',
-    'is killed by signal': 'the system ended a process that reads images, often for lack of memory: lower --workers',
+    **dict.fromkeys(('is killed by signal', 'exited unexpectedly'), _KILLED),
     'CUBLAS_WORKSPACE_CONFIG': 'export CUBLAS_WORKSPACE_CONFIG=:4096:8',
 }
 SYNONYMS = {  # of Ultralytics and mmdet
@@ -140,10 +141,10 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         except Exception as error:
-            text = str(error).strip() or "can't allocate memory" * isinstance(error, MemoryError)
-            advice = next((advice for part, advice in _ADVICE.items() if part in text), '')
-            if advice and not text.startswith('Caught '):  # an error of a process that reads images, with its traceback
-                _end_with_one_line(UserError(f'{text.splitlines()[0]}: {advice}'), shows_traceback)
+            # the signal that ended a data worker is in the cause only
+            texts = [str(one).strip() or type(one).__name__ for one in (error, error.__cause__) if one is not None]
+            for text, part in ((text, part) for part in _ADVICE for text in texts if part in text):
+                _end_with_one_line(UserError(f'{text.splitlines()[0]}: {_ADVICE[part]}'), shows_traceback)
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error
 

@@ -17,7 +17,11 @@ _DOTA = re.compile(r'^(-?[\d.]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eig
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
     (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
-    (r'"from_name"\s*:|"annotation_id"\s*:|"annotations"\s*:.*"result"\s*:', 'Label Studio', 'export again as COCO'),
+    (
+        r'"from_name"\s*:|^\s*\[.*"annotation_id"\s*:|"annotations"\s*:.*"result"\s*:',
+        'Label Studio',
+        'export again as COCO',
+    ),
     (r'"_via_img_metadata"|"(file|shape)_attributes"\s*:', 'VIA', 'in VIA, export annotations as COCO'),
     (r'"data_row"\s*:', 'Labelbox', 'labelformat convert --input-format labelbox --output-format coco'),
     (r'"imagefilename"\s*:|^\s*\[\s*\{\s*"image"\s*:', 'CreateML', 'export again as COCO'),

@@ -82,16 +82,17 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
 def _origins(images: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The file names, each without what tells the parts of one image apart.
 
-    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, whose corners are in their names: the
-    first one is `_0_0_512_512`.
+    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, whose corners are in their names, if
+    any is a first one such as `_0_0_512_512`.
     """
     names = [str(image['file_name']) for image in images]
     tiles = {
         name: found for name in names if (found := _TILE.fullmatch(name)) and _is_tile(*map(int, found.groups()[1:]))
     }
-    cut = {found[1] for found in tiles.values() if found[2] == found[3] == '0'}
-    of_tiles = {name: found[1] for name, found in tiles.items() if found[1] in cut}
-    return {name: of_tiles.get(name, re.sub(r'\.rf\.\w+', '', name)) for name in names}
+    if not any(found[2] == found[3] == '0' for found in tiles.values()):
+        tiles = {}
+    wholes = {name: tiles[name][1] if name in tiles else name for name in names}
+    return {name: re.sub(r'\.rf\.\w+', '', whole) for name, whole in wholes.items()}
 
 
 def _is_tile(left: int, top: int, right: int, bottom: int) -> bool:

@@ -1,5 +1,6 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -104,9 +105,7 @@ def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImag
     for place in ('', '*/', 'VOCdevkit/*/'):
         found: dict[str, list[LabeledImage]] = {}
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
-            alone = file.stem == 'trainval' and not any(
-                file.with_name(f'{one}.txt').exists() for one in ('train', 'val')
-            )
+            alone = file.stem == 'trainval' and not file.with_name('train.txt').is_file()
             split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
             if split is None or not is_data(file.name):
                 continue
@@ -117,6 +116,9 @@ def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImag
                 continue  # a list of something else, such as of images and their segmentations
             if missing and split != 'test':
                 raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
+            if alone and (listed := file.with_name('val.txt')).is_file():  # trainval holds val, too
+                val = {_listed(line.strip(), folder) for line in read_text(listed).splitlines()}
+                labels = [path for path in labels if path not in val]
             if labels := [path for path in labels if path.is_file()]:
                 found.setdefault(split, []).extend(_entries(labels))
                 notes += [f'images of {file} without annotations, left out: {len(missing)}'] * bool(missing)
@@ -197,7 +199,8 @@ def _rotation(node: ElementTree.Element) -> float:
     """The degrees by which CVAT's box is to be turned, 0 without the attribute."""
     values = (one.findtext('value') for one in node.iter('attribute') if one.findtext('name') == 'rotation')
     with suppress(ValueError):
-        return float(next(values, None) or 0)
+        degrees = float(next(values, None) or 0)
+        return degrees if math.isfinite(degrees) else 0.0
     return 0.0
 
 

@@ -58,7 +58,8 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
     contents = (path for path in chosen.values() if path.is_file())
     splits = normalized_splits(root, chosen, read, chosen, files, contents)
-    if unlisted := _unlisted(splits.values(), files):
+    narrow = any('cannot be resized' in note for split in splits.values() for note in split.notes)  # not in them now
+    if not narrow and (unlisted := _unlisted(splits.values(), files)):
         next(iter(splits.values())).content.setdefault('tokennorm', {}).setdefault('notes', []).append(
             f'images beside the others that the annotation files of {" and ".join(splits)} do not list: '
             f'{len(unlisted)} ({shorten(unlisted, 3)})'
@@ -131,9 +132,13 @@ def _unlisted(splits: Iterable[CocoSplit], files: Sequence[Path]) -> list[str]:
     """The names of images that are in a folder of listed images, and not listed themselves."""
     names = ((split.image_dir, image.get('file_name')) for split in splits for image in split.content['images'])
     used = {os.path.normpath(folder / name) for folder, name in names if isinstance(name, str)}
-    kinds = {(os.path.dirname(path), os.path.splitext(path)[1]) for path in used}  # others may be masks
+    kinds = set(map(_kind, used))  # others may be masks
     others = {os.path.normpath(path) for path in files if is_image(path)} - used
-    return sorted(os.path.basename(one) for one in others if (os.path.dirname(one), os.path.splitext(one)[1]) in kinds)
+    return sorted(os.path.basename(path) for path in others if _kind(path) in kinds)
+
+
+def _kind(path: str) -> tuple[str, str]:
+    return os.path.dirname(path), os.path.splitext(path)[1].lower()
 
 
 def _select_images(content: dict[str, Any], keep: Sequence[bool]) -> None:

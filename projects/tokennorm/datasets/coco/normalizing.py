@@ -248,7 +248,7 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     new: Entry = {}
     mask = one.get('segmentation')
     if mask is None and 'bbox' not in one and isinstance(one.get('points'), list):  # polygons of Segments.ai
-        mask = [one['points']]
+        mask = new['segmentation'] = [one['points']]
     if isinstance(mask, list) and mask:
         pieces = [mask] if all(map(is_number, mask)) else mask
         pieces = [_flat(piece) for piece in pieces]
@@ -269,11 +269,9 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
         corners, upright = turned(box, angle)
         new |= dict(bbox=upright, attributes=attributes | {'rotation': 0})
         x, y, w, h = box
-        if (
-            isinstance(mask, list)
-            and list(map(len, mask)) == [8]
-            and np.allclose(mask[0], [x, y, x + w, y, x + w, y + h, x, y + h])
-        ):
+        polygon = mask[0] if isinstance(mask, list) and len(mask) == 1 else None
+        is_known = isinstance(polygon, list) and len(polygon) == 8 and all(map(is_number, polygon))
+        if is_known and np.allclose(polygon, [x, y, x + w, y, x + w, y + h, x, y + h]):
             new['segmentation'] = [corners]  # Encord has the polygon before the rotation
         counts['boxes with attributes.rotation, read as the upright boxes around them'] += 1
     needs_box = box in (None, []) or (is_box(box) and not any(box))
