@@ -57,7 +57,7 @@ def test_a_detector_is_trained_from_an_own_classifier(demo_data, tmp_path, capsy
         tokennorm.train(
             'retinanet_pvt-t-dtn_fpn_1x_coco',
             demo_data,
-            init='none',
+            init=classifier.checkpoint,
             work_dir=tmp_path / 'many',
             **common | dict(freeze=9),
         )
