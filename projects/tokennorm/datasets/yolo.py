@@ -115,7 +115,7 @@ def _notes(images: list[Path], labels: list[Path | None], file: Path | None) -> 
     texts = sorted(path for path in every - counts.keys() if path.suffix.lower() == '.txt')
     notes = []
     folders = {path.parent for path in images} if file else ()  # the user named a file, which may be anywhere
-    if file and (outside := sorted(str(folder) for folder in folders if not _is_inside(folder, file.parent))):
+    if file and (outside := sorted(os.path.normpath(one) for one in folders if not _is_inside(one, file.parent))):
         notes.append(f'images and labels outside of {file.parent}, which {file.name} names: {shorten(outside, 3)}')
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
         others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
