@@ -302,5 +302,5 @@ def test_an_image_in_two_splits_is_found_under_another_name(data):
     assert inspect(data).warnings == [f'images in both train and val: {train.name} = {val.name}', twice]
     (data / 'images/val/extra.jpg').write_bytes(b'')
     (data / 'images/val/mask.png').write_bytes(b'')
-    said = 'train: images beside the others that the annotation files of train and val do not list: 1 (extra.jpg)'
+    said = 'train: images next to others that the annotation files of train and val do not list: 1 (extra.jpg)'
     assert said in inspect(data).warnings

@@ -180,19 +180,17 @@ def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     if known is None:
         return []
     given = cfg['model'].get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    expected = {
-        key: [round(255 * value, 2) for value in values] for key, values in zip(('mean', 'std'), known, strict=True)
-    }
+    mean, std = ([round(255 * value, 2) for value in values] for values in known)
     values = [*(given.get('mean') or [0] * 3), *(given.get('std') or [1] * 3)]
-    wanted = expected['mean'] + expected['std']
+    wanted = mean + std
     if len(values) != len(wanted):  # as with one channel
         return []
     near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, wanted, strict=True))
     if near and (given.get('bgr_to_rgb') or given.get('to_rgb')):
         return []
     return [
-        f'published weights of {model or type_name(backbone)} are for RGB pixels of mean={expected["mean"]} and '
-        f'std={expected["std"]}, and data_preprocessor gives others: set its mean, std and order of channels, unless '
+        f'published weights of {model or type_name(backbone)} are for RGB pixels of mean={mean} and '
+        f'std={std}, and data_preprocessor gives others: set its mean, std and order of channels, unless '
         f'{weights} has other weights'
     ]
 

@@ -61,7 +61,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
     narrow = any('cannot be resized' in note for split in splits.values() for note in split.notes)  # not in them now
     if not narrow and (unlisted := _unlisted(splits.values(), files)):
         next(iter(splits.values())).content.setdefault('tokennorm', {}).setdefault('notes', []).append(
-            f'images beside the others that the annotation files of {" and ".join(splits)} do not list: '
+            f'images next to others that the annotation files of {" and ".join(splits)} do not list: '
             f'{len(unlisted)} ({shorten(unlisted, 3)})'
         )
     for name in needed or (() if splits else SPLITS):

@@ -109,8 +109,8 @@ def _normalize(content: Entry, folder: Path, order: Sequence[str], groups: set[s
     sizes = {id_text(one.get('id')): [one.get('height'), one.get('width')] for one in images}
     objects = content.get('annotations', [])
     if _marks_pieces_as_crowds(content):  # supervision and V7 Darwin, objects of several pieces
-        pieces = [i for i, one in enumerate(objects) if one.get('iscrowd') == 1]
-        notes += [f'{_NO_CROWDS}: {len(pieces)}'] * bool(pieces)
+        pieces = sum(one.get('iscrowd') == 1 for one in objects)
+        notes += [f'{_NO_CROWDS}: {pieces}'] * bool(pieces)
         objects = [{**one, 'iscrowd': 0} if one.get('iscrowd') == 1 else one for one in objects]
     annotations = _annotations(objects, image_ids, category_ids, sizes, notes)
     new = dict(categories=categories, images=images, annotations=annotations)
