@@ -81,11 +81,38 @@ def test_copies_of_one_or_two_images(whole, originals, sizes):
         one['file_name'] = f'image{i < 4 and originals > 1}_jpg.rf.{i:032x}.jpg'
     whole.write_text(json.dumps(content))
     if sizes is None:
-        with pytest.raises(SystemExit, match=r'10 images \(1 without copies and tiles\) leaves a split without'):
+        with pytest.raises(SystemExit, match=r'10 images \(groups that stay together: 1\) leaves a split without'):
             split(whole, '--val', 0.5)
         return
     parts = split(whole, '--val', 0.8)
     assert sorted(len(part['images']) for part in parts.values()) == list(sizes)
+
+
+@pytest.mark.parametrize(
+    ('name', 'pattern'), [('clip{}_{:04}.jpg', r'.+(?=_\d+)'), ('in/{}/frame{}.png', '.+/'), ('{}-{}.rf.a.jpg', '^.')]
+)
+def test_frames_of_a_video_stay_together(whole, name, pattern):
+    content = json.loads(whole.read_text())
+    for i, one in enumerate(content['images']):
+        one['file_name'] = name.format(i % 5, i)
+    whole.write_text(json.dumps(content))
+    parts = split(whole, '--val', 0.4, '--group', pattern)
+    clips = {key: {(one['id'] - 1) % 5 for one in part['images']} for key, part in parts.items()}
+    assert (len(clips['train']), len(clips['val'])) == (3, 2)
+    assert not clips['train'] & clips['val']
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'message'),
+    [
+        ('x', r'--group x finds nothing in 10 file names: \d.jpg'),
+        ('[0-4]?', 'finds nothing in 5 file names'),
+        ('(', 'unterminated'),
+    ],
+)
+def test_a_pattern_that_groups_nothing(whole, pattern, message):
+    with pytest.raises(SystemExit, match=message):
+        split(whole, '--group', pattern)
 
 
 @pytest.mark.parametrize('left_out', [(), ('id', 'area', 'iscrowd')], ids=['Label Studio', 'labelformat'])

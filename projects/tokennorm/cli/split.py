@@ -1,11 +1,13 @@
-"""Divides images into train and val: those of a COCO annotation file, or of a YOLO or Pascal VOC folder without val.
+r"""Divides images into train and val: those of a COCO annotation file, or of a YOLO or Pascal VOC folder without val.
 
 It writes train.json and val.json in COCO format, next to the annotation file or into the folder.
 
 examples:
   tokennorm split annotations.json --val 0.2
+  tokennorm split frames.json --group '.+(?=_\d+)'    # video3_0001.jpg and video3_0002.jpg stay together
 """
 
+import re
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
@@ -20,6 +22,8 @@ def main(argv: list[str]) -> None:
     fraction = 'images for validation; default: %(default)s'
     parser.add_argument('--val', type=float, default=0.2, metavar='FRACTION', help=fraction)
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
+    group = 'images in whose file names this regular expression finds the same text stay together'
+    parser.add_argument('--group', metavar='PATTERN', help=group)
     args = parser.parse_args(argv)
     check_data(args.data)
 
@@ -31,8 +35,8 @@ def main(argv: list[str]) -> None:
     found = inspect_splits(dict(train=splits['train']), open_images=False)
     if found.errors:
         raise UserError('; '.join(found.errors))
-    with user_errors(ValueError, OSError):  # such as a fraction that leaves nothing
-        files = split_annotations(splits, args.val, args.seed)
+    with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
+        files = split_annotations(splits, args.val, args.seed, args.group)
     for warning in found.warnings:
         print(f'warning: {warning}')
     print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')

@@ -14,6 +14,7 @@ from tokennorm.datasets.exports import check_known
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import CocoSplit
+from tokennorm.messages import shorten
 
 _TILE = re.compile(r'(.*)_(\d+)_(\d+)_(\d+)_(\d+)\.\w+')
 
@@ -44,16 +45,19 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     return splits
 
 
-def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: int) -> dict[str, Path]:
+def split_annotations(
+    splits: dict[str, CocoSplit], val_fraction: float, seed: int, group: str | None = None
+) -> dict[str, Path]:
     """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
 
-    Augmented copies and tiles of an image stay together, so that val has images that training has not seen.
+    Augmented copies and tiles of an image stay together, so that val has images that training has not seen. So do
+    images in whose file names the regular expression `group` finds the same text.
     """
     whole = splits['train']
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
     random.Random(seed).shuffle(images)
     num_val = round(val_fraction * len(images)) if 0 < val_fraction < 1 else 0
-    of_file, places = _origins(images), {}  # of the first part
+    of_file, places = _origins(images, group), {}  # of the first part
     origins = [of_file[str(image['file_name'])] for image in images]
     for i, origin in enumerate(origins):
         places.setdefault(origin, i)
@@ -63,8 +67,8 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     if num_val in range(1, len(images)):
         num_val = min(ends, key=lambda end: abs(end - num_val), default=0)
     if not 0 < num_val < len(images):
-        copies = f' ({len(places)} without copies and tiles)' if len(places) < len(images) else ''
-        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images{copies} leaves a split without images')
+        groups = f' (groups that stay together: {len(places)})' if len(places) < len(images) else ''
+        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images{groups} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
     for name, part in dict(train=images[num_val:], val=images[:num_val]).items():
         ids = {image['id'] for image in part}
@@ -79,13 +83,18 @@ def split_annotations(splits: dict[str, CocoSplit], val_fraction: float, seed: i
     return files
 
 
-def _origins(images: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The file names, each without what tells the parts of one image apart.
+def _origins(images: Sequence[Mapping[str, Any]], group: str | None) -> dict[str, str]:
+    """For each file name, what `group` finds in it, or the name without what tells the parts of one image apart.
 
     These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, whose corners are in their names, if
     any is a first one such as `_0_0_512_512`.
     """
     names = [str(image['file_name']) for image in images]
+    if group is not None:
+        found = {name: re.search(group, name) for name in names}
+        if missing := [name for name, match in found.items() if not match or not match[0]]:
+            raise ValueError(f'--group {group} finds nothing in {len(missing)} file names: {shorten(missing)}')
+        return {name: match[0] for name, match in found.items() if match}
     tiles = {
         name: found for name in names if (found := _TILE.fullmatch(name)) and _is_tile(*map(int, found.groups()[1:]))
     }
