@@ -23,6 +23,7 @@ from tokennorm.engine.checks import (
     check_paramwise,
     check_queries,
     check_training_samples,
+    describe_idle_keys,
     describe_lost_scores,
     describe_other_pixels,
 )
@@ -273,6 +274,21 @@ def test_rules_for_parameters_that_nothing_reads_are_named(constructor, rules, u
     cfg = dict(optim_wrapper=dict(constructor=constructor, optimizer=optimizer, paramwise_cfg=rules))
     with pytest.raises(UserError, match=unknown) if unknown else nullcontext():
         check_paramwise(cfg)
+
+
+@pytest.mark.parametrize(
+    ('keys', 'idle'),
+    [
+        (('.mean_logit', 'backbone', 'stages.0'), []),
+        (('.depthwise', 'absolute_pos_embed', '.var_logit'), ["'.depthwise', 'absolute_pos_embed'"]),
+    ],
+)
+@pytest.mark.parametrize('constructor', [None, 'LearningRateDecayOptimizerConstructor'])
+def test_rules_for_parameters_that_the_model_lacks_are_named(constructor, keys, idle):
+    model = Detector(token_norm_cfg=dict(type='DTN'))
+    rules = dict(custom_keys={key: dict(lr_mult=20.0) for key in keys})
+    texts = describe_idle_keys(dict(optim_wrapper=dict(constructor=constructor, paramwise_cfg=rules)), model)
+    assert [re.findall(r'has (.*) in its name', text)[0] for text in texts] == ([] if constructor else idle)
 
 
 def test_optimizers_of_other_packages_read_keys_of_their_own():

@@ -157,6 +157,18 @@ def check_paramwise(cfg: Mapping[str, Any]) -> None:
             )
 
 
+def describe_idle_keys(cfg: Mapping[str, Any], model: nn.Module) -> list[str]:
+    """Returns a line if entries of `custom_keys` are in no parameter's name, as those for another backbone or norm."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    names = [name for name, _ in model.named_parameters()]
+    keys = (wrapper.get('paramwise_cfg') or {}).get('custom_keys') or {}
+    if str(wrapper.get('constructor')) not in _MORE_RULES:  # others may read the keys in another way
+        return []
+    idle = [f"'{key}'" for key in keys if not any(key in name for name in names)]
+    rules = 'optim_wrapper.paramwise_cfg.custom_keys'
+    return [f'{rules}: no parameter has {shorten(idle)} in its name, so these rules do nothing'] * bool(idle)
+
+
 def describe_other_pixels(cfg: Mapping[str, Any]) -> list[str]:
     """Returns a line if the weights of the backbone are for other pixels than the data preprocessor gives.
 

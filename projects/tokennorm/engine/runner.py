@@ -29,6 +29,7 @@ from tokennorm.engine.checks import (
     check_feature_maps,
     check_paramwise,
     check_queries,
+    describe_idle_keys,
     describe_lost_scores,
     describe_other_pixels,
 )
@@ -141,6 +142,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             runner.cfg.model.backbone.init_cfg = init_cfg
         runner.dump_config()
     check_feature_maps(unwrapped(runner.model), cfg.model)
+    for text in describe_idle_keys(cfg, unwrapped(runner.model)) if training else ():
+        print_log(text, level=logging.WARNING)
     with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
         _ = (runner.train_loop, runner.val_loop) if training else runner.test_loop
     if training:
